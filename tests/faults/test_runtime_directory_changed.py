@@ -21,16 +21,24 @@ def whole_directory(server: LemonbusServer) -> Path:
     return server.runtime
 
 
+def delete(path: Path) -> None:
+    """Delete a file, or a directory at once, as the server sees it: under its name, nothing can be added meanwhile.
+
+    A process that binds a socket while the content of its directory is deleted would keep the directory.
+    """
+    if path.is_dir():
+        shutil.rmtree(path.rename(path.with_name("deleted")))
+    else:
+        path.unlink()
+
+
 @pytest.mark.parametrize("deleted", [worker_socket, whole_directory])
 def test_a_server_whose_sockets_are_deleted_ends_with_1(start_server: StartServer, deleted: object) -> None:
     server = start_server("tiny-chat", load=[CHAT], gateway_workers=1)
     server.wait_loaded(CHAT)
     stream = server.client.start_chat(CHAT, stream=True)
     path: Path = deleted(server)  # type: ignore[operator]
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    delete(path)
     assert stream.finish().done, "what runs may end"
     assert server.wait_exit(20) == 1
     (line,) = [line for line in server.lines if line["level"] == "critical"]
