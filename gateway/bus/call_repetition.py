@@ -43,6 +43,9 @@ class Repetition(NamedTuple):
     """Makes the message that is sent again, if it differs from the first."""
     done: Mapping[Code, Callable[[Any], Any]] = {}
     """Refusals which say that the first message had its effect: they are answered with the report that this makes."""
+    replaced: Callable[[], Any] | None = None
+    """Makes the report when a supervisor of another version has taken over, which this process cannot ask; without it the
+    caller is told to repeat the call."""
     survived: frozenset[Code] = frozenset()
     """Refusals that do not end a call which the first supervisor had answered and which goes on."""
 
@@ -81,7 +84,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     models.PinModel: _REPEATED,
     # Its report is what has changed, which only the first reload finds.
     reload.ReloadSettings: _NOT_REPEATED,
-    upgrade.UpgradeServer: Repetition(change=_begun),
+    upgrade.UpgradeServer: Repetition(change=_begun, replaced=upgrade.UpgradeReport),
     # Without a reservation at the new supervisor its request is counted when it comes.
     work.ReserveRequest: Repetition(survived=frozenset(Code)),
     model_files.ListVariants: _REPEATED,

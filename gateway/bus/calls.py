@@ -129,6 +129,11 @@ class SupervisorCall:
                 return
         self.fail(failure)
 
+    def process_replaced(self) -> None:
+        """Answer the call if it is its answer that this process cannot ask the supervisor that has taken over (in the hub)."""
+        if self.exposed and self.repetition.replaced is not None:
+            self.deliver(CallResult(self.number), pack_payload(self.repetition.replaced()))
+
     def fail(self, failure: Failure) -> None:
         """Fail the call (in the hub)."""
         try:

@@ -50,6 +50,11 @@ class PendingRequests:
         unanswered = [each for each in self.calls.values() if not each.answered]
         self._fail_each([*without_worker, *unanswered], failure)
 
+    def process_replaced(self) -> None:
+        """Answer the calls whose answer it is that another supervisor has taken over, which this process cannot ask."""
+        for call in [each for each in self.calls.values() if not each.answered]:
+            call.process_replaced()
+
     def fail_attempts_of(self, worker: str, failure: Failure) -> None:
         """Fail the present attempts of the requests that ``worker`` has; they may be tried again elsewhere."""
         self._fail_each([each for each in self.exchanges.values() if each.worker == worker], failure)

@@ -239,6 +239,8 @@ class SupervisorSession:
         waits = self.state in WAITING_STATES
         self.state, self._replaced = AdmissionState.DRAINING, replaced
         if waits:  # no supervisor will ever answer this process
+            if replaced:
+                self._pending.process_replaced()
             self._pending.fail_waiting(self.refusal)
         self._pending.fail_endless_calls(self.refusal)
         if self.on_shutdown is not None:

@@ -161,7 +161,7 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
         message += "\nThe engine's last output:\n" + detail
     # A hub that refuses the server has nothing to do with the caller's key.
     our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
-    return CommandError(message, FORBIDDEN if our_key else FAILED)
+    return CommandError(message, FORBIDDEN if our_key else FAILED, status)
 
 
 def _phrase(status: int) -> str:

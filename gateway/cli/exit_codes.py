@@ -19,7 +19,8 @@ Exit codes: 0 done; 1 the server refused or failed; 2 wrong usage or configurati
 class CommandError(Exception):
     """Ends the command with a message on stderr and an exit code."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        """Print ``message`` and end with ``exit_code``."""
+    def __init__(self, message: str, exit_code: int = FAILED, status: int = 0) -> None:
+        """Print ``message`` and end with ``exit_code``; ``status``: of the error response that is the cause."""
         super().__init__(message)
         self.exit_code = exit_code
+        self.status = status

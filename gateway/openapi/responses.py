@@ -34,8 +34,8 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         stream = operation.stream
         # Without a schema: OpenAPI 3.1 has none for the single events of a stream.
         content[stream.media_type] = {"example": stream.example}
-    response = _response(_phrase(operation.status), content)
-    return {str(operation.status): response}
+    statuses = [operation.status, *([202] if operation.goes_on else [])]
+    return {str(status): _response(_phrase(status), content) for status in statuses}
 
 
 class ErrorForm(NamedTuple):

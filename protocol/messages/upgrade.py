@@ -16,12 +16,13 @@ class UpgradeServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     begun: bool = False
-    """Sent again to the next supervisor: it says what came of the call."""
+    """Begin nothing: say what came of the last upgrade. So the call is sent again to the next supervisor."""
 
 
-class UpgradeReport(msgspec.Struct, frozen=True):
+class UpgradeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What serves now."""
 
-    release: str
-    pid: int
+    release: str = ""
+    """Empty: a supervisor has taken over that speaks another version of the protocol, so the gateway could not ask it."""
+    pid: int = 0
     """Of the supervisor."""

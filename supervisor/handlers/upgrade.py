@@ -21,8 +21,8 @@ class Upgrades:
         """Ask ``keeper`` for upgrades."""
         self._supervisor, self._keeper = supervisor, keeper
         self._callers: list[tuple[str, int]] = []
-        self._failed_before: Failure | None = None
-        """Why the upgrade failed that this supervisor's predecessor made way for."""
+        self._last_failure: Failure | None = None
+        """Why the last upgrade failed; it may be the one that this supervisor's predecessor made way for."""
         keeper.on_upgrade_failed = self._failed
 
     def handlers(self) -> dict[type, Handler]:
@@ -33,19 +33,18 @@ class Upgrades:
         if supervisor.scheduler.closing:
             supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun:
+            self._last_failure = None
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
-        elif self._failed_before is not None:
-            supervisor.calls.refuse(peer, call.number, self._failed_before)
+        elif self._last_failure is not None:
+            supervisor.calls.refuse(peer, call.number, self._last_failure)
         else:
             supervisor.calls.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
 
     def _failed(self, why: str) -> None:
-        failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
+        failure = self._last_failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
         log.error("not upgraded: this release goes on", release=RELEASE, why=why)
         callers, self._callers = self._callers, []
         for peer, number in callers:
             if self._supervisor.peers.get(peer) is not None:
                 self._supervisor.calls.refuse(peer, number, failure)
-        if self._keeper.predecessors and not callers:
-            self._failed_before = failure

@@ -6,12 +6,14 @@ A release of the same version takes over in ``test_upgrade_under_load.py``.
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from protocol import RELEASE, VERSION
 from tests.conftest import StartServer
+from tests.gateway.cli.terminal_process import LAUNCH
 from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -46,9 +48,9 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
 
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
     stream.until(lambda it: len(it.events) > 2)
-    os.kill(server.keeper_pid, signal.SIGUSR2)
+    assert upgrade(server) == (0, f"Release {RELEASE} serves.\n", "")
+    assert server.health()["version"] == RELEASE
     assert stream.finish(60).done, "it ended at its worker of the older release"
-    wait_for(lambda: server.health().get("version") == RELEASE, "the new release answers", 30.0)
     server.wait_loaded(CHAT, LOOP)
     assert not {*engines} & {server.engine_pid(model) for model in (CHAT, LOOP)}
     loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
@@ -57,6 +59,15 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert server.state()["problems"] == []
     assert restart_needed(server) == warnings, "only before it was upgraded"
+    assert not [line for line in server.lines if "exception" in line]
+
+
+def upgrade(server: LemonbusServer) -> tuple[int, str, str]:
+    """Run `lemonbus upgrade`; return its exit code and what it has written."""
+    command = [sys.executable, str(LAUNCH), "upgrade", "--url", f"http://127.0.0.1:{server.port}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:

@@ -60,6 +60,7 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
     assert answer.status == 200, answer
     assert answer.json()["pid"] == wait_replaced(server, old)
     assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.client.get("/internal/upgrade", **server.admin_headers).json() == answer.json()
     assert server.client.post("/internal/upgrade", {"x": 1}, **server.admin_headers).status == 400
 
 
@@ -80,6 +81,8 @@ def test_a_release_that_cannot_start_changes_nothing(start_server: StartServer, 
         answer = server.client.post("/internal/upgrade", {})
         assert answer.status == 500
         assert message in answer.error["message"]
+        asked_later = server.client.get("/internal/upgrade")
+        assert (asked_later.status, asked_later.error["message"]) == (500, answer.error["message"])
         assert server.client.chat(CHAT).text == CHAT_TEXT
         events = [line["event"] for line in server.lines]
         assert events.count("not upgraded: this release goes on") == number

@@ -33,13 +33,19 @@ DOCUMENTATION: Final = Documentation(
             )
         },
         upgrade.UpgradeResource: {
+            "GET": Operation(
+                "Says what serves now; 500 if the last upgrade has failed.",
+                answer=upgrade.UpgradeAnswer,
+                goes_on=True,
+            ),
             "POST": Operation(
                 "Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.",
                 body=UpgradeRequest,
                 body_required=False,
                 answer=upgrade.UpgradeAnswer,
+                goes_on=True,
                 failures=BODY | UNSUPPORTED,
-            )
+            ),
         },
         reload.ReloadResource: {
             "POST": Operation(

@@ -1,8 +1,8 @@
-"""``POST /internal/upgrade``: the release that is installed now takes over, and no request is interrupted."""
+"""``/internal/upgrade``: the release that is installed now takes over, and no request is interrupted."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import falcon
 import msgspec
@@ -14,26 +14,42 @@ from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 
 
 class UpgradeAnswer(msgspec.Struct):
-    """What serves now."""
+    """What serves now; while a supervisor takes over that speaks another version of the protocol, only that."""
 
-    status: str
-    release: str
-    pid: int
+    status: Literal["success", "taking_over"]
+    release: str | None
+    pid: int | None
 
 
 class UpgradeResource:
-    """Asks for a supervisor of the installed release."""
+    """Asks for a supervisor of the installed release, and what came of it."""
 
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Say what serves now; 500 if the last upgrade has failed."""
+        _answer(resp, self._session.call(req.env, lambda number: UpgradeServer(number, begun=True), UpgradeReport))
+
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Upgrade, and wait until the new supervisor answers; 500 if it cannot start: then nothing has changed."""
+        """Upgrade, and wait until the new supervisor answers; 500 if it cannot start: then nothing has changed.
+
+        A supervisor that speaks another version of the protocol does not answer this process, but that of the new release:
+        202 says that it takes over, and a GET waits for it and says what came of it.
+        """
         for unknown in optional_body(req, self._session.settings):
             raise invalid(f"`{unknown}` is no field of an upgrade; it has none", unknown)
-        report = self._session.call(req.env, UpgradeServer, UpgradeReport)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(UpgradeAnswer("success", report.release, report.pid))
+        _answer(resp, self._session.call(req.env, UpgradeServer, UpgradeReport))
+
+
+def _answer(resp: falcon.Response, report: UpgradeReport) -> None:
+    resp.content_type = falcon.MEDIA_JSON
+    if report.release:
+        answer = UpgradeAnswer("success", report.release, report.pid)
+    else:
+        answer = UpgradeAnswer("taking_over", None, None)
+        resp.status = falcon.HTTP_202
+    resp.data = msgspec.json.encode(answer)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any, Final
+
 import click
 
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, server_option
+
+_PATH: Final = "/internal/upgrade"
+_TIMEOUT_S: Final = 120.0
+"""How long the new release may take from its first process to its first answer."""
+_INTERVAL_S: Final = 0.2
 
 
 @click.command()
@@ -18,8 +27,35 @@ def command(as_json: bool, server: ApiClient) -> None:
     Models stay loaded, and answers that are being written are not interrupted. A release that cannot start changes
     nothing: the one that runs goes on.
     """
-    answer = server.call("POST", "/internal/upgrade", {}, seconds=None)
+    answer = server.call("POST", _PATH, {}, seconds=None)
+    if answer["status"] == "taking_over":
+        answer = _wait(server)
     if as_json:
         output.print_json(answer)
         return
     click.echo(f"Release {output.plain(answer['release'])} serves.")
+
+
+def _wait(server: ApiClient) -> Any:
+    """Return what the release answers that serves in the end; raises ``CommandError`` if the upgrade has failed.
+
+    Until processes of the new release have taken the place of those that were asked first, these refuse or hang up.
+    """
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            answer = server.call("GET", _PATH)
+        except CommandError as problem:
+            if problem.status not in (0, 503):
+                raise
+            last = problem
+        else:
+            if answer["status"] == "success":
+                return answer
+            last = CommandError("the new release does not answer yet")
+        if time.monotonic() >= deadline:
+            raise CommandError(
+                f"the new release takes over, but has not answered for {_TIMEOUT_S:.0f} s; "
+                f"the server's log says why. The last answer: {last}"
+            ) from last
+        time.sleep(_INTERVAL_S)

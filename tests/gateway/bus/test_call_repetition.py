@@ -22,7 +22,9 @@ from protocol.messages.health import GetHealth
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.messages.model_files import DeleteModel, PullModel
 from protocol.messages.models import LoadModel, UnloadModel
+from protocol.messages.peers import Shutdown
 from protocol.messages.responses import DeleteResponse, StoreResponse
+from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.messages.work import Refused
 from protocol.wire import envelope
 from tests.gateway.app_client import SilentBus
@@ -137,6 +139,19 @@ def test_a_refusal_that_says_it_is_done_is_the_answer_to_a_repeated_call_alone(
     recovering.refuse(repeated.number, code)
     assert isinstance(repeated.next(0), CallResult)
     assert envelope.unpack_payload(repeated.report, type(report)) == report
+
+
+def test_an_upgrade_is_answered_when_a_supervisor_of_another_version_takes_over(recovering: RecoveringSession) -> None:
+    upgrade = recovering.session.start_call({}, UpgradeServer)
+    load = recovering.session.start_call({}, lambda number: LoadModel(number, "tiny"))
+    recovering.session.supervisor_ended()
+    not_sent = recovering.session.start_call({}, UpgradeServer)
+    recovering.handlers.on_message(Shutdown(60.0, "another version of lemonbus takes over"), b"")
+    assert isinstance(upgrade.next(0), CallResult)
+    assert envelope.unpack_payload(upgrade.report, UpgradeReport) == UpgradeReport()
+    for call in (load, not_sent):
+        with pytest.raises(LemonbusError, match="repeat the request"):
+            call.next(0)
 
 
 def test_a_log_follower_gets_the_entries_of_the_new_log_behind_those_of_the_old(recovering: RecoveringSession) -> None:
