@@ -118,7 +118,12 @@ def _serve(
     logs.configure("supervisor", settings.log_level, settings.log_format)
     loop = Loop()
     process_context = ProcessContext.of_supervisor(runtime.path)
-    supervisor = Supervisor(settings, process_context, loop, listener_fd)
+    try:
+        supervisor = Supervisor(settings, process_context, loop, listener_fd)
+    except OSError as problem:
+        if not keeper.predecessors:
+            runtime.release()
+        return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path).failure))
     supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
     closing = GracefulShutdown(supervisor)
     succession = Succession(supervisor, keeper)

@@ -35,6 +35,9 @@ _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, err
 """Errors of the machine, not of the setting."""
 
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
 class StartupSettings(NamedTuple):
     """The settings, where those come from that are no defaults, and what the operator did not mean."""
 
@@ -157,6 +160,11 @@ def write_first_settings(settings: Settings, runtime: Path) -> None:
         raise _unusable("runtime_dir", runtime, problem) from problem
 
 
+def bus_failure(problem: OSError, runtime: Path) -> LemonbusError:
+    """Return why the sockets of the bus could not be made in the runtime directory."""
+    return _unusable("runtime_dir", runtime, problem)
+
+
 def earlier_grace(runtime: Path) -> float:
     """Return the grace of the server that had the runtime directory before us, in seconds; 0 if there was none."""
     try:
@@ -177,6 +185,8 @@ def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
     reason = "it is not a directory" if isinstance(problem, FileExistsError) else problem.strerror or str(problem)
     message = f"{name} {path} cannot be used: {reason}"
+    if problem.errno in _FULL:
+        message += f"; free space or inodes there (df, df -i), or choose another --{name.replace('_', '-')}"
     if problem.errno in _TEMPORARY_ERRORS:
         return Failure(Code.INTERNAL, message, param=name).raised()
     return invalid(message, name)

@@ -45,7 +45,7 @@ class SupervisorBus:
     """Sends to and receives from every peer of the server."""
 
     def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
-        """Bind both sockets in the runtime directory; the caller holds its lock."""
+        """Bind both sockets in the runtime directory, whose lock the caller holds; raises OSError if that is impossible."""
         self._loop = loop
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -57,11 +57,11 @@ class SupervisorBus:
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)
         self._router.setsockopt(zmq.RCVHWM, 0)
-        self._router.bind(endpoints.bus(runtime))
+        _bind(self._router, endpoints.bus(runtime))
         self._logs: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
         self._logs.setsockopt(zmq.RCVHWM, 10_000)
         self._logs.setsockopt(zmq.MAXMSGSIZE, _MAX_LOG_BYTES)
-        self._logs.bind(endpoints.logs(runtime, boot))
+        _bind(self._logs, endpoints.logs(runtime, boot))
         self._outboxes: dict[str, _Outbox] = {}
         self._retrying = False
         self.malformed = 0
@@ -159,3 +159,13 @@ class SupervisorBus:
         self._router.close()
         self._logs.close(0)
         self._context.term()
+
+
+def _bind(bound: zmq.Socket[bytes], endpoint: str) -> None:
+    """Bind a socket; raises OSError, as other functions do that make files."""
+    try:
+        bound.bind(endpoint)
+    except zmq.ZMQError as problem:
+        raise OSError(
+            problem.errno, zmq.strerror(problem.errno or 0), str(endpoints.socket_file(endpoint))
+        ) from problem

@@ -84,7 +84,10 @@ class Supervisor:
     """While this supervisor takes over from another one, or hands over to one."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
-        """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener."""
+        """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener.
+
+        Raises OSError if the sockets of the bus cannot be made.
+        """
         self.settings = settings
         self.process_context = process_context
         self.loop = loop

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ from tests.gateway.cli.terminal_process import LAUNCH
 def lemonbus(tmp_path: Path) -> Iterator[Any]:
     """Run a verb as its user does, with directories of its own; return its exit code and its lines on stderr."""
 
-    def run(*words: str, file: str = "", **variables: str) -> tuple[int, list[str]]:
+    def run(*words: str, file: str = "", within: Sequence[str] = (), **variables: str) -> tuple[int, list[str]]:
         config = tmp_path / "l.toml"
         config.write_text(file)
         around = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
         own = {f"LEMONBUS_{name.upper()}_DIR": str(tmp_path / name) for name in ("state", "cache", "runtime")}
         done = subprocess.run(
-            [sys.executable, LAUNCH, words[0], "--config", str(config), *words[1:]],
+            [*within, sys.executable, str(LAUNCH), words[0], "--config", str(config), *words[1:]],
             env={**around, **own, "LEMONBUS_PORT": "0", **variables},
             capture_output=True,
             text=True,
@@ -143,6 +143,21 @@ def test_a_full_disk_is_no_error_of_a_setting(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(LemonbusError) as raised:
         startup.prepare_directories(Settings(state_dir=str(tmp_path)))
     assert startup.report_failure(startup.StartupSettings(Settings(), {}), raised.value.failure) == startup.EXIT_FAILED
+
+
+@pytest.mark.parametrize("inodes", [4, 5])
+def test_a_runtime_directory_without_free_inodes_ends_the_start(lemonbus: Any, tmp_path: Path, inodes: int) -> None:
+    """The directory, its lock, the spool and the settings are there: the first or the second socket is not."""
+    full = tmp_path / "full"
+    full.mkdir()
+    mount = f'mount -t tmpfs -o size=1m,mode=700,nr_inodes={inodes} none {full} && exec "$@"'
+    within = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
+    if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted on this machine")
+    code, lines = lemonbus("serve", within=within, LEMONBUS_RUNTIME_DIR=str(full))
+    assert (code, len(lines)) == (startup.EXIT_FAILED, 1), lines
+    assert f"runtime_dir {full} cannot be used: No space left on device; free space or inodes there" in lines[0]
+    assert "--runtime-dir" in lines[0]
 
 
 def test_a_directory_of_another_program_is_not_changed(tmp_path: Path) -> None:
