@@ -139,11 +139,12 @@ class SupervisorSession:
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
-        self._pending.exchanges[exchange.number] = exchange
         try:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
                 self.admit()  # other greenlets ran meanwhile
+            # Not before: a new connection sends all that is in it.
+            self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
         except BaseException:
             self.release(exchange)

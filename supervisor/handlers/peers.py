@@ -66,7 +66,7 @@ def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, 
     supervisor.gateway.worker_up()
     if known:
         _cancel_unwanted(supervisor, peer, envelope.unpack_payload(payload, GatewaySnapshot))
-        supervisor.admission.forget(peer)
+        supervisor.admission.gateway_reconnected(peer)
     else:
         supervisor.loop.on_death(pid, partial(gateway_gone, supervisor, peer))
     for worker in supervisor.peers.of("worker"):
@@ -103,7 +103,7 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.logbook.forget_peer(peer)
     supervisor.downloads.forget(peer)
     supervisor.responses.gateway_gone(peer)
-    supervisor.admission.forget(peer)
+    supervisor.admission.gateway_gone(peer)
     supervisor.scheduler.gateway_gone(peer)
     for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)

@@ -38,17 +38,27 @@ class KeyAdmission:
         self._report, self._resumed = report, resumed
         self.limits = KeyLimits()
         self._held: set[RequestKey] = set()
-        self._reserved: dict[RequestKey, str] = {}
-        """Call that reserved a request → its API key, until the request comes."""
+        self._reserved: dict[RequestKey, Caller] = {}
+        """Call that reserved a request → the caller, until the request comes."""
 
     def admit(
-        self, key: RequestKey, caller: Caller | None, submit: Callable[[], None], reservation: RequestKey | None = None
+        self,
+        key: RequestKey,
+        caller: Caller | None,
+        submit: Callable[[], None],
+        reservation: RequestKey | None = None,
+        *,
+        again: bool = False,
     ) -> None:
-        """Call ``submit``, now or in a moment, or refuse the request. ``reservation``: the call that has counted it already."""
+        """Call ``submit``, now or in a moment, or refuse the request.
+
+        ``reservation``: the call that has counted it already.  ``again``: the scheduler has the request, which a gateway with a new
+        connection submits again.
+        """
         if caller is None or not caller.limited or key.attempt > 1:
             submit()
             return
-        if reservation is not None and self._reserved.pop(reservation, "") == caller.key:
+        if again or (reservation is not None and self._was_reserved(reservation, caller)):
             self._report(key, self.limits.rate_limits(caller, self._loop.now()))
             submit()
             return
@@ -75,7 +85,7 @@ class KeyAdmission:
 
         def keep() -> None:
             if caller is not None and caller.limited:
-                self._reserved[call] = caller.key
+                self._reserved[call] = caller
             accepted()
 
         self.admit(call, caller, keep)
@@ -85,22 +95,34 @@ class KeyAdmission:
         self._held.discard(key)
         self._reserved.pop(key, None)
 
-    def forget(self, gateway: str) -> None:
-        """Forget what is held or reserved for a gateway: it is gone, or has a new connection, on which it asks for all of it again."""
+    def gateway_gone(self, gateway: str) -> None:
+        """Forget what is held or reserved for a gateway that has ended."""
         self._held = {key for key in self._held if key.gateway != gateway}
-        self._reserved = {call: key for call, key in self._reserved.items() if call.gateway != gateway}
+        self._reserved = {call: caller for call, caller in self._reserved.items() if call.gateway != gateway}
+
+    def gateway_reconnected(self, gateway: str) -> None:
+        """Forget what is held or reserved for a gateway: it asks for all of it again, which then counts in place of this."""
+        for call, caller in self._reserved.items():
+            if call.gateway == gateway:
+                self.limits.give_back(caller, self._loop.now())
+        self.gateway_gone(gateway)
 
     def ended(self, caller: Caller | None, tokens: int) -> None:
         """Count what a request has used."""
         if caller is not None and caller.tokens_per_minute and tokens:
             self.limits.use_tokens(caller, tokens, self._loop.now())
 
+    def _was_reserved(self, reservation: RequestKey, caller: Caller) -> bool:
+        """Return whether the call has counted the caller's request; it does so once."""
+        reserved = self._reserved.pop(reservation, None)
+        return reserved is not None and reserved.key == caller.key
+
     def _depends_on_running(self, caller: Caller) -> bool:
         return bool(caller.tokens_per_minute or (caller.concurrent and self._open(caller) >= caller.concurrent))
 
     def _open(self, caller: Caller) -> int:
         """Return how many requests of a key wait, run or are reserved."""
-        reserved = sum(key == caller.key for key in self._reserved.values())
+        reserved = sum(each.key == caller.key for each in self._reserved.values())
         return self._scheduler.requests_of_key(caller.key) + reserved
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:

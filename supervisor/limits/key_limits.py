@@ -60,6 +60,12 @@ class KeyLimits:
         if usage.requests is not None:
             usage.requests.take(1, now)
 
+    def give_back(self, caller: Caller, now: float) -> None:
+        """Take back a request that was counted, and will be counted again."""
+        usage = self._usage_of(caller, now)
+        if usage.requests is not None:
+            usage.requests.take(-1, now)
+
     def use_tokens(self, caller: Caller, tokens: int, now: float) -> None:
         """Count the tokens of a request that has ended."""
         usage = self._usage_of(caller, now)

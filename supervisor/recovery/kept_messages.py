@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from protocol.messages.work import SubmitRequest
+from protocol.messages.work import ReserveRequest, SubmitRequest
 
 MAX_MESSAGES: Final = 65_536
 MAX_BYTES: Final = 512 * 1024 * 1024
@@ -25,7 +25,10 @@ class KeptMessage(NamedTuple):
 
 
 class KeptMessages:
-    """Bounded. Iterating empties it: reports of workers first, then requests by their age, then all else in its order."""
+    """Bounded. Iterating empties it: reports of workers, then reservations, then requests by their age, then all else.
+
+    A request that was reserved must find its reservation: without it the request would be counted, and then the reservation, too.
+    """
 
     def __init__(self) -> None:
         """Keep nothing yet."""
@@ -57,8 +60,10 @@ class KeptMessages:
         def turn(each: KeptMessage) -> tuple[int, float]:
             if each.peer not in gateways:
                 return (0, 0.0)
+            if isinstance(each.message, ReserveRequest):
+                return (1, 0.0)
             if isinstance(each.message, SubmitRequest):
-                return (1, each.message.since or math.inf)
-            return (2, 0.0)
+                return (2, each.message.since or math.inf)
+            return (3, 0.0)
 
         yield from sorted(kept, key=turn)

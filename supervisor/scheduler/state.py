@@ -128,6 +128,12 @@ class SchedulerState:
             if key.gateway == gateway
         }
 
+    def knows_attempt(self, key: RequestKey) -> bool:
+        """Return whether an attempt waits, runs, or had ended before this supervisor took over."""
+        if key in self.ended_before:
+            return True
+        return any(key in model.grants or model.queue.has(key) for model in self.models.values())
+
     def latest(self, serves: Callable[[ScheduledModel], bool]) -> ScheduledModel | None:
         """Return the model used last, among those that have an engine and pass ``serves``."""
         loaded = [model for model in self.models.values() if model.process and model.process.serves and serves(model)]

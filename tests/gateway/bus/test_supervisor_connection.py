@@ -51,6 +51,22 @@ def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in
     assert first.since <= second.since <= time.monotonic()
 
 
+def test_a_request_is_sent_once_if_a_supervisor_takes_over_while_its_body_is_written(
+    gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = gateway.session.spool.keep
+
+    def other_greenlets_run(body: bytes) -> str:
+        gateway.end_supervisor()
+        gateway.welcome()
+        return keep(body)
+
+    monkeypatch.setattr(gateway.session.spool, "keep", other_greenlets_run)
+    exchange = gateway.start(body=b" " * (gateway.session.settings.spool_over + 1))
+    assert gateway.submitted() == [(exchange.number, 1, 0.0)]
+    assert gateway.bus.sent[-1].spool == exchange.spool
+
+
 def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_its_arrival(
     gateway: SessionHarness,
 ) -> None:

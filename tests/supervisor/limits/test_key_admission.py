@@ -157,7 +157,7 @@ def test_a_held_request_of_a_client_that_is_gone_is_never_submitted(gate: Admiss
     if by == "client":
         gate.admission.cancelled(SECOND)
     else:
-        gate.admission.forget("g2")
+        gate.admission.gateway_gone("g2")
     gate.reported("ci")
     assert (gate.submitted, gate.refusals(), gate.resumed) == ([FIRST], [], 0)
 
@@ -202,7 +202,7 @@ def test_a_reservation_ends_without_its_request(gate: Admission, by: str) -> Non
     if by == "client":
         gate.admission.cancelled(CALL)
     else:
-        gate.admission.forget("g1")
+        gate.admission.gateway_gone("g1")
     gate.admit(SECOND, caller)
     assert gate.submitted == [SECOND]
 
@@ -212,11 +212,28 @@ def test_what_was_held_on_a_lost_connection_waits_until_it_is_asked_for_again(ga
     gate.admit(FIRST, caller)
     gate.reserve(CALL, caller)
     gate.admit(again, caller)
-    gate.admission.forget("g1")
+    gate.admission.gateway_reconnected("g1")
     gate.reported("ci")
     assert (gate.reserved, gate.submitted) == ([], [FIRST])
     gate.admit(again, caller)
     assert gate.submitted == [FIRST, again]
+
+
+def test_a_reservation_that_is_made_again_on_a_new_connection_is_counted_once(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=2)
+    gate.reserve(CALL, caller)
+    gate.admission.gateway_reconnected("g1")
+    gate.reserve(CALL, caller)
+    gate.come(FIRST, caller, CALL)
+    gate.admit(SECOND, caller)
+    assert (gate.submitted, gate.refusals()) == ([FIRST, SECOND], [])
+
+
+def test_a_request_that_the_scheduler_has_is_not_counted_again(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=1, concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.admission.admit(FIRST, caller, lambda: gate.submitted.append(FIRST), again=True)
+    assert (gate.submitted, gate.refusals(), len(gate.reports)) == ([FIRST, FIRST], [], 2)
 
 
 def test_a_reservation_that_is_not_known_saves_no_request_from_its_limits(gate: Admission) -> None:

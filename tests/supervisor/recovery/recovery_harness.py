@@ -18,7 +18,7 @@ from protocol.config.settings import Settings
 from protocol.messages.model_files import StartPull
 from protocol.messages.peers import EngineReady, Hello
 from protocol.messages.recovery import AttemptSnapshot, WorkerPhase, WorkerSnapshot
-from protocol.messages.work import SubmitRequest
+from protocol.messages.work import Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -173,5 +173,16 @@ class TakingOver:
         self.runtime.release()
 
 
-def submit(number: int, since: float, attempt: int = 1) -> SubmitRequest:
-    return SubmitRequest(number, attempt, MODEL, "chat/completions", f"r.{number}", since=since)
+def submit(
+    number: int, since: float, attempt: int = 1, *, caller: Caller | None = None, reservation: int = 0
+) -> SubmitRequest:
+    return SubmitRequest(
+        number,
+        attempt,
+        MODEL,
+        "chat/completions",
+        f"r.{number}",
+        since=since,
+        caller=caller,
+        reservation=reservation,
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from protocol import VERSION
 from protocol.failures import Code
+from protocol.messages.calls import AbandonCall
 from protocol.messages.model_files import Pulled, StartInspection, StartPull
 from protocol.messages.peers import Pong, Shutdown, Welcome, WorkerGone, WorkerUp
 from protocol.messages.recovery import (
@@ -17,7 +18,7 @@ from protocol.messages.recovery import (
     WorkerPhase,
     WorkerSnapshot,
 )
-from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
+from protocol.messages.work import AttemptEnded, Caller, Cancel, Granted, KeyUsage, Refused, ReserveRequest, Run
 from protocol.wire import endpoints, envelope
 from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.recovery import kept_messages, leftovers, recovering
@@ -45,6 +46,35 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     assert gateway.got(Recovered) == [Recovered(["w1"])]
     assert [run.number for run in worker.got(Run)] == [5]
     assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [1, 9]
+
+
+def test_a_request_that_was_reserved_meanwhile_is_counted_once(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    caller = Caller("ci", requests_per_minute=9)
+    taking_over.begin()
+    gateway.hello(GatewaySnapshot())
+    gateway.send(ReserveRequest(4, MODEL, "chat/completions", caller))
+    gateway.send(submit(5, 6.0, caller=caller, reservation=4))
+    gateway.send(AbandonCall(4))
+    taking_over.run_until(lambda: gateway.got(Welcome))
+    worker.hello(ready())
+    taking_over.run_until(lambda: worker.got(Run))
+    usage = [each.limits.requests for each in gateway.got(KeyUsage)]
+    assert [each.remaining for each in usage if each is not None] == [8, 8]
+
+
+def test_a_request_that_runs_and_is_submitted_again_is_not_measured_by_its_keys_limits(
+    taking_over: TakingOver,
+) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    caller = Caller("ci", concurrent=1)
+    taking_over.begin()
+    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0)))
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0, caller=caller)]))
+    gateway.send(submit(1, 4.0, caller=caller))
+    taking_over.run_until(lambda: gateway.got(Granted) or gateway.got(Refused))
+    assert gateway.got(Refused) == []
+    assert len(gateway.got(KeyUsage)) == 1
 
 
 def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> None:
