@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code
+from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import FixedPolicies, GroupPolicy, ModelPolicy
 from tests.supervisor.recovery.recovery_simulation import recoverable
 from tests.supervisor.scheduler.simulation import loaded
@@ -92,6 +93,18 @@ def test_a_pin_call_protects_until_the_model_is_unloaded() -> None:
     sim.run_until_idle()
     assert sim.order == [key]
     assert not sim.pin("a"), "it is not loaded"
+
+
+@pytest.mark.parametrize("state", [ModelState.CHECKING, ModelState.LOADING])
+def test_a_pin_survives_the_supervisor_as_soon_as_the_engine_was_started(state: ModelState) -> None:
+    sim = recoverable("a")
+    sim.submit("b")
+    while sim.scheduler.models["b"].state is not state:
+        assert sim.advance()
+    assert sim.pin("b")
+    sim.recover()
+    sim.run_until_idle()
+    assert sim.scheduler.models["b"].pinned is (state is ModelState.LOADING)
 
 
 def test_an_unpinned_model_gives_way_to_the_next_request() -> None:
