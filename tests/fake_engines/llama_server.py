@@ -82,10 +82,9 @@ class FakeLlamaServer:
             if body.get("stream"):
                 await self.stream(writer, path, body)
             else:
-                content = "".join([word async for word in self.words(body)])
-                answer(
-                    writer, 200, {"choices": [choice(path, content, "stop", whole=True)], "usage": usage(len(WORDS))}
-                )
+                words = [word async for word in self.words(body)]
+                whole = choice(path, "".join(words), "stop", whole=True)
+                answer(writer, 200, {"choices": [whole], "usage": usage(len(words))})
         finally:
             self.busy -= 1
 

@@ -75,12 +75,33 @@ def load_and_ask(server: LemonbusServer, load: dict[str, str]) -> None:
 
 @pytest.fixture(scope="package")
 def single_model_server(
-    start_package_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+    start_package_server: StartServer,
+    no_downloads: Callable[[pytest.MonkeyPatch], None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
     """A server that may load one model."""
+    engine = program(tmp_path_factory.mktemp("engine"), "pauses_mid_stream")
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        return start_package_server("tiny-loop", "tiny-chat", "tiny-tale", max_loaded_models=1, breaker_deaths=_MANY)
+        return start_package_server(
+            *("tiny-loop", "tiny-chat", "tiny-tale"),
+            max_loaded_models=1,
+            breaker_deaths=_MANY,
+            llama_server=engine,
+        )
+
+
+@pytest.fixture
+def pausing_server(single_model_server: LemonbusServer) -> Iterator[LemonbusServer]:
+    """:func:`single_model_server` with an engine of tiny-loop, until the test ends, that pauses in mid-stream.
+
+    Of more than three tokens it sends the others when it has been stopped and continued.
+    """
+    server = single_model_server
+    assert server.client.post("/v1/unload", {}).status == 200
+    load_and_ask(server, {"model_name": LOOP, "llamacpp_backend": "system"})
+    yield server
+    server.client.post("/v1/unload", {"model_name": LOOP})
 
 
 @pytest.fixture(scope="package")

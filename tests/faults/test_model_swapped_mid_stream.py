@@ -6,8 +6,9 @@ import threading
 import time
 from typing import Self
 
+from tests.fake_engines.slow_generation import text_of
 from tests.support import processes
-from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
+from tests.support.models.tiny_models import TALE_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -42,27 +43,25 @@ class Watcher:
         self._thread.join(10)
 
 
-def test_a_stream_is_never_cut_for_another_model(single_model_server: LemonbusServer) -> None:
-    server = single_model_server
-    assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
+def test_a_stream_is_never_cut_for_another_model(pausing_server: LemonbusServer) -> None:
+    server = pausing_server
     with Watcher(server) as watcher:
-        first = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A"}, stream=True, max_tokens=3000)
+        first = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A"}, stream=True, max_tokens=40)
         first.until(lambda it: len(it.events) > 2)
         engine = server.engine_pid(LOOP)
         with processes.stopped(engine):  # the stream lasts until both others have asked, however slow the machine
             other = server.client.start_chat(TALES, {"X-Request-ID": "swap-B"})
             wait_for(lambda: server.state()["queued"] == 1, "B waits")
-            late = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A-again"}, max_tokens=20)
+            late = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A-again"}, max_tokens=3)
             wait_for(lambda: server.state()["queued"] == 2, "the second request for A waits, although a slot is free")
             assert server.engine_pid(LOOP) == engine, "the busy model was not touched"
         for exchange in (first, other, late):
             exchange.finish(60)
 
     assert first.done
-    assert first.text.startswith(CHAT_TEXT + CHAT_TEXT)
-    assert first.chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert first.text == text_of(40)
     assert other.text == TALE_TEXT
-    assert late.text == CHAT_TEXT
+    assert late.text == text_of(3)
     one_after_the_other = [(request, event) for request in REQUESTS for event in ("granted", "answered")]
     wait_for(lambda: _request_events(server) == one_after_the_other, "A, then B, then A again")
     assert {status for _, status, _ in watcher.seen} == {200}

@@ -54,9 +54,9 @@ def test_a_load_goes_on(loop_server: LemonbusServer) -> None:
     server.assert_idle()
 
 
-def test_an_eviction_goes_on(single_model_server: LemonbusServer) -> None:
-    server = single_model_server
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
+def test_an_eviction_goes_on(pausing_server: LemonbusServer) -> None:
+    server = pausing_server
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(server.engine_pid(LOOP)):
         other = server.client.start_chat(CHAT, max_tokens=3)

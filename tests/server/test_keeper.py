@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
+from tests.fake_engines.slow_generation import text_of
 from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -97,11 +99,12 @@ def test_sigusr2_upgrades(server: LemonbusServer) -> None:
 
 
 @pytest.mark.parametrize("order", [(signal.SIGKILL, signal.SIGTERM), (signal.SIGTERM, signal.SIGKILL)])
-def test_sigterm_around_a_supervisors_death(start_server: StartServer, order: tuple[int, int]) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=60)
+def test_sigterm_around_a_supervisors_death(start_server: StartServer, tmp_path: Path, order: tuple[int, int]) -> None:
+    program_of_engine = program(tmp_path, "pauses_mid_stream")
+    server = start_server("tiny-loop", load=[LOOP], grace=60, llamacpp_backend="system", llama_server=program_of_engine)
     server.wait_loaded(LOOP)
     supervisor, engine = server.supervisor_pid, server.engine_pid(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(engine):
         for number in order:
@@ -111,5 +114,6 @@ def test_sigterm_around_a_supervisors_death(start_server: StartServer, order: tu
         resumed = time.monotonic()
     assert stream.finish(60).done, "what runs may end"
     assert stream.events[-1].at > resumed
+    assert stream.text == text_of(9)
     assert server.wait_exit() == 0
     server.assert_nothing_left()

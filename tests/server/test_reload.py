@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from protocol.config.settings import Settings
+from tests.fake_engines.llama_server import program
+from tests.fake_engines.slow_generation import text_of
 from tests.support import processes
 from tests.support.configuration_file import ConfiguredServer
 from tests.support.http_exchange import HttpExchange
@@ -21,17 +23,24 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
-TOKENS = 1500
-"""Of a stream: it still runs when its engine is stopped."""
+TOKENS = 9
+"""Of a stream; its engine sends more than three when it has been stopped and continued."""
 PAUSE_S = 0.05
 """Between the requests of a client: the processors are for the reload."""
 
 
 @pytest.fixture(scope="module")
-def module_server() -> Iterator[ConfiguredServer]:
+def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredServer]:
+    engine = program(tmp_path_factory.mktemp("engine"), "pauses_mid_stream")
     with ConfiguredServer(
-        "tiny-chat", "tiny-tale", "tiny-loop", gateway_workers=1, slots=2, load=[CHAT, TALES, LOOP]
+        *("tiny-chat", "tiny-tale", "tiny-loop"),
+        gateway_workers=1,
+        slots=2,
+        load=[CHAT, TALES],
+        llama_server=engine,
     ) as server:
+        load = {"model_name": LOOP, "llamacpp_backend": "system"}
+        assert server.client.post("/v1/load", load).status == 200
         yield server
 
 
@@ -88,6 +97,7 @@ def running_stream(server: ConfiguredServer) -> Iterator[HttpExchange]:
         resumed = time.monotonic()
     assert stream.finish(60).done
     assert stream.events[-1].at > resumed
+    assert stream.text == text_of(TOKENS)
 
 
 def masters(server: ConfiguredServer) -> set[int]:
@@ -164,14 +174,14 @@ def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
 
 def test_request_rules_and_names_of_a_model_take_effect_at_once(server: ConfiguredServer) -> None:
     def tokens(model: str) -> int:
-        answer = server.client.chat(model, patience=60.0, max_tokens=9)
+        answer = server.client.chat(model, patience=60.0, max_tokens=3)
         return int(answer.json()["usage"]["completion_tokens"]) if answer.status == 200 else 0
 
-    assert tokens(LOOP) == 9
+    assert tokens(LOOP) == 3
     engine = server.engine_pid(LOOP)
-    server.configure(sections=f'[models."{LOOP}"]\nset = {{ max_tokens = 3 }}\naliases = ["small"]\n')
+    server.configure(sections=f'[models."{LOOP}"]\nset = {{ max_tokens = 2 }}\naliases = ["small"]\n')
     assert effects(server.reload()) == {f'models."{LOOP}".{key}': ["now"] for key in ("set", "aliases")}
-    wait_for(lambda: tokens("small") == 3, "rules and names are those of the file")
+    wait_for(lambda: tokens("small") == 2, "rules and names are those of the file")
     server.file.write_text(server.file.read_text() + "options = { slots = -1 }\n")
     refused = server.client.post("/internal/reload", {})
     assert refused.status == 400
@@ -179,7 +189,7 @@ def test_request_rules_and_names_of_a_model_take_effect_at_once(server: Configur
     server.configure(sections="")
     server.reload()
     wait_for(lambda: tokens("small") == 0, "the alias is gone")
-    assert (tokens(LOOP), server.engine_pid(LOOP)) == (9, engine)
+    assert (tokens(LOOP), server.engine_pid(LOOP)) == (3, engine)
 
 
 def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: ConfiguredServer) -> None:
