@@ -94,6 +94,13 @@ ONLY_IN = {
 """Each library has its place; nowhere else."""
 
 
+ON_TOP = {
+    "supervisor/lifecycle": ("supervisor/__main__.py",),
+    "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
+}
+"""Folder that puts others together → the files outside it that may import it. So it is in no circle of imports."""
+
+
 LONG = 300
 """Lines beyond which a file should probably become a folder: reported."""
 
@@ -181,6 +188,18 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
         for path in FILES
         for module in imports(path)
         if within(module, library) and not name(path).startswith(ONLY_IN[library])
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", ON_TOP)
+def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> None:
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in FILES
+        if not name(path).startswith((f"{folder}/", *ON_TOP[folder]))
+        for module in imports(path)
+        if within(module, folder.replace("/", "."))
     ]
     assert not wrong
 

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from protocol.config.settings import Settings
+from protocol.failures import invalid
 from protocol.runtime import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 
@@ -137,6 +138,22 @@ def read_keys(path: Path) -> list[ApiKey]:
     if wrong is not None:
         raise ValueError(f"{path.name}: the name {wrong} is used twice, or for a key of the settings")
     return keys
+
+
+def check_key_file(settings: Settings) -> None:
+    """Read the file of API keys, if there is one; raises ``invalid_request`` that names the setting.
+
+    A broken file is not moved aside like other state files: without it the server would ask for no key.
+    """
+    path = key_file(settings)
+    try:
+        read_keys(path)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise invalid(f"{path} cannot be read: {problem.strerror}", "state_dir") from problem
+    except ValueError as problem:
+        raise invalid(f"{path.parent}: {problem}", "state_dir") from problem
 
 
 def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Protocol
 
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
-from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()
 
 
+class UpgradeStarter(Protocol):
+    """The keeper, as far as upgrades need it (``supervisor/lifecycle/keeper_client.py``)."""
+
+    on_upgrade_failed: Callable[[str], None]
+    """Called with the reason when an upgrade has failed."""
+
+    def upgrade(self) -> None:
+        """Ask for an upgrade."""
+
+
 class Upgrades:
     """The calls for an upgrade of one supervisor: the one that is replaced, or the one that has taken over."""
 
-    def __init__(self, supervisor: Supervisor, keeper: KeeperClient) -> None:
+    def __init__(self, supervisor: Supervisor, keeper: UpgradeStarter) -> None:
         """Ask ``keeper`` for upgrades."""
         self._supervisor, self._keeper = supervisor, keeper
         self._callers: list[tuple[str, int]] = []

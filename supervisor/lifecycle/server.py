@@ -50,6 +50,7 @@ from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession
 from supervisor.machine import hardware
 from supervisor.models import compatibility
+from supervisor.models.settings_check import check_settings
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
 from supervisor.recovery.recovering import Recovery
@@ -89,7 +90,7 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
         return given, runtime, startup.earlier_grace(runtime.path)
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
-    startup.check_settings(settings)
+    check_settings(settings)
     startup.prepare_state(settings)
     runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
     earlier_grace = startup.earlier_grace(runtime.path)

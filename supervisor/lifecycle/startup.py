@@ -18,12 +18,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from protocol.config import handover
-from protocol.config.api_keys import KEY_VARIABLES, key_file, read_keys
+from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.models import catalogue, configured_options, options
-from supervisor.models.names import NameIndex
+from supervisor.models.settings_check import check_settings
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -70,18 +69,6 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
     )
 
 
-def check_settings(settings: Settings) -> None:
-    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
-    options.check_settings(settings)
-    built_in = NameIndex(catalogue.built_in() if settings.models else {})
-
-    def recipe_of(name: str) -> str:
-        found = built_in.find(name)
-        return found.recipe if found else ""
-
-    configured_options.check_sections(settings, recipe_of)
-
-
 def report_failure(given: StartupSettings, failure: Failure) -> int:
     """Print why the server cannot start; return the exit code."""
     return print_line(given.line_for(failure), EXIT_USAGE if failure.code is Code.INVALID_REQUEST else EXIT_FAILED)
@@ -108,7 +95,7 @@ def raise_descriptor_limit() -> None:
 def prepare_state(settings: Settings) -> None:
     """Make the directories and read the file of API keys; raises a failure that names the setting."""
     prepare_directories(settings)
-    check_keys(settings)
+    check_key_file(settings)
 
 
 def prepare_directories(settings: Settings) -> None:
@@ -122,22 +109,6 @@ def prepare_directories(settings: Settings) -> None:
             attempt.unlink()
         except OSError as problem:
             raise _unusable(name, path, problem) from problem
-
-
-def check_keys(settings: Settings) -> None:
-    """Read the file of API keys, if there is one; raises a failure that names the setting.
-
-    A broken file is not moved aside like other state files: without it the server would ask for no key.
-    """
-    path = key_file(settings)
-    try:
-        read_keys(path)
-    except FileNotFoundError:
-        return
-    except OSError as problem:
-        raise invalid(f"{path} cannot be read: {problem.strerror}", "state_dir") from problem
-    except ValueError as problem:
-        raise invalid(f"{path.parent}: {problem}", "state_dir") from problem
 
 
 def runtime_directory(settings: Settings, pid: int = 0) -> RuntimeDirectory:

@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
+from protocol.config.api_keys import check_key_file
 from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.lifecycle import startup
+from supervisor.models.settings_check import check_settings
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
 RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"
@@ -46,8 +47,8 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
         file = read_config_file(environment, command_line.config)
         found = resolve(command_line.flags, environment, file, command_line.folder)
         require_key_beyond_loopback(found.settings)
-        startup.check_settings(found.settings)
-        startup.check_keys(found.settings)
+        check_settings(found.settings)
+        check_key_file(found.settings)
     except LemonbusError as problem:
         return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}

@@ -34,8 +34,7 @@ from workers.requests.cancellation import Cancellations
 from workers.requests.end_batching import end_delay
 from workers.requests.engine_request import engine_request
 from workers.requests.event_publisher import EventPublisher
-from workers.worker.bus import WorkerBus
-from workers.worker.engine_session import EngineSession
+from workers.requests.surroundings import RequestBus, RequestEngine
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
@@ -49,7 +48,7 @@ class AttemptLifecycle:
     def __init__(
         self,
         loop: Loop,
-        bus: WorkerBus,
+        bus: RequestBus,
         context: ProcessContext,
         settings: Settings,
         attempts: dict[RequestKey, Attempt],
@@ -68,7 +67,7 @@ class AttemptLifecycle:
         self._logs_outcomes = settings.log_level in ("debug", "trace")
         self._publisher = EventPublisher(loop, bus, self._overflowed)
         self._outbox = self._publisher.outbox
-        self._session: EngineSession | None = None
+        self._session: RequestEngine | None = None
         self._cancellations: Cancellations | None = None
         self.accepts = False
         """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
@@ -79,7 +78,7 @@ class AttemptLifecycle:
 
     # The engine.
 
-    def open(self, session: EngineSession, log: logs.Logger) -> None:
+    def open(self, session: RequestEngine, log: logs.Logger) -> None:
         """Start attempts from now on: an engine is ready."""
         self._session, self._log = session, log
         self._line_attribution.read_output = session.engine.read_output

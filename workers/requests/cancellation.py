@@ -21,8 +21,7 @@ from protocol.runtime.loop import Loop, Timer
 from workers.engine.response_handler import BufferedResponse
 from workers.requests.attempt import Attempt
 from workers.requests.attempt_phase import AttemptPhase
-from workers.worker.bus import WorkerBus
-from workers.worker.engine_session import EngineSession
+from workers.requests.surroundings import RequestBus, RequestEngine
 
 MIN_POLL_INTERVAL_S: Final = 0.008
 MAX_POLL_INTERVAL_S: Final = 0.25
@@ -48,8 +47,8 @@ class Cancellations:
     def __init__(
         self,
         loop: Loop,
-        bus: WorkerBus,
-        session: EngineSession,
+        bus: RequestBus,
+        session: RequestEngine,
         attempts: Mapping[RequestKey, Attempt],
         on_stopped: Callable[[Attempt, str], None],
     ) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from protocol.ids import RequestKey
 from protocol.runtime.loop import Loop, Timer
+from workers.requests.surroundings import RequestBus
 from workers.stream.event_outbox import FLUSH_RETRY_S, EventOutbox
-from workers.worker.bus import WorkerBus
 
 
 class EventPublisher:
     """Flushes one outbox."""
 
-    def __init__(self, loop: Loop, bus: WorkerBus, on_overflow: Callable[[RequestKey], None]) -> None:
+    def __init__(self, loop: Loop, bus: RequestBus, on_overflow: Callable[[RequestKey], None]) -> None:
         """``on_overflow`` is called with each attempt whose client reads too slowly; its failure is in the outbox."""
         self._loop, self._on_overflow = loop, on_overflow
         self.outbox = EventOutbox(bus.publish)

@@ -11,13 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import AttemptTokens, SamplingDefaults, SetRequestRules
-from protocol.messages.recovery import WorkerSnapshot
 from protocol.messages.work import Run
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
@@ -31,17 +30,14 @@ from workers.requests.attempt_lifecycle import AttemptLifecycle
 from workers.requests.attempt_phase import AttemptPhase
 from workers.requests.progress_reports import ProgressReports
 from workers.requests.subscriptions import Subscriptions
-from workers.worker.bus import WorkerBus
-from workers.worker.engine_session import EngineSession
-from workers.worker.process_state import WorkerProcessState
-from workers.worker.snapshot import ModelRecord, worker_snapshot
+from workers.requests.surroundings import RequestBus, RequestEngine
 
 
 class WorkerRequests:
     """All attempts of this worker."""
 
     def __init__(
-        self, loop: Loop, bus: WorkerBus, context: ProcessContext, settings: Settings, on_empty: Callable[[], None]
+        self, loop: Loop, bus: RequestBus, context: ProcessContext, settings: Settings, on_empty: Callable[[], None]
     ) -> None:
         """Take no requests yet. ``on_empty`` is called when the last one has ended, except by :meth:`fail_all`."""
         self._loop, self._settings = loop, settings
@@ -61,10 +57,20 @@ class WorkerRequests:
         """Return how many have not ended."""
         return len(self._attempts)
 
-    def snapshot(self, state: WorkerProcessState, model: ModelRecord, pings: int) -> WorkerSnapshot:
-        """Return what a new supervisor must know."""
-        lifecycle = self._lifecycle
-        return worker_snapshot(state, model, self._attempts.values(), lifecycle.ended, lifecycle.last_use, pings)
+    @property
+    def attempts(self) -> Collection[Attempt]:
+        """Those that have not ended."""
+        return self._attempts.values()
+
+    @property
+    def ended(self) -> Collection[RequestKey]:
+        """Those that ended last, without those that were returned to the supervisor."""
+        return self._lifecycle.ended
+
+    @property
+    def last_use(self) -> float:
+        """When the engine became ready, or one began or ended last; 0: never."""
+        return self._lifecycle.last_use
 
     def busy(self) -> bool:
         """Return whether the engine has work."""
@@ -78,7 +84,7 @@ class WorkerRequests:
 
     # What the controller decides.
 
-    def open(self, session: EngineSession, log: logs.Logger) -> None:
+    def open(self, session: RequestEngine, log: logs.Logger) -> None:
         """Take requests: an engine is ready."""
         self._backend, self._log = session.backend, log
         self._backend.sampling, self._backend.rules = self._sampling, self._rules

@@ -52,7 +52,7 @@ from workers.worker.engine_reports import engine_ready, load_failure
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
-from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread
+from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot
 from workers.worker.supervisor_link import SupervisorLink, hello
 
 
@@ -100,7 +100,14 @@ class WorkerController:
             tidy_in_background(self._loop, self._settings, self._log)
 
     def _snapshot(self) -> WorkerSnapshot:
-        return self._requests.snapshot(self._state, self._model, self._bus.pings)
+        return worker_snapshot(
+            self._state,
+            self._model,
+            self._requests.attempts,
+            self._requests.ended,
+            self._requests.last_use,
+            self._bus.pings,
+        )
 
     def _report(self, message: EngineReport) -> None:
         """Report how the engine ended."""

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.config.model_settings import GroupSettings, ModelSettings
 from protocol.config.settings import SECTIONS
-from supervisor.lifecycle import startup
+from supervisor.models.settings_check import check_settings
 from tests.protocol.config.resolved_settings import complaint, resolved
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ def example(text: str) -> str:
 def test_the_example_is_valid(file: str) -> None:
     settings = resolved(text=example((ROOT / file).read_text())).settings
     assert all(getattr(settings, section) for section in SECTIONS)
-    startup.check_settings(settings)
+    check_settings(settings)
 
 
 def test_the_example_has_every_key() -> None:

@@ -12,8 +12,8 @@ from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.models.request_rules import RequestRules
-from supervisor.lifecycle import startup
 from supervisor.models.registry import ModelRegistry
+from supervisor.models.settings_check import check_settings
 from tests.supervisor.models.model_files import MakeModels
 
 BUILT_IN = "SmolLM2-135M-Instruct-GGUF"
@@ -166,16 +166,14 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
 )
 def test_what_no_recipe_accepts_ends_the_start(kinds: dict[str, Any], expected: str) -> None:
     with pytest.raises(LemonbusError) as caught:
-        startup.check_settings(Settings(**sections(**kinds)))
+        check_settings(Settings(**sections(**kinds)))
     assert str(caught.value).startswith(expected)
     assert caught.value.failure.param == expected.partition(": ")[0]
 
 
 def test_what_some_recipe_accepts_may_be_for_a_model_that_is_not_known_yet() -> None:
     options = {"options": {"steps": 3}, "args": "--lora /any/file.gguf"}
-    startup.check_settings(
-        Settings(**sections(models={"not.known": options}, defaults={"llamacpp": {"devices": ["CUDA0"]}}))
-    )
+    check_settings(Settings(**sections(models={"not.known": options}, defaults={"llamacpp": {"devices": ["CUDA0"]}})))
 
 
 def test_what_turns_out_wrong_later_is_reported_and_left_out(make: MakeModels, extra: Path) -> None:

@@ -24,7 +24,7 @@ from workers.backends.base import EngineRequest
 from workers.requests.attempt import Attempt
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.process_state import WorkerProcessState
-from workers.worker.snapshot import ModelRecord
+from workers.worker.snapshot import ModelRecord, worker_snapshot
 
 
 class FakePool:
@@ -208,9 +208,14 @@ def test_a_run_that_crosses_the_engines_death_is_returned_and_does_not_start_at_
     assert worker.event_kinds(1) == ([EventKind.FAILED] if gateway == "g" else []), "at most once"
 
 
+def snapshot_of(worker: Worker, state: WorkerProcessState = WorkerProcessState.READY) -> WorkerSnapshot:
+    requests = worker.requests
+    return worker_snapshot(state, ModelRecord(), requests.attempts, requests.ended, requests.last_use, 0)
+
+
 def test_the_snapshot_has_each_attempt_until_its_end_and_then_its_key(worker: Worker) -> None:
     def snapshot() -> WorkerSnapshot:
-        return worker.requests.snapshot(WorkerProcessState.READY, ModelRecord(), 0)
+        return snapshot_of(worker)
 
     worker.run(1)
     worker.requests.run(Run("g", 2, 3, "m", "completions", "req-2", stream=True, weight=4), b"{}")
@@ -232,18 +237,18 @@ def test_the_snapshot_has_no_end_of_which_only_the_supervisor_can_tell_the_gatew
     worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
     worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"))
     worker.run(4, gateway="late")
-    snapshot = worker.requests.snapshot(WorkerProcessState.ENGINE_LOST, ModelRecord(), 0)
+    snapshot = snapshot_of(worker, WorkerProcessState.ENGINE_LOST)
     assert snapshot.attempts == []
     assert [each.number for each in snapshot.ended] == [2, 3], "1 and 4 were returned"
 
 
 def test_the_snapshot_has_a_bounded_number_of_ends_and_reads_are_no_use(worker: Worker) -> None:
-    ready_at = worker.requests.snapshot(WorkerProcessState.READY, ModelRecord(), 0).last_use
+    ready_at = snapshot_of(worker).last_use
     assert ready_at > 0, "to become ready is a use"
     for number in range(1, MAX_ENDED + 3):
         worker.requests.run(Run("g", number, 1, "m", "tokenize", "req", stream=True, weight=0), b"{}")
         begin_answer(worker.pool.attempts[-1])
         end_answer(worker.pool.attempts[-1])
-    snapshot = worker.requests.snapshot(WorkerProcessState.READY, ModelRecord(), 0)
+    snapshot = snapshot_of(worker)
     assert [each.number for each in snapshot.ended] == list(range(3, MAX_ENDED + 3))
     assert snapshot.last_use == ready_at

@@ -1,0 +1,73 @@
+"""What attempts need of the worker that has them: the way to supervisor and gateways, and the engine that is ready.
+
+`workers.worker` has both and depends on this folder; nothing here depends on that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from protocol.messages.work import AttemptEnded
+from protocol.models.recipes import ModelSpec
+from workers.backends.base import Backend
+from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.process import EngineProcess
+
+
+class RequestBus(Protocol):
+    """Sends messages in their order, without blocking."""
+
+    on_subscription: Callable[[bool, bytes], None]
+    """Called when a gateway subscribes to its events (True) or leaves, with its topic."""
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message to the supervisor, if there is one."""
+
+    def send_soon(self, end: AttemptEnded, seconds: float) -> None:
+        """Send an end within ``seconds``, with others; only for an end that no request waits for."""
+
+    def send_ends_if_due(self) -> None:
+        """Send the ends that have waited for half of their time."""
+
+    def publish(self, topic: bytes, batch: bytes) -> bool:
+        """Send the events of one loop iteration to a gateway; return False if its queue is full."""
+
+
+class ProgressMonitor(Protocol):
+    """Ends an engine that makes no progress with its requests."""
+
+    def wake(self) -> None:
+        """Watch from now on: the engine has a request."""
+
+    def progress(self) -> None:
+        """Note that the engine has shown progress."""
+
+
+class RequestEngine(Protocol):
+    """An engine that answers requests."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Its model."""
+
+    @property
+    def backend(self) -> Backend:
+        """How requests are put to it."""
+
+    @property
+    def engine(self) -> EngineProcess:
+        """Its process."""
+
+    @property
+    def pool(self) -> EngineConnectionPool:
+        """The connections to it."""
+
+    @property
+    def monitor(self) -> ProgressMonitor:
+        """What is told of its progress."""
+
+    def end_unusable(self, reason: str) -> None:
+        """End it: its slots cannot be freed any more."""
