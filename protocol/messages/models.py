@@ -51,6 +51,11 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     max_context_window: int = 0
     """Tokens that the model was trained for, as its files say; 0 if that is not known."""
 
+    @property
+    def other_names(self) -> list[str]:
+        """All names besides its registered one, each once: one that it was given may be in the catalogue, too."""
+        return [name for name in dict.fromkeys([*self.given_names, *self.aliases]) if name != self.id]
+
 
 @control_message
 class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,7 +28,7 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
         call.number,
         ConfiguredModel(
             entry=listed,
-            names=list(dict.fromkeys([*listed.given_names, *entry.aliases])),
+            names=listed.other_names,
             options=_options(models, entry),
             settings=_settings(models, entry),
             groups=sorted(models.configuration.groups_of(entry.name)),

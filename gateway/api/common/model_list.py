@@ -60,7 +60,7 @@ def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> d
             "suggested": entry.suggested,
             "model_type": entry.type,
             "loaded": entry.loaded,
-            "aliases": [*entry.given_names, *entry.aliases],
+            "aliases": entry.other_names,
             "supported": not entry.unsupported_reason,
             "unsupported_reason": entry.unsupported_reason,
         }

@@ -21,8 +21,8 @@ def tag(name: str) -> str:
 
 
 def names(details: ModelDetails) -> list[str]:
-    """Return the names under which a model is listed: its own, and those that the configuration and users gave it."""
-    return [tag(name) for name in (model_facts.short_name(details.entry), *details.entry.given_names)]
+    """Return the names under which a model is listed, each once: its own, and those that the configuration and users gave it."""
+    return list(dict.fromkeys(map(tag, (model_facts.short_name(details.entry), *details.entry.given_names))))
 
 
 def in_words(parameters: int) -> str:

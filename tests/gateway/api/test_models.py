@@ -137,7 +137,8 @@ def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool)
     assert (found["has_more"], found["first_id"], found["last_id"]) == (has_more, *ends)
 
 
-NAMED = structs.replace(CPU, id="b", aliases=["b:1b"], given_names=["gpt-4o", "mine"])
+NAMED = structs.replace(CPU, id="b", aliases=["b:1b", "mine"], given_names=["gpt-4o", "mine"])
+"""The catalogue has one of the names that it was given, too."""
 
 
 def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> None:

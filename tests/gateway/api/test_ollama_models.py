@@ -64,6 +64,12 @@ def test_a_file_may_have_any_late_time(seconds: int, shown: str) -> None:
     assert timestamp(seconds) == shown
 
 
+def test_a_model_is_listed_once_under_a_name_that_the_catalogue_has_too(ask: AppClient) -> None:
+    entry = structs.replace(LLAMA.entry, given_names=["llama3.2:1b", "mine", "mine:latest"])
+    ask.reports[DescribeModels] = [structs.replace(LLAMA, entry=entry)]
+    assert [each["name"] for each in ask("GET", "/api/tags").json["models"]] == ["llama3.2:1b", "mine:latest"]
+
+
 def test_ps_lists_loaded_models(ask: AppClient) -> None:
     ask.reports[DescribeModels] = [LLAMA, THINKER]
     (model,) = ask("GET", "/api/ps").json["models"]
