@@ -1,9 +1,11 @@
-"""A module that is imported when it is first used, whatever imported it."""
+"""Modules that are imported when they are first used, whatever imported them."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
@@ -23,3 +25,21 @@ class DeferredModule(ModuleType):
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def importing_without(*names: str, absent: Collection[str] = ()) -> Iterator[None]:
+    """Let a library be imported inside the block without modules that it imports and that we may never use.
+
+    ``names``: modules that are imported when they are first used.  ``absent``: modules that the library can do without;
+    it finds none of them, although they may be installed.  What is imported already stays as it is.
+    """
+    wanted: dict[str, Any] = {name: DeferredModule(name) for name in names} | dict.fromkeys(absent)
+    stand_ins = {name: module for name, module in wanted.items() if name not in sys.modules}
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name, module in stand_ins.items():
+            if name in sys.modules and sys.modules[name] is module:
+                del sys.modules[name]

@@ -10,7 +10,6 @@ and the fields of the event.  Prompts are in :data:`PROMPT_FIELDS` of ``trace`` 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -20,23 +19,14 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from protocol.runtime.deferred_module import DeferredModule
+from protocol.runtime.deferred_module import importing_without
 
-# structlog imports rich if it is installed, for tracebacks that we never render, and asyncio, for methods that we never
-# call: 8 MB and 0.1 s in every process.
-_stand_ins: dict[str, Any] = {"rich": None, "asyncio": DeferredModule("asyncio")}
-for _name in _stand_ins.keys() & sys.modules.keys():
-    del _stand_ins[_name]
-sys.modules.update(_stand_ins)
-# From Python 3.12 on, a record asks asyncio for its task, and structlog makes a record. None of our processes has tasks.
-logging.logAsyncioTasks = False  # type: ignore[attr-defined]
-import structlog  # noqa: E402
+# structlog imports rich if it is installed, for tracebacks that we never render; asyncio, for methods that we never
+# call; and its bridges to logging and greenlet, which we do not use: 8 MB and 0.1 s in every process.
+with importing_without("asyncio", "inspect", "logging", "structlog.stdlib", "structlog.threadlocal", absent=["rich"]):
+    import structlog
 
-for _name, _stand_in in _stand_ins.items():
-    if sys.modules[_name] is _stand_in:
-        del sys.modules[_name]
-
-from protocol.runtime.log_output import MAX_BATCHED_LINES, LogOutput, Record, Schedule, Sink  # noqa: E402
+from protocol.runtime.log_output import MAX_BATCHED_LINES, LogOutput, Record, Schedule, Sink
 
 __all__ = [
     "LEVEL_RANK",

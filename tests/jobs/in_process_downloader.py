@@ -7,7 +7,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from huggingface_hub import constants, file_download, hf_api
+from huggingface_hub import constants, file_download
 
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
 from workers.jobs.model_download.sources import download_model
@@ -27,7 +27,7 @@ class InProcessDownloader:
             "HF_HUB_CACHE": str(home / "hub"),
             "HF_TOKEN_PATH": str(home / "token"),
         }
-        for module in (constants, file_download, hf_api):  # old versions have names of their own for them
+        for module in (constants, file_download):  # old versions have names of their own for them
             for name, value in reported.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, value)

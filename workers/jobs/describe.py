@@ -5,6 +5,11 @@ Each file is reported when it was read, so that a file which hangs the job costs
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 from collections import deque
 from functools import partial
 

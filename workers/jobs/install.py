@@ -6,6 +6,11 @@ the folder.  Whatever a killed job left, the next one sweeps away.
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import os
 import shutil
 import traceback

@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.messages.peers import Shutdown, Welcome
 from protocol.messages.recovery import JobSnapshot
-from protocol.runtime import logs, process_name
+from protocol.runtime import logs, memory, process_name
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from protocol.wire import envelope
@@ -159,6 +159,7 @@ class JobProcess:
 
     def run(self) -> None:
         """Say Hello, run the loop until :meth:`Loop.stop`, and end the process."""
+        memory.tune_gc()
         self._link.start()
         self.loop.run()
         logs.set_sink(None)

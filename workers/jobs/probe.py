@@ -5,6 +5,11 @@ It runs the tools of device makers, lists the Python packages, reports to the su
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import importlib.metadata
 import traceback
 from collections.abc import Callable

@@ -5,6 +5,11 @@ The downloading thread writes the progress, which the loop reads and reports.
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import traceback
 from typing import Final
 

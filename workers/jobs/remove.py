@@ -6,6 +6,11 @@ downloads, and the whole repository when no file is left.
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import fcntl
 import os
 import shutil

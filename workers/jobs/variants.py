@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import traceback
 
 from protocol.failures import Code, Failure, LemonbusError

