@@ -17,6 +17,8 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import DEADLINE, stays, wait_for
 
 SLOW, CHAT = "extra.tiny-slow", "extra.tiny-chat"
+SILENCE_S = 1.0
+"""Longer than a busy machine lets an engine wait for its turn."""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,11 @@ def short_silence_server(start_module_server: StartServer, tmp_path_factory: pyt
     """Real engines of tiny-loop and tiny-slow; that of calm says a word every tenth of a second, that of tiny-chat hangs after two words."""
     engine = program_by_model(tmp_path_factory.mktemp("engine"), {"tiny-chat": "hangs_mid_stream"}, "slow_generation")
     server = start_module_server(
-        *("tiny-loop", "tiny-slow", "tiny-chat"), silence=0.5, load=[LOOP, SLOW], gateway_workers=1, llama_server=engine
+        *("tiny-loop", "tiny-slow", "tiny-chat"),
+        silence=SILENCE_S,
+        load=[LOOP, SLOW],
+        gateway_workers=1,
+        llama_server=engine,
     )
     (server.models / "calm.gguf").symlink_to(server.models / "tiny-loop.gguf")
     return server
@@ -53,7 +59,7 @@ def test_an_idle_engine_may_be_silent(short_silence_server: LemonbusServer) -> N
     server = short_silence_server
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
-    stays(lambda: processes.alive(engine), "an idle engine is left alone", 1.5)
+    stays(lambda: processes.alive(engine), "an idle engine is left alone", 2 * SILENCE_S)
 
 
 def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -> None:
@@ -75,7 +81,7 @@ def test_a_pause_of_worker_and_engine_is_no_hang(short_silence_server: LemonbusS
     engine, worker = server.engine_pid(CALM), server.worker_pid(CALM)
     for pid in (worker, engine):
         os.kill(pid, signal.SIGSTOP)
-    stays(lambda: processes.alive(engine), "both are stopped", 1.0)
+    stays(lambda: processes.alive(engine), "both are stopped", 1.5 * SILENCE_S)
     for pid in (engine, worker):
         os.kill(pid, signal.SIGCONT)
     stream.finish()

@@ -21,22 +21,22 @@ FRAMINGS = (b"Content-Length: 100", b"Transfer-Encoding: chunked")
 
 
 @pytest.fixture
-def unhurried(tmp_path: Path) -> dict[str, Any]:
-    """Settings for an engine that says a word every tenth of a second: its streams last, and leave the processor alone."""
-    return {"llamacpp_backend": "system", "llama_server": program(tmp_path, "slow_generation")}
+def pausing(tmp_path: Path) -> dict[str, Any]:
+    """Settings for an engine whose streams pause after three words, until it is stopped and continued."""
+    return {"llamacpp_backend": "system", "llama_server": program(tmp_path, "pauses_mid_stream")}
 
 
-def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
     # One gateway: the kept connection is at the one that says it is not ready any more.
-    server = start_server("tiny-loop", slots=1, load=[LOOP], gateway_workers=1, grace=120, **unhurried)
+    server = start_server("tiny-loop", slots=1, load=[LOOP], gateway_workers=1, grace=120, **pausing)
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=15)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
 
-    with processes.stopped(engine):  # however fast or slow it is, it is not done before all this is seen
+    with processes.stopped(engine):  # it is not done before all this is seen
         waiting = server.client.start_chat(LOOP)
         wait_for(lambda: server.state()["queued"] == 1, "one waits")
         unfinished = [server.client.raw(HEAD + framing + b"\r\n\r\n5\r\n{") for framing in FRAMINGS]
@@ -66,8 +66,8 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried:
     server.assert_nothing_left()
 
 
-def test_the_grace_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **unhurried)
+def test_the_grace_has_an_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **pausing)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)
     stream.until(lambda it: len(it.events) > 2)
     server.signal(signal.SIGTERM)
@@ -81,10 +81,10 @@ def test_the_grace_has_an_end(start_server: StartServer, unhurried: dict[str, An
 
 @pytest.mark.parametrize("first", ["stopped by us", "dead"])
 def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: StartServer, first: str) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=20)
-    server.wait_loaded(LOOP)
+    server = start_server("tiny-loop", grace=20)
+    (spare,) = wait_for(server.workers, "a spare worker runs")
     # The server cannot end before this one does.
-    with processes.stopped(server.worker_pid(LOOP)):
+    with processes.stopped(spare.pid):
         if first == "dead":
             processes.kill(server.gateway_master())
         server.signal(signal.SIGTERM)
@@ -104,10 +104,10 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
     assert server.wait_exit() == 0
 
 
-def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, pausing: dict[str, Any]) -> None:
     """A server that is started at once on its directory and port serves beside what still runs."""
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **unhurried)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=50)
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **pausing)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
     engine = server.engine(LOOP)
     with processes.stopped(engine.pid):  # the stream lasts until the next server serves
@@ -127,8 +127,8 @@ def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, u
     wait_for(lambda: not any(processes.alive(each.pid) for each in former), "then all leave")
 
 
-def test_the_grace_after_the_keepers_death_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **unhurried)
+def test_the_grace_after_the_keepers_death_has_an_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **pausing)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)
     stream.until(lambda it: len(it.events) > 2)
     server.kill_keeper()

@@ -1,6 +1,11 @@
-"""Another release is installed under load and takes over, again and again: no request fails, and no model is loaded again."""
+"""Another release is installed under load and takes over: no request fails, and no model is loaded again.
+
+One upgrade after another, without a load: ``tests/server/test_keeper.py``.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 
@@ -16,7 +21,6 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
-UPGRADES = 2
 
 
 @pytest.fixture(scope="module")
@@ -47,34 +51,35 @@ def start_clients(clients: Clients) -> None:
     wait_for(lambda: min(clients.answers[model] for model in (LOOP, CHAT)) > 0, "requests are answered before", 60)
 
 
-def test_newer_releases_take_over_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:
+def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:
     engines = {model: server.engine_pid(model) for model in (LOOP, CHAT)}
-    for number in range(UPGRADES):
-        gateways = server.gateway_pids()
-        stream = server.client.start_chat(LOOP, stream=True, max_tokens=30)
-        stream.until(lambda it: len(it.events) > 2)
-        with asking(server) as clients:
-            start_clients(clients)
-            release = f"{RELEASE}.{number + 1}"
-            code.install(release=release)
-            answer = upgrade(server)
-            assert (answer.status, answer.json().get("release")) == (200, release), answer
-            wait_for(lambda release=release: server.health().get("version") == release, "it answers", 60)  # type: ignore[misc]
-            before = clients.answers.copy()
-            for model in (LOOP, CHAT):
-                wait_for(
-                    lambda model=model, before=before: clients.answers[model] > before[model] + 4, "afterwards", 60
-                )  # type: ignore[misc]
-            wait_for(
-                lambda gateways=gateways: not {*gateways} & {each.pid for each in server.process_tree()},  # type: ignore[misc]
-                "the gateways of the former release end when their last stream has ended",
-                60,
-            )
-        assert clients.failures == []
-        assert stream.finish(60).text == text_of(30)
-        assert stream.done
+    gateways = server.gateway_pids()
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=30)
+    stream.until(lambda it: len(it.events) > 2)
+    with asking(server) as clients:
+        start_clients(clients)
+        release = f"{RELEASE}.1"
+        code.install(release=release)
+        answer = upgrade(server)
+        assert (answer.status, answer.json().get("release")) == (200, release), answer
+        wait_for(lambda: server.health().get("version") == release, "it answers", 60)
+        before = clients.answers.copy()
+        for model in (LOOP, CHAT):
+            wait_for(partial(answered, clients, model, before[model] + 4), "afterwards", 60)
+        wait_for(
+            lambda: not {*gateways} & {each.pid for each in server.process_tree()},
+            "the gateways of the former release end when their last stream has ended",
+            60,
+        )
+    assert clients.failures == []
+    assert stream.finish(60).text == text_of(30)
+    assert stream.done
     assert {model: server.engine_pid(model) for model in (LOOP, CHAT)} == engines
     server.assert_idle()
+
+
+def answered(clients: Clients, model: str, more_than: int) -> bool:
+    return clients.answers[model] > more_than
 
 
 def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -83,13 +82,15 @@ def test_a_transfer_that_breaks_goes_on_where_it_broke(hub: Hub, downloader: InP
     assert [start > 0 for _, start in hub.transfers] == [False, True]
 
 
-def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, runner: JobRunner) -> None:
+def test_the_next_job_goes_on_where_one_stopped_when_its_server_was_killed(hub: Hub, runner: JobRunner) -> None:
+    """Where a job was killed: ``tests/server/test_downloads.py``."""
     hub.hold_after = 2_200_000
-    job = runner.start()
-    runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
-    wait_for(lambda: partial(runner), "a part of the file is on the disk", 15)
-    job.send_signal(signal.SIGKILL)
-    job.wait(5)
+    with subprocess.Popen(["sleep", "60"]) as keeper:
+        job = runner.start(keeper=keeper.pid)
+        runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
+        wait_for(lambda: partial(runner), "a part of the file is on the disk", 15)
+        keeper.kill()
+        job.wait(5)
     hub.hold_after = 0
     hub.released.set()
     assert runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), name="j2") == Pulled("m", 1)

@@ -154,11 +154,6 @@ def files_of_jobs(server: LemonbusServer) -> list[str]:
     return [path.name for path in server.runtime.iterdir() if path.name.rpartition("-")[2].startswith("j")]
 
 
-def kill_keeper(server: LemonbusServer) -> None:
-    server.kill_keeper()
-    server.assert_nothing_left()
-
-
 def kill_all(server: LemonbusServer) -> None:
     """As in a power cut: nothing is closed, and nothing removed."""
     server.expect_exit_code(-signal.SIGKILL)
@@ -171,7 +166,7 @@ def test_a_download_goes_on_however_the_server_ended_and_nothing_is_registered_b
 ) -> None:
     hub, _ = own_hub
     server = start_own_server()
-    for end in (LemonbusServer.stop, kill_keeper, kill_all):
+    for end in (LemonbusServer.stop, kill_all):
         forget_downloads(hub, server)
         hub.hold_after = HELD
         before = [each["id"] for each in server.client.get("/v1/models").json()["data"]]

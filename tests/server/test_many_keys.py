@@ -1,4 +1,4 @@
-"""A hundred keys with eight clients each at two gateway processes: limits exact to one request, and no key starves."""
+"""A hundred keys with six clients each at two gateway processes: limits exact to one request, and no key starves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 
 CHAT, PAUSED = "extra.tiny-chat", "extra.tiny-loop"
 PATH = "/v1/chat/completions"
-CLIENTS, SLOTS = 8, 4
+CLIENTS, SLOTS = 6, 4
 LIMITS = {f"requests{number}": 1 + number % 5 for number in range(40)}
 ALLOWED = {f"answers{number}": 1 + number % 4 for number in range(30)}
 """Key → answers that its tokens a minute suffice for."""
@@ -111,7 +111,7 @@ def test_limits_are_exact_for_every_key(server: LemonbusServer) -> None:
 def test_no_key_starves(server: LemonbusServer) -> None:
     """All requests wait while the engine is stopped; afterwards the keys take turns, whatever came first."""
     write(server, [ApiKey(name=name, sha256=digest(name), scopes=[Scope.INFERENCE]) for name in KEYS])
-    rounds, before = 5, len(server.lines)
+    rounds, before = 3, len(server.lines)
     with RequestBurst(server.port, PATH, body(PAUSED)) as burst:
         with processes.stopped(server.engine_pid(PAUSED)):
             greedy, *others = KEYS

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartServer
 from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 
-ONE_SLOT, EIGHT_SLOTS = "extra.tiny-loop", "extra.tiny-slow"
+ONE_SLOT, EIGHT_SLOTS = "extra.tiny-loop", "extra.tiny-chat"
 """Their workers report an end before its answer, and up to a moment later."""
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    slots = {ONE_SLOT: {"options": {"slots": 1}}, EIGHT_SLOTS: {"options": {"slots": 8}}}
-    return start_module_server("tiny-loop", "tiny-slow", models=slots, gateway_workers=1, load=[*slots])
+@pytest.fixture
+def server(changing_server: LemonbusServer) -> LemonbusServer:
+    for model, slots in ((ONE_SLOT, 1), (EIGHT_SLOTS, 8)):
+        load = {"model_name": model, "slots": slots}
+        assert changing_server.client.post("/v1/load", load).status == 200
+    return changing_server
 
 
 @pytest.mark.parametrize("model", [ONE_SLOT, EIGHT_SLOTS])
 def test_of_one_client(server: LemonbusServer, model: str) -> None:
-    server.wait_loaded(model)
     for tokens in range(3, 13):
         answer = server.client.chat(model, max_tokens=tokens)
         assert answer.status == 200
@@ -30,7 +30,6 @@ def test_of_one_client(server: LemonbusServer, model: str) -> None:
 @pytest.mark.parametrize(("model", "other"), [(ONE_SLOT, EIGHT_SLOTS), (EIGHT_SLOTS, ONE_SLOT)])
 def test_of_several_clients(server: LemonbusServer, model: str, other: str) -> None:
     """Each asks for the figures of its own model while the others use another one."""
-    server.wait_loaded(model, other)
 
     def ask(index: int) -> list[tuple[int, int]]:
         if index:
