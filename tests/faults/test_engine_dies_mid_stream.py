@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
 from tests.support.anthropic_client import anthropic_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
-
-LOOP = "extra.tiny-loop"
 
 
 def test_the_client_is_told_and_the_engine_comes_back(loop_server: LemonbusServer) -> None:
@@ -35,24 +34,24 @@ def test_the_client_is_told_and_the_engine_comes_back(loop_server: LemonbusServe
     assert loop_server.client.chat(LOOP, max_tokens=3).status == 200
 
 
-def test_anthropics_package_is_told(loop_server: LemonbusServer) -> None:
+def test_anthropics_package_is_told(calm_server: LemonbusServer) -> None:
     import anthropic  # noqa: PLC0415 - as in anthropic_client
 
     seen: list[str] = []
-    engine = loop_server.engine_pid(LOOP)
+    engine = calm_server.engine_pid(CALM)
 
     def read(client: anthropic.Anthropic) -> None:
         hi: Any = [{"role": "user", "content": "Hi"}]
-        for event in client.messages.create(model=LOOP, max_tokens=6000, messages=hi, stream=True):
+        for event in client.messages.create(model=CALM, max_tokens=6000, messages=hi, stream=True):
             seen.append(event.type)
             if len(seen) == 5:
                 processes.kill(engine)
 
-    with anthropic_client(loop_server) as client, pytest.raises(anthropic.APIStatusError) as caught:
+    with anthropic_client(calm_server) as client, pytest.raises(anthropic.APIStatusError) as caught:
         read(client)
     body: Any = caught.value.body
     assert (body["type"], body["error"]["type"], body["error"]["code"]) == ("error", "api_error", "backend_died")
-    assert body["error"]["model"] == LOOP
+    assert body["error"]["model"] == CALM
     assert body["request_id"] == caught.value.request_id
     assert seen[:2] == ["message_start", "content_block_start"]
     assert set(seen[2:]) == {"content_block_delta"}, "nothing says that the message ended"

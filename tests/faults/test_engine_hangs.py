@@ -17,7 +17,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import DEADLINE, stays, wait_for
 
 SLOW, CHAT = "extra.tiny-slow", "extra.tiny-chat"
-SILENCE_S = 1.0
+SILENCE_S = 0.75
 """Longer than a busy machine lets an engine wait for its turn."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
 from tests.support.http_exchange import HttpExchange
 from tests.support.ndjson import lines
@@ -13,7 +14,6 @@ from tests.support.ollama_client import ollama_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-LOOP = "extra.tiny-loop"
 MESSAGES = [{"role": "user", "content": "Hello"}]
 REQUESTS: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": LOOP, "prompt": "Hello", "max_tokens": 60_000, "stream": True},
@@ -41,13 +41,13 @@ def test_the_last_line_of_a_broken_stream_is_an_error(loop_server: LemonbusServe
     assert "done" not in error
 
 
-def test_ollamas_client_raises_it(loop_server: LemonbusServer) -> None:
+def test_ollamas_client_raises_it(calm_server: LemonbusServer) -> None:
     import ollama  # noqa: PLC0415 - only where it is needed
 
-    client = ollama_client(loop_server)
-    stream = client.chat(model=LOOP, messages=MESSAGES, stream=True, options={"num_predict": 60_000})
+    client = ollama_client(calm_server)
+    stream = client.chat(model=CALM, messages=MESSAGES, stream=True, options={"num_predict": 60_000})
     next(stream)
-    processes.kill(loop_server.engine_pid(LOOP))
+    processes.kill(calm_server.engine_pid(CALM))
     with pytest.raises(ollama.ResponseError, match=r"killed|died|gone"):
         list(stream)
     client.close()

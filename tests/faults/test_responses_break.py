@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
 from tests.support.http_exchange import HttpExchange
 from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-LOOP = "extra.tiny-loop"
 RESPONSES = "/v1/responses"
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    return {"model": LOOP, "input": "hi", "max_output_tokens": 60_000, **fields}
+    return {"model": LOOP, "input": "hi", "max_output_tokens": 60_000} | fields
 
 
 def deltas(exchange: HttpExchange) -> list[str]:
@@ -45,12 +45,12 @@ def test_a_stream_of_a_killed_engine_fails(loop_server: LemonbusServer) -> None:
     assert loop_server.client.get(f"{RESPONSES}/{failed['id']}").status == 404, "what failed is not stored"
 
 
-def test_the_client_library_sees_no_end(loop_server: LemonbusServer) -> None:
-    with openai_client(loop_server) as client, client.responses.create(**body(), stream=True) as stream:
+def test_the_client_library_sees_no_end(calm_server: LemonbusServer) -> None:
+    with openai_client(calm_server) as client, client.responses.create(**body(model=CALM), stream=True) as stream:
         types = []
         for event in stream:
-            if not types:  # at once: the library reads slower than the engine writes
-                processes.kill(loop_server.engine_pid(LOOP))
+            if event.type == "response.output_text.delta" and event.type not in types:
+                processes.kill(calm_server.engine_pid(CALM))
             types.append(event.type)
     assert types[-1] == "response.failed"
     assert "response.completed" not in types

