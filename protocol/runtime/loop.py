@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.runtime import logs
+from protocol.runtime.callback_errors import CallbackErrorLog
 from protocol.wire import frames
 from protocol.wire.frames import Socket
 
@@ -27,8 +28,6 @@ Callback = Callable[[], None]
 
 _NOT_WRITE: Final = ~select.EPOLLOUT
 _NOT_READ: Final = ~select.EPOLLIN
-_REPEAT_INTERVAL_S: Final = 1.0
-"""A callback that keeps raising is logged this often: one per error would fill the disk."""
 
 
 class Timer:
@@ -72,8 +71,7 @@ class Loop:
         """Exceptions that callbacks have raised so far."""
         self.on_error: Callable[[], None] | None = None
         """Called after a callback raised, in an ``except`` block; a process that must not go on ends itself here."""
-        self._logged: dict[tuple[object, int], float] = {}
-        """Where an exception was raised (code object and line) → when that was logged."""
+        self._error_log = CallbackErrorLog()
 
     def on_socket(self, source: Socket, callback: Callback | None) -> int:
         """Call back while a ZeroMQ socket has something to read; ``None`` removes the callback.
@@ -258,7 +256,7 @@ class Loop:
             callback()
         except Exception as problem:  # noqa: BLE001 - a programming error ends one callback, not the process
             self.errors += 1
-            self._log_callback_error(problem)
+            self._error_log.write(problem, self.errors, self.now())
             if self.on_error is not None:
                 self.on_error()
 
@@ -266,17 +264,6 @@ class Loop:
         """Count an exception of our own code that was caught, and log its traceback."""
         self.errors += 1
         log.error(event, exc_info=problem, **fields)
-
-    def _log_callback_error(self, problem: Exception) -> None:
-        """Log the traceback, but of errors from one line of code only one a second."""
-        trace = problem.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        raised_at = (trace.tb_frame.f_code, trace.tb_lineno) if trace is not None else (type(problem), 0)
-        now = self.now()
-        if now - self._logged.get(raised_at, -_REPEAT_INTERVAL_S) >= _REPEAT_INTERVAL_S:
-            self._logged[raised_at] = now
-            logs.get_logger().error("a callback raised an exception", errors=self.errors, exc_info=problem)
 
     def _ready(self) -> list[int]:
         known, used = self._sockets, self._used

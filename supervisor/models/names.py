@@ -114,6 +114,15 @@ class NameIndex:
                 return found
         return None
 
+    def given(self) -> dict[str, list[str]]:
+        """Return the names that the configuration and users gave to models, by the registered names of the models that they mean."""
+        found: dict[str, list[str]] = {}
+        for alias in dict.fromkeys([*self._configured, *self._aliases]):
+            entry = self.find(alias)
+            if entry is not None and entry.name != alias:
+                found.setdefault(entry.name, []).append(alias)
+        return found
+
     def _find_without_configured(self, name: str) -> CatalogueEntry | None:
         """Return the entry that the name of a section of the configuration means: no section is named by another's alias."""
         if not name:

@@ -204,7 +204,7 @@ class ModelRegistry:
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
         self._refresh()
-        given = self._given_names()
+        given = self._names.given()
         listed = [
             structs.replace(entry, given_names=given[entry.id]) if entry.id in given else entry
             for entry in self._entries.all_listed(self._names.entries(), self.machine)
@@ -214,16 +214,7 @@ class ModelRegistry:
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
         listed = self._entries.listed(self._entry(model), self.machine)
-        return structs.replace(listed, given_names=self._given_names().get(listed.id, []))
-
-    def _given_names(self) -> dict[str, list[str]]:
-        """Return the names that the configuration and users gave to models, by the registered names of the models that they mean."""
-        given: dict[str, list[str]] = {}
-        for alias in dict.fromkeys([*self.configuration.aliases, *self.user_names.aliases]):
-            entry = self._names.find(alias)
-            if entry is not None and entry.name != alias:
-                given.setdefault(entry.name, []).append(alias)
-        return given
+        return structs.replace(listed, given_names=self._names.given().get(listed.id, []))
 
     def listed_files(self, name: str) -> ModelFiles | None:
         """Return the files of a model as they were when it was listed last, None if they were not there."""

@@ -1,0 +1,28 @@
+"""The tracebacks of callbacks that raise: a callback that keeps raising is logged now and then, so that no disk is filled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.runtime import logs
+
+_REPEAT_INTERVAL_S: Final = 1.0
+
+
+class CallbackErrorLog:
+    """Logs exceptions; of those from one line of code only one a second."""
+
+    def __init__(self) -> None:
+        """Nothing was logged yet."""
+        self._logged: dict[tuple[object, int], float] = {}
+        """Where an exception was raised (code object and line) → when that was logged."""
+
+    def write(self, problem: Exception, count: int, now: float) -> None:
+        """Log the traceback of the ``count``-th exception. ``now``: monotonic seconds."""
+        trace = problem.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        raised_at = (trace.tb_frame.f_code, trace.tb_lineno) if trace is not None else (type(problem), 0)
+        if now - self._logged.get(raised_at, -_REPEAT_INTERVAL_S) >= _REPEAT_INTERVAL_S:
+            self._logged[raised_at] = now
+            logs.get_logger().error("a callback raised an exception", errors=count, exc_info=problem)
