@@ -12,10 +12,11 @@ EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing rich stru
 JOBS = f"{EVERYWHERE} email gevent inspect psutil ssl typing_extensions"
 UNWANTED = {
     "workers.jobs.describe": f"{JOBS} requests subprocess zipfile",
+    "workers.jobs.install": f"{JOBS} requests tarfile zipfile",
     "workers.jobs.pull": f"{JOBS} requests",
     "workers.jobs.remove": f"{JOBS} requests zipfile",
-    "supervisor.lifecycle.startup": EVERYWHERE,
-    "supervisor.reload.resolution": EVERYWHERE,
+    "supervisor.lifecycle.startup": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
+    "supervisor.reload.resolution": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
 }
 """Module that is run → what it may not have imported when it looks for its environment, which is missing here."""
 _PROGRAM = """

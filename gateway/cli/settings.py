@@ -14,6 +14,7 @@ from gateway.cli.exit_codes import USAGE, CommandError
 from protocol.config import handover, resolver
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
+from protocol.config.setting_help import setting_help
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 
@@ -31,13 +32,16 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def setting_options() -> list[click.Option]:
     """Return a flag for every setting that is not secret. A flag that is not used has the value None or ()."""
-    return [_option(field) for field in setting_fields().values() if field.name not in SECRET_SETTINGS]
+    helps = setting_help()
+    return [
+        _option(field, helps.get(name, "")) for name, field in setting_fields().items() if name not in SECRET_SETTINGS
+    ]
 
 
-def _option(field: SettingField) -> click.Option:
+def _option(field: SettingField, text: str) -> click.Option:
     if field.is_switch:
         off = f"--no-{field.flag[2:]}"
-        return click.Option([field.name, f"{field.flag}/{off}"], default=None, help=field.help)
+        return click.Option([field.name, f"{field.flag}/{off}"], default=None, help=text)
     default = getattr(Settings(), field.name)
     kind = click.Path(file_okay=False) if field.is_directory else None
     return click.Option(
@@ -47,7 +51,7 @@ def _option(field: SettingField) -> click.Option:
         default=None,
         show_default=_shown(default),
         metavar="|".join(field.choices) or _metavar(field),
-        help=field.help + (" Repeatable." if field.is_list else ""),
+        help=text + (" Repeatable." if field.is_list else ""),
         shell_complete=_completer(field.choices) if field.choices else None,
     )
 

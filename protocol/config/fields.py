@@ -1,17 +1,14 @@
-"""What each setting is called, what it may be, and what it is for, read off the one type ``Settings``.
+"""What each setting is called and what it may be, read off the one type ``Settings``.
 
-Flags, environment variables, the TOML file, ``--help`` and ``lemonbus config`` are all made from this table.
+Flags, environment variables, the TOML file and ``lemonbus config`` are all made from this table. What a setting is for
+is in ``setting_help.py``.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import ipaddress
-import itertools
 import re
-from collections.abc import Container
-from functools import cache, partial
+from functools import cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args
 
@@ -47,7 +44,6 @@ class SettingField(NamedTuple):
     name: str
     type: Type
     annotation: Any
-    help: str
 
     @property
     def variable(self) -> str:
@@ -160,47 +156,14 @@ def _bounds(number: IntType | FloatType) -> str:
 @cache
 def setting_fields() -> dict[str, SettingField]:
     """Return every setting but the sections by its name, in the order of declaration."""
-    fields = declared_fields(Settings)
-    return {
-        name: field._replace(help=re.sub(r"``(.*?)``", partial(_plain, fields), field.help))
-        for name, field in fields.items()
-        if name not in SECTIONS
-    }
+    return {name: field for name, field in declared_fields(Settings).items() if name not in SECTIONS}
 
 
 def declared_fields(kind: type[msgspec.Struct]) -> dict[str, SettingField]:
     """Return the fields of a type by their names, in the order of declaration, each as if it always had a value."""
-    helps = _docstrings(kind)
     found = {}
     for field in msgspec.structs.fields(kind):
         hint = next((each for each in get_args(field.type) if each is not NoneType), field.type)
         annotation = hint if NoneType in get_args(field.type) else field.type
-        found[field.name] = SettingField(field.name, type_info(annotation), annotation, helps.get(field.name, ""))
+        found[field.name] = SettingField(field.name, type_info(annotation), annotation)
     return found
-
-
-def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the text below each field of a type in its source, with those that it inherits."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if base.__module__.partition(".")[0] == kind.__module__.partition(".")[0]:
-            tree = ast.parse(inspect.getsource(base))
-            found |= _texts_below_fields(tree.body[0]) if isinstance(tree.body[0], ast.ClassDef) else {}
-    return found
-
-
-def _texts_below_fields(declaration: ast.ClassDef) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for node, below in itertools.pairwise(declaration.body):
-        if (
-            isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-        ):
-            found[node.target.id] = " ".join(str(below.value.value).split())
-    return found
-
-
-def _plain(known: Container[str], quoted: re.Match[str]) -> str:
-    return f"--{quoted[1].replace('_', '-')}" if quoted[1] in known else quoted[1]

@@ -7,7 +7,7 @@ from protocol.runtime.deferred_module import importing_without
 
 
 def begin_imports() -> None:
-    """Call first in a process of ours; :func:`~protocol.runtime.memory.tune_gc` is called when all is imported.
+    """Call first in a process of ours. If it lives for more than a moment, call ``memory.tune_gc`` when all is imported.
 
     msgspec is imported here, before other modules import it: it prefers `typing_extensions` to `typing`, has no need
     of it in the versions of Python that we support, and that module and what it imports cost 7 ms.

@@ -6,6 +6,11 @@ says.  ``python -m supervisor.lifecycle.startup`` checks the settings alone, for
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import errno
 import itertools
 import os

@@ -6,6 +6,11 @@ descriptor in ``LEMONBUS_RESULT_FD``.  ``lemonbus serve`` hands over how it was 
 
 from __future__ import annotations
 
+from protocol.runtime import process_start
+
+if __name__ == "__main__":
+    process_start.begin_imports()
+
 import contextlib
 import os
 from collections.abc import Mapping, MutableMapping

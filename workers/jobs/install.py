@@ -26,7 +26,7 @@ from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.runtime import logs
 from workers.jobs import disk
-from workers.jobs.backend_install import release_archive, unpack, wheels
+from workers.jobs.backend_install import archive_names, wheels
 from workers.jobs.errors import SourceError
 from workers.jobs.job import JobProcess
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
@@ -91,7 +91,7 @@ def install(order: StartInstall, progress: DownloadProgress) -> Installed:
     home = installations.backend_folder(order.cache_dir, order.recipe, order.backend)
     final = home / f"{order.version}-{order.digest}"
     with disk.locked(home / _LOCK, lambda: None):
-        _sweep(home, release_archive.partial_name(order.archive))
+        _sweep(home, archive_names.partial_name(order.archive))
         if not any(
             each.folder == final
             for each in installations.find_installations(order.cache_dir, order.recipe, order.backend)
@@ -121,20 +121,29 @@ def _fill(order: StartInstall, draft: Path, progress: DownloadProgress) -> None:
         wheels.install(order.wheels, draft / installations.SITE_FOLDER, staging, progress)
         shutil.rmtree(staging)
     else:
-        name = release_archive.name_of(order.archive.url)
-        archive = release_archive.fetch(order.archive, draft.parent, progress)
-        try:
-            unpack.unpack(archive, draft / installations.FILES_FOLDER, name)
-        finally:
-            archive.unlink()  # good or refused, it was whole: nothing of it is worth keeping
-        program = unpack.find_program(draft / installations.FILES_FOLDER, order.executable)
-        if not program:
-            raise SourceError(f"{name} has no program {order.executable}")
+        program = _unpack_release(order, draft, progress)
     record = InstallationRecord(order.recipe, order.backend, order.version, order.digest, program)
     with (draft / installations.RECORD_FILE).open("wb") as file:
         file.write(msgspec.json.encode(record))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _unpack_release(order: StartInstall, draft: Path, progress: DownloadProgress) -> str:
+    """Fetch the archive into the draft; return the path of its program there."""
+    # 80 ms of processor time, mostly for an HTTP library, that wheels and removals do not need.
+    from workers.jobs.backend_install import release_archive, unpack  # noqa: PLC0415
+
+    name = archive_names.name_of(order.archive.url)
+    archive = release_archive.fetch(order.archive, draft.parent, progress)
+    try:
+        unpack.unpack(archive, draft / installations.FILES_FOLDER, name)
+    finally:
+        archive.unlink()  # good or refused, it was whole: nothing of it is worth keeping
+    program = unpack.find_program(draft / installations.FILES_FOLDER, order.executable)
+    if not program:
+        raise SourceError(f"{name} has no program {order.executable}")
+    return program
 
 
 def remove(order: StartUninstall) -> Installed:

@@ -5,7 +5,6 @@ Without it the reason why a model cannot be loaded is lost. The wheel has no fun
 
 from __future__ import annotations
 
-import ctypes
 from typing import Final
 
 _LOG: Final = "_Z15common_log_mainv"
@@ -16,6 +15,8 @@ _FLUSH: Final = "_Z16common_log_flushP10common_log"
 
 def flush_log(library: str) -> bool:
     """Wait for the log of the extension module of this path; return False if it has no such functions."""
+    import ctypes  # noqa: PLC0415 - for a model that cannot be loaded; this module is in every worker, too
+
     try:
         native = ctypes.CDLL(library)
         log, flush = native[_LOG], native[_FLUSH]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -20,6 +20,7 @@ from urllib3 import exceptions as urllib3_errors
 
 from protocol.messages.backend_installs import Archive
 from workers.jobs import disk
+from workers.jobs.backend_install.archive_names import name_of, partial_name
 from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 
@@ -46,16 +47,6 @@ class _SystemTrust(HTTPAdapter):
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
         return super().proxy_manager_for(*args, ssl_context=ssl.create_default_context(), **kwargs)
-
-
-def name_of(url: str) -> str:
-    """Return the file's name as messages show it."""
-    return unquote(urlsplit(url).path).rsplit("/", 1)[-1] or "archive"
-
-
-def partial_name(archive: Archive) -> str:
-    """Return the name of the file that an archive is downloaded into."""
-    return f".download-{archive.sha256}"
 
 
 def fetch(archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
