@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.conftest import StartServer
@@ -26,9 +28,37 @@ def wait_replaced(server: LemonbusServer, old: int) -> int:
     return wait_for(lambda: (pid := server.supervisor_pid) != old and pid, "another supervisor runs")
 
 
+def fork_server(server: LemonbusServer) -> int:
+    (found,) = [each.pid for each in server.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
+
+
+class Start(NamedTuple):
+    """A server, and the processor time of two of its processes when it had started: that of the keeper grows later."""
+
+    server: LemonbusServer
+    keeper_s: float
+    fork_server_s: float
+
+
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", load=[CHAT], gateway_workers=1)
+def start(start_module_server: StartServer) -> Start:
+    server = start_module_server("tiny-chat", load=[CHAT], gateway_workers=1)
+    return Start(server, processor_seconds(server.keeper_pid), processor_seconds(fork_server(server)))
+
+
+@pytest.fixture
+def server(start: Start) -> LemonbusServer:
+    return start.server
+
+
+def test_the_keeper_does_not_spin_while_the_supervisor_is_imported(start: Start) -> None:
+    assert start.keeper_s < start.fork_server_s / 3, "to import takes most of the time"
 
 
 def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_lock(server: LemonbusServer) -> None:
@@ -49,8 +79,7 @@ def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_loc
 
 
 def test_the_fork_server_may_die_at_any_time(server: LemonbusServer) -> None:
-    (fork_server,) = [each.pid for each in server.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
-    processes.kill(fork_server)
+    processes.kill(fork_server(server))
     old = server.kill_supervisor()
     assert server.client.chat(CHAT).text == CHAT_TEXT
     wait_replaced(server, old)
