@@ -215,6 +215,7 @@ class SupervisorConnection:
                 download_refusal=exchange.download_refusal,
                 ttl=request.ttl,
                 reservation=exchange.reservation,
+                admitted=exchange.rate_limits is not None,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

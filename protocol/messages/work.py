@@ -67,6 +67,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unload its model after so many idle seconds, 0: as soon as it is idle, infinite: never; None: as it is."""
     reservation: int = 0
     """Number of the :class:`ReserveRequest` that has counted it against the limits of its key; 0: nothing has."""
+    admitted: bool = False
+    """A supervisor that has ended had admitted it: the limits of its key do not refuse it now."""
 
 
 @control_message

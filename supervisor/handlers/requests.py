@@ -87,8 +87,8 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
             _check_download(message, target)
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
-            again = bool(message.since) and supervisor.scheduler.knows_attempt(key)
-            supervisor.admission.admit(key, message.caller, run, reservation, again=again)
+            admitted = message.admitted or (bool(message.since) and supervisor.scheduler.knows_attempt(key))
+            supervisor.admission.admit(key, message.caller, run, reservation, admitted=admitted)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
 

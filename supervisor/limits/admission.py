@@ -48,17 +48,17 @@ class KeyAdmission:
         submit: Callable[[], None],
         reservation: RequestKey | None = None,
         *,
-        again: bool = False,
+        admitted: bool = False,
     ) -> None:
         """Call ``submit``, now or in a moment, or refuse the request.
 
-        ``reservation``: the call that has counted it already.  ``again``: the scheduler has the request, which a gateway with a new
-        connection submits again.
+        ``reservation``: the call that has counted it already.  ``admitted``: it was admitted before, by this supervisor or by one that
+        has ended, and a gateway with a new connection submits it again.
         """
         if caller is None or not caller.limited or key.attempt > 1:
             submit()
             return
-        if again or (reservation is not None and self._was_reserved(reservation, caller)):
+        if admitted or (reservation is not None and self._was_reserved(reservation, caller)):
             self._report(key, self.limits.rate_limits(caller, self._loop.now()))
             submit()
             return

@@ -13,7 +13,7 @@ from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
 from protocol.messages.peers import WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
-from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused
+from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, KeyUsage, RateLimits, Refused, SubmitRequest
 from tests.gateway.bus.session_harness import SessionHarness
 
 LIMITED = Caller("team", concurrent=2)
@@ -54,6 +54,14 @@ def test_a_request_is_sent_once_if_a_supervisor_takes_over_while_its_body_is_wri
     exchange = gateway.start(body=b" " * (gateway.session.settings.spool_over + 1))
     assert gateway.submitted() == [(exchange.number, 1, 0.0)]
     assert gateway.bus.sent[-1].spool == exchange.spool
+
+
+def test_a_request_that_was_admitted_says_so_to_the_next_supervisor(gateway: SessionHarness) -> None:
+    admitted, held = gateway.start(caller=LIMITED), gateway.start(caller=LIMITED)
+    gateway.handlers.on_message(KeyUsage(admitted.number, 1, RateLimits()), b"")
+    gateway.end_supervisor()
+    sent = {each.number: each.admitted for each in gateway.bus.sent if isinstance(each, SubmitRequest)}
+    assert sent == {admitted.number: True, held.number: False}
 
 
 def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_its_arrival(

@@ -229,10 +229,10 @@ def test_a_reservation_that_is_made_again_on_a_new_connection_is_counted_once(ga
     assert (gate.submitted, gate.refusals()) == ([FIRST, SECOND], [])
 
 
-def test_a_request_that_the_scheduler_has_is_not_counted_again(gate: Admission) -> None:
+def test_a_request_that_was_admitted_before_is_not_counted_again(gate: Admission) -> None:
     caller = Caller("ci", requests_per_minute=1, concurrent=1)
     gate.admit(FIRST, caller)
-    gate.admission.admit(FIRST, caller, lambda: gate.submitted.append(FIRST), again=True)
+    gate.admission.admit(FIRST, caller, lambda: gate.submitted.append(FIRST), admitted=True)
     assert (gate.submitted, gate.refusals(), len(gate.reports)) == ([FIRST, FIRST], [], 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from protocol import VERSION
 from protocol.failures import Code
@@ -61,6 +62,19 @@ def test_a_request_that_was_reserved_meanwhile_is_counted_once(taking_over: Taki
     taking_over.run_until(lambda: worker.got(Run))
     usage = [each.limits.requests for each in gateway.got(KeyUsage)]
     assert [each.remaining for each in usage if each is not None] == [8, 8]
+
+
+def test_requests_that_were_admitted_are_not_refused_for_their_keys_limits(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    caller = Caller("ci", requests_per_minute=1)
+    taking_over.begin()
+    worker.hello(ready())
+    gateway.hello(GatewaySnapshot([RequestSnapshot(number, 1, 4.0 + number, caller=caller) for number in (1, 2, 3)]))
+    for number in (1, 2, 3):
+        gateway.send(structs.replace(submit(number, 4.0 + number, caller=caller), admitted=True))
+    taking_over.run_until(lambda: worker.got(Run) and len(gateway.got(KeyUsage)) == 3)
+    assert gateway.got(Refused) == []
+    assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [2, 3]
 
 
 def test_a_request_that_runs_and_is_submitted_again_is_not_measured_by_its_keys_limits(
