@@ -182,6 +182,12 @@ def test_a_worker_that_is_killed_while_it_saves_leaves_nothing_behind(tmp_path: 
     assert not entries(tmp_path)
 
 
+def test_a_workers_start_removes_what_is_more_than_the_limit(tmp_path: Path, saved_by_fake: Path) -> None:
+    copied(saved_by_fake, tmp_path)
+    with running_worker(tmp_path, prompt_cache_bytes=0) as one:
+        one.until(lambda: not entries(tmp_path), "it is removed")
+
+
 @pytest.mark.parametrize("engine", ["slot_restore_crashes", "slot_restore_refused"])
 def test_an_engine_that_cannot_restore_starts_again_without(tmp_path: Path, saved_by_fake: Path, engine: str) -> None:
     copied(saved_by_fake, tmp_path)
