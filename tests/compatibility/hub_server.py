@@ -102,11 +102,7 @@ def _repositories(folder: Path) -> dict[str, dict[str, bytes]]:
         "shop/Loop-GGUF": {"Loop-Q4_0.gguf": (tiny / "tiny-loop.gguf").read_bytes()},
         "shop/Big-GGUF": {"Big-Q4_0.gguf": gguf(600_000, 4)},
         "shop/Other-GGUF": {"Other-Q4_0.gguf": gguf(1000, 5), "Other-Q8_0.gguf": gguf(1000, 6)},
-        "shop/Broken-GGUF": {
-            "empty-Q4_0.gguf": b"",
-            "cut-Q8_0.gguf": chat[: len(chat) // 2],
-            "text-Q5_K_M.gguf": b"no",
-        },
+        "shop/Broken-GGUF": {"cut-Q8_0.gguf": chat[: len(chat) // 2]},
         "shop/Onnx": {"genai_config.json": b"{}", "model.onnx": b"onnx"},
     }
 

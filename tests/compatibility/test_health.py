@@ -111,16 +111,16 @@ def test_nothing_is_loaded(unloaded_server: LemonbusServer) -> None:
 # GET /live, HEAD /live, and where it is not
 
 
-def test_live_is_only_at_the_root(server: LemonbusServer) -> None:
-    assert server.client.get("/live").body == b'{"status":"ok"}'
-    head = server.client.start("HEAD", "/live").finish()
+def test_live_is_only_at_the_root(changing_server: LemonbusServer) -> None:
+    assert changing_server.client.get("/live").body == b'{"status":"ok"}'
+    head = changing_server.client.start("HEAD", "/live").finish()
     assert (head.status, head.body) == (200, b"")
     for prefix in VERSION_PREFIXES:
-        answer = server.client.get(f"{prefix}/live")
+        answer = changing_server.client.get(f"{prefix}/live")
         assert (answer.status, answer.json()["status"], answer.error["type"]) == (404, "error", "not_found")
         assert answer.json()["message"] == answer.error["message"]
 
 
-def test_live_answers_while_the_supervisor_does_not(server: LemonbusServer) -> None:
-    with processes.stopped(server.supervisor_pid):
-        assert server.client.get("/live", patience=2.0).body == b'{"status":"ok"}'
+def test_live_answers_while_the_supervisor_does_not(changing_server: LemonbusServer) -> None:
+    with processes.stopped(changing_server.supervisor_pid):
+        assert changing_server.client.get("/live", patience=2.0).body == b'{"status":"ok"}'

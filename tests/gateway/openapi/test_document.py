@@ -22,6 +22,7 @@ from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.request_context import OPEN_PATHS
 from gateway.openapi.document import ALIAS_OF
 from protocol.failures import Code, Failure
+from protocol.runtime import logs
 from tests.gateway.api.toy_dialect import SayResource, ToyDialect
 from tests.gateway.app_client import AppClient
 from tests.support.deferred_packages import schemathesis
@@ -104,14 +105,16 @@ def test_paths_with_the_same_operations_name_the_first(document: dict[str, Any])
         assert ALIAS_OF not in paths[path]
 
 
-def test_a_route_without_a_declaration_is_an_error(tmp_path: Path) -> None:
+def test_a_route_without_a_declaration_is_an_error(tmp_path: Path, records: list[dict[str, Any]]) -> None:
     class Undeclared(ToyDialect):
         def documentation(self) -> Documentation:
             whole = super().documentation()
             return whole._replace(operations={SayResource: whole.operations[SayResource]})
 
+    logs.configure("gateway", "error", "json")
     ask = AppClient(tmp_path, [Undeclared()])
     assert ask("GET", "/openapi.json").status_code == 500
+    assert [record["level"] for record in records] == ["error"]
     declared_too = AppClient(tmp_path, [ToyDialect()])("GET", "/openapi.json").json
     assert declared_too["paths"]["/toy/v7/say"]["post"]["tags"] == ["Toy"]
     responses = declared_too["components"]["responses"]
