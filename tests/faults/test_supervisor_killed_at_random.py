@@ -29,7 +29,7 @@ from tests.support.waiting import pause, wait_for
 LOOP: Final = "extra.tiny-loop"
 CHAT: Final = "extra.tiny-chat"
 TALE: Final = "extra.tiny-tale"
-KILLS: Final = int(os.environ.get("KILLS", "4"))
+KILLS: Final = int(os.environ.get("KILLS", "3"))
 LONGEST_PAUSE_S: Final = 1.5
 """Some die before they have taken over; if ten in a row died in their first second, the server would end."""
 

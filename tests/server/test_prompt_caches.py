@@ -15,7 +15,7 @@ from tests.support.models.tiny_models import link_models, prompt_of
 from tests.support.server import LemonbusServer
 
 CHAT, TALE = "extra.tiny-chat", "extra.tiny-tale"
-TOKENS = 1500
+TOKENS = 500
 Conversation = list[dict[str, Any]]
 
 
