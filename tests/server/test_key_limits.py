@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from supervisor.runtime.supervisor import RECONCILE_INTERVAL_S
+from supervisor.scheduler.queue.grants import ANNOUNCED_AFTER_S
 from tests.conftest import KEY
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
-from tests.support.waiting import wait_for
+from tests.support.waiting import stays, wait_for
 
 MODEL = "extra.tiny-chat"
 CHAT = "/v1/chat/completions"
@@ -130,15 +132,29 @@ def keys_that_wait(server: LemonbusServer) -> set[str]:
 
 def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_key(server: LemonbusServer) -> None:
     greedy = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
-    streams = [greedy.start("POST", CHAT, body(700, stream=True)) for _ in range(16)]
-    streams[0].until(lambda it: len(it.events) > 2)
-    late = RawHttpClient(server.port, {"Authorization": "Bearer one"}).start("POST", CHAT, body(1))
-    wait_for(lambda: "one" in keys_that_wait(server), "it waits")
+    before = len(granted(server))
+    with processes.stopped(server.engine_pid(MODEL)):
+        streams = [greedy.start("POST", CHAT, body(20, stream=True)) for _ in range(16)]
+        wait_for(lambda: server.state()["granted"] == 4 and server.state()["queued"] == 12, "4 run and 12 wait")
+        with_id = {"Authorization": "Bearer one", "X-Request-ID": "late"}
+        late = RawHttpClient(server.port, with_id).start("POST", CHAT, body(1))
+        wait_for(lambda: "one" in keys_that_wait(server), "it waits")
+        stays(
+            lambda: "one" in keys_that_wait(server),
+            "until it is told its position",
+            ANNOUNCED_AFTER_S + 2 * RECONCILE_INTERVAL_S,
+        )
     late.finish()
-    assert not all(stream.over for stream in streams)
     assert 1 <= int(late.headers["x-queue-position"]) <= 4
     for stream in streams:
-        stream.hang_up()
+        assert stream.finish().done
+    wait_for(lambda: len(granted(server)) == before + 17, "the log has all grants")
+    assert granted(server)[before:].index("late") < 10, "before some of the other key, which came before it"
+
+
+def granted(server: LemonbusServer) -> list[str]:
+    """The ids of the requests that got a slot of the model, in their order."""
+    return [line["request_id"] for line in server.lines if line["event"] == "granted" and line["model"] == MODEL]
 
 
 @pytest.mark.parametrize("process", ["engine", "worker"])
