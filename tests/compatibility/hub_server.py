@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.support.fakes.hub import Hub, gguf
+from protocol.models import checkpoints
+from tests.support.fakes.hub import Hub, gguf, revision
 from tests.support.models.genai_models import genai_repository_files
 from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
@@ -135,6 +137,39 @@ class HubServer(NamedTuple):
         self.hub.released.clear()
         self.hub.holding.clear()
         self.hub.transfers.clear()
+
+    def install(self, *models: dict[str, Any]) -> None:
+        """Leave users' models as pulls of these bodies would, for tests of what comes after: a pull takes a process each."""
+        items = {}
+        for body in models:
+            checkpoint = checkpoints.parse(body["checkpoint"])
+            assert isinstance(checkpoint, checkpoints.HubCheckpoint)
+            files = self.hub.repositories[checkpoint.repo]
+            names = checkpoints.choose_files(list(files), checkpoint.variant)
+            root = self.folder / "hf" / "hub" / checkpoint.folder
+            for name in [*names, *([body["mmproj"]] if "mmproj" in body else [])]:
+                _put_in_cache(root, revision(checkpoint.repo), name, files[name])
+            items[body["model_name"].removeprefix("user.")] = {
+                key: value for key, value in body.items() if key != "model_name"
+            }
+        state = self.server.home / "state" / "user_models.json"
+        state.parent.mkdir(exist_ok=True)
+        state.write_text(json.dumps(items))
+
+
+def _put_in_cache(root: Path, commit: str, name: str, data: bytes) -> None:
+    """Put a file into the cache of a repository as the hub's library does."""
+    blob, link, main = (
+        root / "blobs" / hashlib.sha256(data).hexdigest(),
+        root / "snapshots" / commit / name,
+        root / "refs/main",
+    )
+    for path in (blob, link, main):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(data)
+    main.write_text(commit)
+    if not link.is_symlink():
+        link.symlink_to(Path("../../blobs") / blob.name)
 
 
 def cached(folder: Path) -> set[str]:

@@ -14,6 +14,7 @@ from tests.compatibility.hub_server import (
     PHI,
     PROJECTOR,
     QWEN,
+    HubServer,
     blobs,
     cached,
     ids,
@@ -69,9 +70,9 @@ def test_a_loaded_model_is_unloaded_first_and_its_prompt_caches_are_removed(serv
     assert server.client.chat(QWEN, max_tokens=2).status == 200, "a request downloads it again"
 
 
-def test_running_requests_end_first_and_new_ones_are_refused(server: LemonbusServer) -> None:
-    body = {"model_name": "user.Loop", "checkpoint": "shop/Loop-GGUF:Q4_0", "recipe": "llamacpp"}
-    assert pull(server, **body)[0] == 200
+def test_running_requests_end_first_and_new_ones_are_refused(hub_server: HubServer) -> None:
+    server = hub_server.server
+    hub_server.install({"model_name": "user.Loop", "checkpoint": "shop/Loop-GGUF:Q4_0", "recipe": "llamacpp"})
     running = server.client.start_chat("user.Loop", stream=True, max_tokens=400).until(lambda each: each.events)
     deleting = server.client.start("POST", "/v1/delete", {"model_name": "user.Loop"})
     wait_for(lambda: server.client.chat("user.Loop", max_tokens=1).status in {404, 409}, "no request gets it any more")
@@ -80,8 +81,10 @@ def test_running_requests_end_first_and_new_ones_are_refused(server: LemonbusSer
     assert server.client.chat("user.Loop", max_tokens=1).status == 404
 
 
-def test_a_users_model_is_forgotten_with_its_options(server: LemonbusServer, folder: Path) -> None:
-    assert pull(server, **OURS, mmproj=PROJECTOR)[0] == 200
+def test_a_users_model_is_forgotten_with_its_options(
+    hub_server: HubServer, server: LemonbusServer, folder: Path
+) -> None:
+    hub_server.install({**OURS, "mmproj": PROJECTOR})
     options = {"model_name": NAME, "ctx_size": 2048, "save_options": True}
     options_file = server.home / "state" / "recipe_options.json"
     options_file.parent.mkdir(exist_ok=True)
@@ -94,11 +97,10 @@ def test_a_users_model_is_forgotten_with_its_options(server: LemonbusServer, fol
     assert delete(server, NAME)[0] == 404
 
 
-def test_files_that_another_model_uses_stay(server: LemonbusServer, folder: Path) -> None:
-    for name, more in (("user.A", {}), ("user.B", {"mmproj": PROJECTOR})):
-        assert pull(server, **{**OURS, "model_name": name}, **more)[0] == 200
+def test_files_that_another_model_uses_stay(hub_server: HubServer, server: LemonbusServer, folder: Path) -> None:
+    with_projector = {**OURS, "model_name": "user.B", "mmproj": PROJECTOR}
     q8 = {**OURS, "model_name": "user.Q8", "checkpoint": "shop/Ours-GGUF:Q8_0"}
-    assert pull(server, **q8)[0] == 200
+    hub_server.install({**OURS, "model_name": "user.A"}, with_projector, q8)
     assert len(cached(folder)) == blobs(folder) == 3
     status, body = delete(server, "user.B")
     assert (status, body["kept_for"], body["files_removed"]) == (200, ["user.A"], 1), body
@@ -110,8 +112,10 @@ def test_files_that_another_model_uses_stay(server: LemonbusServer, folder: Path
     assert blobs(folder) == 0
 
 
-def test_a_file_of_a_built_in_model_stays_with_that(server: LemonbusServer, folder: Path) -> None:
-    assert pull(server, **PHI)[0] == 200
+def test_a_file_of_a_built_in_model_stays_with_that(
+    hub_server: HubServer, server: LemonbusServer, folder: Path
+) -> None:
+    hub_server.install(PHI)
     status, body = delete(server, str(PHI["model_name"]))
     assert (status, body["kept_for"], body["files_removed"]) == (200, ["Phi-4-mini-instruct-GGUF"], 0)
     assert registered(server) == {}
@@ -119,8 +123,8 @@ def test_a_file_of_a_built_in_model_stays_with_that(server: LemonbusServer, fold
     assert cached(folder) == set()
 
 
-def test_what_other_programs_put_there_stays(server: LemonbusServer, folder: Path) -> None:
-    assert pull(server, **OURS)[0] == 200
+def test_what_other_programs_put_there_stays(hub_server: HubServer, server: LemonbusServer, folder: Path) -> None:
+    hub_server.install(OURS)
     (snapshot,) = (folder / "hf" / "hub").glob("models--shop--Ours*/snapshots/*")
     (snapshot / "config.json").write_text("{}")
     assert delete(server, NAME)[0] == 200
@@ -184,8 +188,8 @@ def test_mistakes(shared_server: LemonbusServer, body: dict[str, object], status
     assert shared_server.client.get("/v1/delete").status == 405
 
 
-def test_many_deletions_at_once(server: LemonbusServer) -> None:
-    assert pull(server, **OURS)[0] == 200
+def test_many_deletions_at_once(hub_server: HubServer, server: LemonbusServer) -> None:
+    hub_server.install(OURS)
     found = run_concurrently(4, lambda _: delete(server, NAME)[0])
     assert min(found) == 200
     assert set(found) <= {200, 404, 409}
