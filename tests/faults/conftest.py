@@ -16,6 +16,8 @@ from tests.support.waiting import wait_for
 LOOP: Final = "extra.tiny-loop"
 CALM: Final = "extra.calm"
 """Says a word every tenth of a second, by the engine ``slow_generation``: its streams last, and leave the processors alone."""
+SAVE_TIMEOUT_S: Final = 1.0
+"""How long :func:`single_model_server` lets an engine save its prompt caches, where a load asks for that."""
 _MANY: Final = 10_000
 
 
@@ -88,6 +90,7 @@ def single_model_server(
             max_loaded_models=1,
             breaker_deaths=_MANY,
             llama_server=engine,
+            prompt_cache_save_timeout=SAVE_TIMEOUT_S,
         )
 
 

@@ -7,22 +7,17 @@ import signal
 import time
 
 from protocol.models import prompt_caches
-from tests.conftest import StartServer
+from tests.faults.conftest import SAVE_TIMEOUT_S
 from tests.support.models.tiny_models import TALE_TEXT
 from tests.support.processes import alive
+from tests.support.server import LemonbusServer
 
 CHAT, TALE = "extra.tiny-chat", "extra.tiny-tale"
-SAVE_TIMEOUT_S = 1.0
 
 
-def test_another_model_is_loaded_in_its_place(start_server: StartServer) -> None:
-    server = start_server(
-        "tiny-chat",
-        "tiny-tale",
-        max_loaded_models=1,
-        keep_prompt_cache=True,
-        prompt_cache_save_timeout=SAVE_TIMEOUT_S,
-    )
+def test_another_model_is_loaded_in_its_place(single_model_server: LemonbusServer) -> None:
+    server, before = single_model_server, len(single_model_server.lines)
+    assert server.client.post("/v1/load", {"model_name": CHAT, "keep_prompt_cache": True}).status == 200
     question = [{"role": "user", "content": "x" * 200}]
     assert server.client.chat(CHAT, messages=question, max_tokens=2).status == 200
     engine = server.engine_pid(CHAT)
@@ -34,6 +29,7 @@ def test_another_model_is_loaded_in_its_place(start_server: StartServer) -> None
     # The save, SIGKILL 2 s after SIGTERM, and the load of the other model.
     assert SAVE_TIMEOUT_S < took < 20.0
     assert not alive(engine)
-    assert any(line["event"] == "prompt caches not saved" for line in server.lines)
+    assert any(line["event"] == "prompt caches not saved" for line in server.lines[before:])
     assert prompt_caches.entries_of(str(server.home / "cache"), CHAT) == []
     assert server.client.chat(CHAT, messages=question, max_tokens=2).status == 200
+    assert server.client.post("/v1/unload", {"model_name": CHAT}).status == 200

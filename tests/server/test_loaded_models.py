@@ -101,7 +101,7 @@ def test_an_administrator_unloads_a_pinned_model(server: LemonbusServer) -> None
 def test_models_of_a_group_take_turns_and_others_stay(server: LemonbusServer) -> None:
     load(server, EMBED)
     engine = server.engine_pid(EMBED)
-    for model in (CHAT, TALE, CHAT):
+    for model in (CHAT, TALE):
         assert server.client.chat(model).status == 200
         names = {each["model_name"] for each in server.health()["all_models_loaded"]}
         assert names == {EMBED, model}

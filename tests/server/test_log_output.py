@@ -26,7 +26,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
 
     Processes of it are killed, one kind a test; it is well again afterwards.
     """
-    return start_module_server("tiny-chat", "tiny-loop", load=[LOOP], log_level="trace")
+    return start_module_server("tiny-loop", load=[LOOP], log_level="trace")
 
 
 def lines_of(server: LemonbusServer, *levels: str, after: int = 0) -> list[dict[str, Any]]:
@@ -130,27 +130,27 @@ def test_a_gateways_death_leaves_the_names_of_its_requests(server: LemonbusServe
 
 def test_what_the_caller_did_wrong_is_no_warning(server: LemonbusServer) -> None:
     before = len(server.lines)
-    assert server.client.chat(CHAT, temperature="hot").status == 400
+    assert server.client.chat(LOOP, temperature="hot").status == 400
     assert server.client.chat("nobody").status == 404
-    assert server.client.chat(CHAT, messages=[{"role": "user", "content": "y" * 100_000}]).status == 400
+    assert server.client.chat(LOOP, messages=[{"role": "user", "content": "y" * 100_000}]).status == 400
     line_of(server, "request", code="context_length_exceeded")
     assert "temperature" in line_of(server, "request", code="invalid_request")["reason"]
     assert not lines_of(server, "warning", "error", after=before)
 
 
 def test_the_line_of_a_request_has_the_models_registered_name(server: LemonbusServer) -> None:
-    for label, model in (("a1", f"{CHAT}:latest"), ("a2", "")):
-        body = {"messages": [{"role": "user", "content": "hi"}], **({"model": model} if model else {})}
+    for label, model in (("a1", f"{LOOP}:latest"), ("a2", "")):
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, **({"model": model} if model else {})}
         assert server.client.post("/v1/chat/completions", body, X_Request_ID=label).status == 200
-        assert line_of(server, "request", request_id=label)["model"] == CHAT
+        assert line_of(server, "request", request_id=label)["model"] == LOOP
         answered = line_of(server, "answered", request_id=label)
-        assert (answered["output_tokens"], answered["first_token_s"] > 0) == (21, True)
+        assert (answered["output_tokens"], answered["first_token_s"] > 0) == (5, True)
         assert answered["tokens_per_second"] > 0
         assert line_of(server, "granted", request_id=label)["process"] == "supervisor"
 
 
 def test_only_trace_shows_prompts_and_shows_them_once(server: LemonbusServer) -> None:
-    body = {"model": CHAT, "messages": [{"role": "user", "content": "in-the-open"}]}
+    body = {"model": LOOP, "messages": [{"role": "user", "content": "in-the-open"}], "max_tokens": 5}
     assert server.client.post("/v1/chat/completions", body, X_Request_ID="shown").status == 200
     line_of(server, "request", request_id="shown")
     shown = [line for line in server.lines if "in-the-open" in str(line)]
