@@ -17,6 +17,7 @@ UNWANTED = {
     "workers.jobs.remove": f"{JOBS} requests zipfile",
     "supervisor.lifecycle.startup": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
     "supervisor.reload.resolution": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
+    "workers": f"{EVERYWHERE} ctypes protocol.config.fields psutil requests tomllib",
 }
 """Module that is run → what it may not have imported when it looks for its environment, which is missing here."""
 _PROGRAM = """

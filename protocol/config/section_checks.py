@@ -11,26 +11,19 @@ from protocol.config import engine_environment
 from protocol.config.fields import shown_value
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.toml_lines import KeyPath
+from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.request_rules import PROTECTED_FIELDS
 
-VISIBLE_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-"""Variables that ``devices`` sets."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All but the ends of lines and tabs."""
 _TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
 """Settings whose text may have several lines."""
 _SPACES: Final = re.compile(r"[\t\n]")
-_GPU: Final = re.compile(r"\d{1,3}|(GPU|MIG)-[A-Za-z0-9/-]+")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
-
-
-def is_gpu_number(device: str) -> bool:
-    """Return whether a device is named by its number or UUID, not by llama.cpp's name for it."""
-    return bool(_GPU.fullmatch(device))
 
 
 def name_problem(name: str) -> str:

@@ -1,8 +1,9 @@
-"""The kinds of devices, and the names of each in system info, health, load requests and messages."""
+"""The kinds of devices, and the names of each in system info, health, load requests, settings and messages."""
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -42,6 +43,14 @@ HYBRID: Final = "hybrid"
 """What a request of the preview means unless it names a device: whatever the recipe runs on."""
 REQUEST_DEVICE_WORDS: Final = (HYBRID, *dict.fromkeys(word for names in DEVICE_NAMES.values() for word in names.asked))
 """Every word that a load request may use."""
+VISIBLE_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""Variables of the makers' drivers, which the setting ``devices`` sets."""
+_GPU: Final = re.compile(r"\d{1,3}|(GPU|MIG)-[A-Za-z0-9/-]+")
+
+
+def is_gpu_number(device: str) -> bool:
+    """Return whether the setting ``devices`` names a device by its number or UUID, not by llama.cpp's name for it."""
+    return bool(_GPU.fullmatch(device))
 
 
 def health_words(devices: Iterable[str]) -> str:

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import RecipeDefaults
-from protocol.config.section_checks import is_gpu_number
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
+from protocol.models.devices import is_gpu_number
 from protocol.models.recipes import RecipeDescriptor
 from supervisor.models import options
 from supervisor.models.options import Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.config.section_checks import VISIBLE_DEVICES, is_gpu_number
+from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 
 
 def device_variables(devices: Sequence[str]) -> dict[str, str]:
