@@ -133,6 +133,7 @@ def test_a_failure_at_startup_evicts_one_model_once(
     server = two_models_server
     assert server.client.chat(CHAT, max_tokens=1).status == 200
     assert server.client.chat(LOOP, max_tokens=1).status == 200
+    server.assert_idle()  # else the one whose end is known first would leave, and not the one that was used less recently
     stays_here = server.engine_pid(LOOP)
     answer = server.client.post(
         "/v1/load", {"model_name": model, "llamacpp_backend": "system", "llamacpp_args": options}
