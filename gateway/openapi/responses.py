@@ -34,7 +34,7 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         stream = operation.stream
         # Without a schema: OpenAPI 3.1 has none for the single events of a stream.
         content[stream.media_type] = {"example": stream.example}
-    statuses = [operation.status, *([202] if operation.goes_on else [])]
+    statuses = [operation.status, *([202] if operation.may_take_longer else [])]
     return {str(status): _response(_phrase(status), content) for status in statuses}
 
 

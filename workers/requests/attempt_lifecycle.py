@@ -34,7 +34,7 @@ from workers.requests.cancellation import Cancellations
 from workers.requests.end_batching import end_delay
 from workers.requests.engine_request import engine_request
 from workers.requests.event_publisher import EventPublisher
-from workers.requests.surroundings import RequestBus, RequestEngine
+from workers.requests.interfaces import RequestBus, RequestEngine
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""

@@ -21,7 +21,7 @@ from protocol.runtime.loop import Loop, Timer
 from workers.engine.response_handler import BufferedResponse
 from workers.requests.attempt import Attempt
 from workers.requests.attempt_phase import AttemptPhase
-from workers.requests.surroundings import RequestBus, RequestEngine
+from workers.requests.interfaces import RequestBus, RequestEngine
 
 MIN_POLL_INTERVAL_S: Final = 0.008
 MAX_POLL_INTERVAL_S: Final = 0.25

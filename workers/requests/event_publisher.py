@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from protocol.ids import RequestKey
 from protocol.runtime.loop import Loop, Timer
-from workers.requests.surroundings import RequestBus
+from workers.requests.interfaces import RequestBus
 from workers.stream.event_outbox import FLUSH_RETRY_S, EventOutbox
 
 

@@ -28,9 +28,9 @@ from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt
 from workers.requests.attempt_lifecycle import AttemptLifecycle
 from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.interfaces import RequestBus, RequestEngine
 from workers.requests.progress_reports import ProgressReports
 from workers.requests.subscriptions import Subscriptions
-from workers.requests.surroundings import RequestBus, RequestEngine
 
 
 class WorkerRequests:

@@ -94,7 +94,7 @@ class Operation(NamedTuple):
     path: str = ""
     """The path, where one route of the gateway is several of the document."""
     status: int = 200
-    goes_on: bool = False
+    may_take_longer: bool = False
     """Whether 202 may be answered, too, with the same type: what was asked for goes on."""
 
 

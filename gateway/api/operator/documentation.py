@@ -36,14 +36,14 @@ DOCUMENTATION: Final = Documentation(
             "GET": Operation(
                 "Says what serves now; 500 if the last upgrade has failed.",
                 answer=upgrade.UpgradeAnswer,
-                goes_on=True,
+                may_take_longer=True,
             ),
             "POST": Operation(
                 "Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.",
                 body=UpgradeRequest,
                 body_required=False,
                 answer=upgrade.UpgradeAnswer,
-                goes_on=True,
+                may_take_longer=True,
                 failures=BODY | UNSUPPORTED,
             ),
         },
