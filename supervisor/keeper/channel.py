@@ -24,6 +24,9 @@ PREPARED = "prepared"
 START = "start"
 """Start a supervisor; the descriptor is its end of a channel of its own."""
 
+SERVE = "serve"
+"""Take orders to fork workers and jobs from the present supervisor; the descriptor is this end of their channel."""
+
 # Supervisor → keeper
 STARTED = "started"
 """``started PID``: the first word."""
@@ -46,7 +49,7 @@ UPGRADE = "upgrade"
 
 # Keeper → supervisor
 HELD = "held"
-"""``held NAME``: a descriptor that an earlier supervisor gave."""
+"""``held NAME``: a descriptor that an earlier supervisor gave, or :data:`FORK_SERVER`, then at any time."""
 BEGIN = "begin"
 """``begin N WHY``: all descriptors were sent; N supervisors were started before this one, and why the last one ended."""
 END = "end"
@@ -68,6 +71,8 @@ RESPONSES = "responses"
 """The journal of the stored responses: memory without a name."""
 PRELOADED = "preloaded"
 """Nothing is in it: that it is held says that the models were loaded which are to be loaded at the start."""
+FORK_SERVER = "fork server"
+"""Not held, but made for each supervisor: its end of a channel to the present fork server."""
 
 
 class ClosedError(Exception):
@@ -95,6 +100,11 @@ class Channel:
     def close(self) -> None:
         """Close it; idempotent."""
         self._end.close()
+
+    def refuse(self) -> None:
+        """Take no more words: to send one fails from now on. What was sent before can still be read."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
 
     def send(self, word: str, arguments: str = "", descriptor: int = -1, timeout: float = 0.0) -> bool:
         """Send; return False if the other end has not read for so long that no more messages fit, or is gone.

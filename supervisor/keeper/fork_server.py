@@ -22,6 +22,8 @@ class ForkServer:
         self._channel, theirs = channel.pair()
         self.prepared = False
         """Whether it has imported everything, and can fork."""
+        self.serves = False
+        """Whether the present supervisor was given a channel to it."""
         self.closed = False
         """Whether it has closed its channel: it has ended, or is about to."""
         theirs.set_inheritable(True)
@@ -49,6 +51,14 @@ class ForkServer:
     def fileno(self) -> int:
         """Return the descriptor, to wait on."""
         return self._channel.fileno()
+
+    def serve(self) -> socket.socket:
+        """Have it fork for the present supervisor, and for no other one; return that one's end of their channel."""
+        ours, theirs = channel.pair()
+        self._channel.send(channel.SERVE, descriptor=ours.fileno())
+        ours.close()
+        self.serves = True
+        return theirs
 
     def start(self, end: socket.socket) -> bool:
         """Have a supervisor forked that gets this end of a channel; return whether the order could be given."""

@@ -87,11 +87,18 @@ class Keeper:
                 self._could_not_fork(f"no process can be started: {problem.strerror}", None, now)
             return
         present = self._fork_servers.present
-        if urgent and present is not None and present.prepared:
+        if present is None or not present.prepared:
+            return
+        if urgent:
             self._start_supervisor(present, now)
+        elif self._supervisor is not None and not present.serves:
+            with present.serve() as end:
+                self._supervisor.send(channel.HELD, channel.FORK_SERVER, end.fileno())
 
     def _start_supervisor(self, fork_server: ForkServer, now: float) -> None:
-        supervisor = SupervisorProcess(now, self._held, f"{self._started}\n{self._why}")
+        with fork_server.serve() as end:
+            held = {**self._held, channel.FORK_SERVER: end.fileno()}
+            supervisor = SupervisorProcess(now, held, f"{self._started}\n{self._why}")
         self._supervisor, self._why = supervisor, ""
         self._started += 1
         supervisor.give(fork_server.start(supervisor.end_of_channel))

@@ -44,9 +44,9 @@ class SupervisorProcess:
         """Return the descriptor, to wait on."""
         return self._channel.fileno()
 
-    def send(self, word: str, arguments: str = "") -> None:
+    def send(self, word: str, arguments: str = "", descriptor: int = -1) -> None:
         """Send, unless it has not read for long: then it is about to be replaced."""
-        self._channel.send(word, arguments)
+        self._channel.send(word, arguments, descriptor)
 
     def receive(self, now: float) -> tuple[str, str, int] | None:
         """Return the next message that is not about the supervisor itself; None if there is none."""

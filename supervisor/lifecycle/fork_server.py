@@ -1,54 +1,168 @@
 """The fork server: has imported all of the supervisor's modules, and forks a supervisor when the keeper says so.
 
-It opens no socket of ZeroMQ, starts no thread and has no loop: what is forked must be whole.
+It also forks workers and jobs for the present supervisor, after it has imported what they need.  All that it
+forks becomes a child of the keeper, and outlives the fork server.  It opens no socket of ZeroMQ, starts no thread and has no
+loop: what is forked must be whole.
 """
 
 from __future__ import annotations
 
+import errno
+import importlib
 import os
+import select
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from protocol.runtime import memory
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
-from supervisor.lifecycle import server
+from supervisor.lifecycle import forked_process, server, startup
 from supervisor.lifecycle.keeper_client import KeeperClient
+from supervisor.processes import fork_orders
+
+_IDLE_MS: Final = 1000
+"""A fork server that is told nothing for so long imports what workers need: later it might be that of another release."""
 
 
 def run(keeper: Channel) -> None:
-    """Fork supervisors until the keeper closes the channel."""
+    """Fork supervisors, and processes for them, until the keeper closes the channel."""
     process_tree.set_name("lemonbus-fork")
     # What is sent to a whole control group is the keeper's to answer.
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    startup.raise_descriptor_limit()
     memory.tune_gc()
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads != 1:
-        raise RuntimeError(f"a module has started {threads - 1} threads: they would be missing in a forked process")
+    _check_threads()
     keeper.send(channel.PREPARED)
+    fork_server = ForkServerLoop(keeper)
     try:
-        while received := keeper.receive(timeout=None):
-            word, _, descriptor = received
-            if word == channel.START and descriptor >= 0:
-                _fork(keeper, descriptor)
+        while True:
+            fork_server.serve()
     except ClosedError:
         return
 
 
-def _fork(keeper: Channel, descriptor: int) -> None:
-    """Start a supervisor that becomes a child of the keeper: its parent, forked in between, ends at once."""
-    between = os.fork()
-    if between == 0:
-        if os.fork() == 0:
-            keeper.close()
-            _become_supervisor(descriptor)
-        os._exit(0)
-    os.close(descriptor)
-    os.waitpid(between, 0)
+def _check_threads() -> None:
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads != 1:
+        raise RuntimeError(f"a module has started {threads - 1} threads: they would be missing in a forked process")
+
+
+class ForkServerLoop:
+    """What it listens to: the keeper, and the present supervisor."""
+
+    def __init__(self, keeper: Channel) -> None:
+        self._keeper = keeper
+        self._orders: Channel | None = None
+        self._imported = False
+        self._broken = False
+        """Whether what workers need cannot be imported: they are started without it then, and say what is wrong."""
+
+    def serve(self) -> None:
+        """Wait for orders, and carry them out; raises ``ClosedError`` when the keeper is gone.
+
+        What workers need is imported while the first supervisor starts: that one need not wait for it.
+        """
+        poll = select.poll()
+        poll.register(self._keeper, select.POLLIN)
+        if self._orders is not None:
+            poll.register(self._orders, select.POLLIN)
+        if not poll.poll(None if self._imported else _IDLE_MS):
+            self._import_once()
+        while received := self._keeper.receive():
+            word, _, descriptor = received
+            if word == channel.SERVE and descriptor >= 0:
+                self._take_orders(Channel(socket.socket(fileno=descriptor)))
+            elif word == channel.START and descriptor >= 0:
+                self._fork_supervisor(descriptor)
+                self._import_once()
+        if self._broken:
+            self._take_orders(None)
+        try:
+            while self._orders is not None and (received := self._orders.receive()):
+                self._carry_out(self._orders, *received)
+        except ClosedError:
+            self._take_orders(None)
+
+    def close(self) -> None:
+        """Listen to nothing any more: this process was forked, and is another one."""
+        self._keeper.close()
+        self._take_orders(None)
+
+    def _take_orders(self, orders: Channel | None) -> None:
+        """Take orders from this channel, and from no other one: its supervisor has ended, or another one is started."""
+        if self._orders is not None:
+            self._orders.close()
+        self._orders = orders
+
+    def _import_once(self) -> None:
+        if self._imported:
+            return
+        self._imported = True
+        memory.pause_gc()
+        try:
+            for module in fork_orders.IMPORTS.values():
+                importlib.import_module(module)
+            _check_threads()
+        except Exception:  # noqa: BLE001 - supervisors can be forked all the same
+            sys.excepthook(*sys.exc_info())
+            self._broken = True
+        memory.tune_gc()
+
+    def _fork_supervisor(self, descriptor: int) -> None:
+        """Start a supervisor that becomes a child of the keeper: its parent, forked in between, ends at once."""
+        between = os.fork()
+        if between == 0:
+            if os.fork() == 0:
+                self.close()
+                _become_supervisor(descriptor)
+            os._exit(0)
+        os.close(descriptor)
+        os.waitpid(between, 0)
+
+    def _carry_out(self, orders: Channel, word: str, arguments: str, descriptor: int) -> None:
+        """Start a process in the same way, which announces itself."""
+        number, _, module = arguments.partition(" ")
+        if word != fork_orders.FORK:
+            return
+        if descriptor < 0:  # this process has too many open, and did not get it
+            orders.send(fork_orders.FAILED, f"{number} {os.strerror(errno.EMFILE)}")
+            return
+        self._import_once()
+        if self._broken:
+            os.close(descriptor)
+            return
+        try:
+            environment = fork_orders.read_environment(descriptor)
+            between = os.fork()
+            if between == 0:
+                self._fork_again(orders, number, module, environment)
+            _, status = os.waitpid(between, 0)
+            error = os.waitstatus_to_exitcode(status)
+        except OSError as problem:
+            error = problem.errno or errno.EIO
+        finally:
+            os.close(descriptor)
+        if error > 0:
+            orders.send(fork_orders.FAILED, f"{number} {os.strerror(error)}")
+
+    def _fork_again(self, orders: Channel, number: str, module: str, environment: Mapping[str, str]) -> NoReturn:
+        """Fork the process itself, and exit with the number of the error if that fails."""
+        parent = os.getpid()
+        error = 0
+        try:
+            if os.fork() == 0:
+                self._keeper.close()
+                forked_process.become(orders, number, module, environment, parent)
+        except OSError as problem:
+            error = problem.errno or errno.EIO
+        finally:
+            os._exit(error)
 
 
 def _become_supervisor(descriptor: int) -> NoReturn:

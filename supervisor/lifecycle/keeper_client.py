@@ -40,6 +40,8 @@ class KeeperClient:
         self.on_upgrade_failed: Callable[[str], None] = lambda _: None
         self.on_exited: Callable[[int, int], None] = lambda _pid, _status: None
         """Called with the pid and the status of each process that the keeper has reaped."""
+        self.on_fork_server: Callable[[int], None] = os.close
+        """Called with a channel to a fork server that was started after this supervisor."""
         self.on_keeper_gone: Callable[[], None] = lambda: None
         """Called when the keeper has ended."""
 
@@ -104,8 +106,10 @@ class KeeperClient:
             self._loop.on_readable(self._channel.fileno(), None)
             self.on_keeper_gone()
 
-    def _handle(self, word: str, arguments: str, _descriptor: int) -> None:
-        if word == channel.EXITED:
+    def _handle(self, word: str, arguments: str, descriptor: int) -> None:
+        if word == channel.HELD and arguments == channel.FORK_SERVER and descriptor >= 0:
+            self.on_fork_server(descriptor)
+        elif word == channel.EXITED:
             pid, _, status = arguments.partition(" ")
             self.on_exited(int(pid), int(status))
         elif word == channel.END:

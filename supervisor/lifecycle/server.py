@@ -125,6 +125,9 @@ def _serve(
         if not keeper.predecessors:
             runtime.release()
         return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path).failure))
+    if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
+        supervisor.processes.use_fork_server(fork_server)
+    keeper.on_fork_server = supervisor.processes.use_fork_server
     supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
     closing = GracefulShutdown(supervisor)
     succession = Succession(supervisor, keeper)

@@ -1,8 +1,8 @@
 """Child processes: started from the main thread, in sessions of their own, ended as whole groups.
 
 A child is started by module name with the server's process context and its role in its environment.  When it ends, the
-rest of its process group is killed before its pid is released, so that no engine outlives its worker.  A process that an
-earlier supervisor started can be adopted: it is a child of the keeper by now, which does the same and reports its end.
+rest of its process group is killed before its pid is released, so that no engine outlives its worker.  A process that the
+fork server forks, or that an earlier supervisor started, is a child of the keeper, which does the same and reports its end.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ROLE_VARIABLE, ProcessContext
+from protocol.runtime.process_context import FINGERPRINT_VARIABLE, PEER_VARIABLE, ROLE_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
+from supervisor.keeper.channel import Channel
+from supervisor.processes.fork_orders import Forked, ForkServerClient
 from supervisor.processes.surviving_processes import SurvivingProcess
 
 REPORT_TIMEOUT_S: Final = 1.0
@@ -27,19 +30,39 @@ OnEnded = Callable[[str], None]
 
 
 class ChildProcess:
-    """One child process: started by this supervisor, or adopted."""
+    """One process: a child of this supervisor, or of the keeper."""
 
-    def __init__(
-        self, role: str, process: subprocess.Popen[bytes] | None = None, adopted: SurvivingProcess | None = None
-    ) -> None:
-        """``role``: gateway, worker or job. Without ``process`` and ``adopted``: one that could not be started."""
+    def __init__(self, role: str) -> None:
+        """``role``: gateway, worker or job. There is no process yet."""
         self.role = role
-        self._process, self._adopted = process, adopted
+        self._process: subprocess.Popen[bytes] | None = None
+        self._adopted: SurvivingProcess | None = None
+        self._due: signal.Signals | None = None
+        """What it is to be sent as soon as it has started."""
 
     @property
     def pid(self) -> int:
-        """Its pid, which is also its group's and its session's; 0 if there is none."""
+        """Its pid, which is also its group's and its session's; 0 if there is none, or none yet."""
         return self._process.pid if self._process else self._adopted.pid if self._adopted else 0
+
+    def begin(self, process: subprocess.Popen[bytes] | SurvivingProcess) -> None:
+        """Be this process from now on: one that this supervisor started, or a child of the keeper."""
+        if isinstance(process, SurvivingProcess):
+            self._adopted = process
+        else:
+            self._process = process
+        if self._due is not None:
+            self.signal(self._due, group=self._due == signal.SIGKILL)
+
+    def signal_when_started(self, number: signal.Signals) -> None:
+        """Have it sent a signal as soon as it has started; SIGKILL to its group, and instead of any other."""
+        if self._due != signal.SIGKILL:
+            self._due = number
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether it is to be killed as soon as it has started."""
+        return self._due == signal.SIGKILL
 
     def is_reaped(self) -> bool:
         """Return whether its pid may belong to another process by now."""
@@ -69,13 +92,22 @@ class ChildProcesses:
         self._loop = loop
         self._process_context = process_context
         self._children: dict[int, ChildProcess] = {}
+        self._starting: set[ChildProcess] = set()
+        """Those that the fork server was told to start."""
+        self._fork_server: ForkServerClient | None = None
         self._given_up: set[int] = set()
         self._ends: dict[int, OnEnded] = {}
-        """Pid of an adopted process → what its end calls."""
+        """Pid of a child of the keeper → what its end calls."""
 
     def __len__(self) -> int:
-        """Return the number of children that run, without those that were given up."""
-        return len(self._children) - len(self._given_up)
+        """Return the number of children that run or start, without those that were given up."""
+        return len(self._starting) + len(self._children) - len(self._given_up)
+
+    def use_fork_server(self, descriptor: int) -> None:
+        """Have the modules forked that a fork server has imported; the descriptor is of a channel to it."""
+        if self._fork_server is not None:
+            self._fork_server.give_up("another one has taken its place")
+        self._fork_server = ForkServerClient(self._loop, Channel(socket.socket(fileno=descriptor)))
 
     def start(
         self,
@@ -87,14 +119,49 @@ class ChildProcesses:
     ) -> ChildProcess:
         """Start ``python -m module``; ``on_ended(why)`` is called once when it has ended (``exit 1``, ``SIGKILL``…).
 
-        One that cannot be started (too many processes, no memory) has ended at once.
+        One that cannot be started (too many processes, no memory) has ended at once.  One that the fork server forks has
+        no pid before that has answered; should it not answer, the process is started without it.
         """
-        environment = {
-            **os.environ,
-            **self._process_context.environment(),
-            ROLE_VARIABLE: role,
-            **(extra or {}),
-        }
+        child = ChildProcess(role)
+        environment = {**os.environ, **self._process_context.environment(), ROLE_VARIABLE: role, **(extra or {})}
+        if pass_fds or not self._fork(child, module, on_ended, environment):
+            self._spawn(child, module, on_ended, environment, pass_fds)
+        return child
+
+    def _fork(self, child: ChildProcess, module: str, on_ended: OnEnded, environment: Mapping[str, str]) -> bool:
+        """Have a process forked; return False if it must be started without the fork server."""
+
+        def started(pid: int, pidfd: int) -> None:
+            self._starting.discard(child)
+            peer, fingerprint = environment.get(PEER_VARIABLE, ""), environment.get(FINGERPRINT_VARIABLE, "")
+            self._watch(child, SurvivingProcess(pid, child.role, peer, pidfd, fingerprint), on_ended)
+
+        def failed(why: str) -> None:
+            self._starting.discard(child)
+            on_ended(f"it could not be started: {why}")
+
+        def given_back() -> None:
+            self._starting.discard(child)
+            if child.is_doomed:
+                on_ended(signal.SIGKILL.name)
+            else:
+                self._spawn(child, module, on_ended, environment)
+
+        if self._fork_server is None or not self._fork_server.fork(
+            module, environment, Forked(started, failed, given_back)
+        ):
+            return False
+        self._starting.add(child)
+        return True
+
+    def _spawn(
+        self,
+        child: ChildProcess,
+        module: str,
+        on_ended: OnEnded,
+        environment: Mapping[str, str],
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         try:
             with _sighup_blocked():
                 process = subprocess.Popen(
@@ -109,14 +176,21 @@ class ChildProcesses:
         except OSError as problem:
             why = f"it could not be started: {problem.strerror}"
             self._loop.call_later(0.0, lambda: on_ended(why))
-            return ChildProcess(role)
-        child = self._children[process.pid] = ChildProcess(role, process)
+            return
+        child.begin(process)
+        self._children[process.pid] = child
         self._loop.on_death(process.pid, lambda: self._ended(child, process, on_ended))
-        return child
 
     def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
         """Take over a process that an earlier supervisor started, and its descriptor; ``on_ended`` as with :meth:`start`."""
-        child = self._children[survivor.pid] = ChildProcess(survivor.role, adopted=survivor)
+        child = ChildProcess(survivor.role)
+        self._watch(child, survivor, on_ended)
+        return child
+
+    def _watch(self, child: ChildProcess, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
+        """Let a child be this process, a child of the keeper, until its end."""
+        child.begin(survivor)
+        self._children[survivor.pid] = child
         self._ends[survivor.pid] = on_ended
 
         def died() -> None:
@@ -125,10 +199,11 @@ class ChildProcesses:
             self._loop.call_later(REPORT_TIMEOUT_S, lambda: self._adopted_ended(child, "how is not known"))
 
         self._loop.on_readable(survivor.pidfd, died)
-        return child
 
     def keeper_reaped(self, pid: int, status: int) -> None:
         """Handle the keeper's report of a process that has ended; it has killed the rest of its group."""
+        if self._starting and self._fork_server is not None:
+            self._fork_server.read()  # the process has said before that it has started
         child = self._children.get(pid)
         if child is not None and pid in self._ends:
             self._adopted_ended(child, process_tree.describe_status(status))
@@ -154,12 +229,16 @@ class ChildProcesses:
 
     def terminate(self, child: ChildProcess) -> None:
         """Ask a child (not its group) to end."""
-        if child.pid in self._children:
+        if child in self._starting:
+            child.signal_when_started(signal.SIGTERM)
+        elif child.pid in self._children:
             child.signal(signal.SIGTERM)
 
     def kill(self, child: ChildProcess) -> None:
         """End a child and all that is in its group, now."""
-        if child.pid in self._children:
+        if child in self._starting:
+            child.signal_when_started(signal.SIGKILL)
+        elif child.pid in self._children:
             child.signal(signal.SIGKILL, group=True)
 
     def give_up(self, child: ChildProcess) -> None:
@@ -170,7 +249,7 @@ class ChildProcesses:
 
     def kill_all(self) -> None:
         """End every child and its group, now."""
-        for child in list(self._children.values()):
+        for child in (*self._children.values(), *self._starting):
             self.kill(child)
 
 

@@ -1,4 +1,4 @@
-"""The processes that an earlier supervisor of this server started and that outlived it: children of the keeper by now.
+"""The processes that an earlier supervisor of this server started and that outlived it: children of the keeper.
 
 Their environment says what they are, so there is no file to write, and none that could be out of date.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
 from typing import NamedTuple
 
 from protocol.runtime.process_context import (
@@ -19,6 +18,7 @@ from protocol.runtime.process_context import (
     ProcessContext,
 )
 from supervisor.keeper import process_tree
+from supervisor.processes import environment_block
 
 
 class SurvivingProcess(NamedTuple):
@@ -64,7 +64,7 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
     except OSError:
         return None
     try:
-        environment = _environment(pid)
+        environment = environment_block.of_process(pid)
         role = environment.get(ROLE_VARIABLE, "")
         leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
         ours = role and leads and environment.get(BOOT_VARIABLE) == context.boot
@@ -76,12 +76,6 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
         pass  # it has ended
     os.close(pidfd)
     return None
-
-
-def _environment(pid: int) -> dict[str, str]:
-    """Return the environment that a process was started with; nothing of one that has ended."""
-    entries = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
-    return {name: value for name, separator, value in (entry.partition("=") for entry in entries) if separator}
 
 
 def _exists(pidfd: int) -> bool:

@@ -91,8 +91,7 @@ def _many_models(kills: int) -> tuple[list[tuple[float, int]], int]:
 
 def _keeper(server: LemonbusServer) -> tuple[float, float]:
     """Return the PSS of the keeper, and of the fork server."""
-    fork_server = next(each.pid for each in server.process_tree() if processes.name(each.pid) == "lemonbus-fork")
-    return _megabytes(server.keeper_pid), _megabytes(fork_server)
+    return _megabytes(server.keeper_pid), _megabytes(server.fork_server_pid)
 
 
 def _megabytes(pid: int) -> float:

@@ -28,6 +28,7 @@ def families(answer: HttpExchange) -> dict[str, Any]:
 
 def test_a_stopped_job_is_replaced_and_its_calls_are_answered(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-embed", peer_silence=SILENCE_S)
+    processes.kill(server.fork_server_pid)  # the job is started by itself, and takes its time until it reads
     call = server.client.start("GET", "/api/tags")
     job = wait_for(lambda: running_job(server), "a job reads the files")
     with processes.stopped(job.pid):

@@ -41,6 +41,7 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     assert server.health()["version"] == "0.0.9"
 
     code.install(release=RELEASE, version=VERSION)
+    a_new_worker_is_of_the_release_that_runs(server)
     workers_of_the_new_version_cannot_be_used(server)
     assert [server.engine_pid(model) for model in (CHAT, LOOP)] == engines
     warnings = restart_needed(server)
@@ -70,12 +71,29 @@ def upgrade(server: LemonbusServer) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
+def kill_spare(server: LemonbusServer) -> int:
+    """Kill the spare worker, waited for."""
+    in_use = {server.worker_pid(model) for model in (CHAT, LOOP)}
+    (spare,) = wait_for(
+        lambda: [each.pid for each in server.workers() if each.pid not in in_use], "a spare worker runs"
+    )
+    processes.kill(spare)
+    wait_for(lambda: processes.look(spare) is None, "it is dead")
+    return spare
+
+
+def a_new_worker_is_of_the_release_that_runs(server: LemonbusServer) -> None:
+    """It was imported before another release was installed."""
+    kill_spare(server)
+    assert server.client.chat(TALES).status == 200
+    assert server.client.post("/v1/unload", {"model_name": TALES}).status == 200
+    assert server.state()["problems"] == []
+
+
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:
     """Nothing waits for ever, and what is loaded is served."""
-    in_use = {server.worker_pid(model) for model in (CHAT, LOOP)}
-    spare = wait_for(lambda: [each.pid for each in server.workers() if each.pid not in in_use], "a spare worker runs")
-    for pid in spare:
-        processes.kill(pid)
+    processes.kill(server.fork_server_pid)  # it has imported the release that runs
+    kill_spare(server)
     (problem,) = wait_for(lambda: server.state()["problems"], "health tells the problem")
     assert "lemonbus upgrade" in problem
     answer = server.client.chat(TALES)

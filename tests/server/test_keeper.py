@@ -28,11 +28,6 @@ def wait_replaced(server: LemonbusServer, old: int) -> int:
     return wait_for(lambda: (pid := server.supervisor_pid) != old and pid, "another supervisor runs")
 
 
-def fork_server(server: LemonbusServer) -> int:
-    (found,) = [each.pid for each in server.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
-    return found
-
-
 def processor_seconds(pid: int) -> float:
     used = psutil.Process(pid).cpu_times()
     return float(used.user + used.system)
@@ -49,7 +44,7 @@ class Start(NamedTuple):
 @pytest.fixture(scope="module")
 def start(start_module_server: StartServer) -> Start:
     server = start_module_server("tiny-chat", load=[CHAT], gateway_workers=1)
-    return Start(server, processor_seconds(server.keeper_pid), processor_seconds(fork_server(server)))
+    return Start(server, processor_seconds(server.keeper_pid), processor_seconds(server.fork_server_pid))
 
 
 @pytest.fixture
@@ -79,7 +74,7 @@ def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_loc
 
 
 def test_the_fork_server_may_die_at_any_time(server: LemonbusServer) -> None:
-    processes.kill(fork_server(server))
+    processes.kill(server.fork_server_pid)
     old = server.kill_supervisor()
     assert server.client.chat(CHAT).text == CHAT_TEXT
     wait_replaced(server, old)

@@ -130,6 +130,17 @@ class ServerInspector:
 
         return wait_for(present, "a supervisor runs")
 
+    @property
+    def fork_server_pid(self) -> int:
+        """The fork server, waited for."""
+
+        def present() -> int:
+            # A process that it forks has its name, too, for a moment.
+            named = [each.pid for each in self.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
+            return named[0] if len(named) == 1 else 0
+
+        return wait_for(present, "one fork server runs, and forks nothing")
+
     def gateway_master(self) -> int:
         """gunicorn's master; 0 while there is none."""
         gateways = {process.pid: process for process in self.process_tree() if process.runs("gateway")}

@@ -30,7 +30,10 @@ class StandIn:
         self.keeper.send(channel.STARTED, str(os.getpid()))
         held = []
         while (received := self.keeper.receive(None)) and received[0] != channel.BEGIN:
-            held.append(f"{received[1]}={Path(f'/proc/self/fd/{received[2]}').readlink()}")
+            if received[1] == channel.FORK_SERVER:
+                os.close(received[2])
+            else:
+                held.append(f"{received[1]}={Path(f'/proc/self/fd/{received[2]}').readlink()}")
         assert received
         number, _, self.why = received[1].partition("\n")
         self.number = int(number)
@@ -155,6 +158,9 @@ def main(behaviours: list[str]) -> int:
     keeper.send(channel.PREPARED)
     try:
         while received := keeper.receive(None):
+            if received[0] != channel.START:
+                os.close(received[2])
+                continue
             between = os.fork()
             if between == 0:
                 if os.fork() == 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.keeper import channel
 from tests.supervisor.keeper.keeper_process import ROOT, SILENCE_S, KeeperProcess
 from tests.support import processes
 from tests.support.waiting import pause, wait_for
@@ -125,6 +126,7 @@ def test_a_fork_server_that_dies_takes_no_supervisor_with_it(start_keeper: Start
     supervisor = keeper.wait_started(0)
     os.kill(int(keeper.wait_line("prepared").split()[0]), signal.SIGKILL)
     keeper.wait_line("prepared", 2)
+    keeper.wait_line(f"told 0 {channel.HELD} {channel.FORK_SERVER}")
     assert processes.alive(supervisor)
     os.kill(supervisor, signal.SIGKILL)
     keeper.wait_started(1)
