@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 
 def main() -> None:
     """Import everything, and run the gunicorn master."""
-    process_start.begin_imports()
+    memory.pause_gc()
     from gateway.server import gunicorn_master  # noqa: PLC0415 - only now: see the line above
 
     gunicorn_master.main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
 
@@ -17,7 +17,7 @@ def main() -> int:
         os.write(2, b"lemonbus: this process is started by the keeper: use `lemonbus serve`\n")
         return 2
     keeper = Channel.of_descriptor(int(descriptor))
-    process_start.begin_imports()
+    memory.pause_gc()
     from supervisor.lifecycle import fork_server  # noqa: PLC0415 - takes long; the check above does not wait for it
 
     fork_server.run(keeper)

@@ -94,7 +94,7 @@ ONLY_IN = {
 """Each library has its place; nowhere else."""
 
 
-ON_TOP = {
+COMPOSING_FOLDERS = {
     "supervisor/lifecycle": ("supervisor/__main__.py",),
     "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
 }
@@ -192,12 +192,12 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("folder", ON_TOP)
+@pytest.mark.parametrize("folder", COMPOSING_FOLDERS)
 def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> None:
     wrong = [
         f"{name(path)} imports {module}"
         for path in FILES
-        if not name(path).startswith((f"{folder}/", *ON_TOP[folder]))
+        if not name(path).startswith((f"{folder}/", *COMPOSING_FOLDERS[folder]))
         for module in imports(path)
         if within(module, folder.replace("/", "."))
     ]

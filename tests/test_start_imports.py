@@ -9,14 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing rich structlog.stdlib"
-JOBS = f"{EVERYWHERE} email gevent inspect psutil ssl typing_extensions"
+JOBS = f"{EVERYWHERE} email gevent psutil ssl"
 UNWANTED = {
     "workers.jobs.describe": f"{JOBS} requests subprocess zipfile",
     "workers.jobs.install": f"{JOBS} requests tarfile zipfile",
     "workers.jobs.pull": f"{JOBS} requests",
     "workers.jobs.remove": f"{JOBS} requests zipfile",
-    "supervisor.lifecycle.startup": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
-    "supervisor.reload.resolution": f"{EVERYWHERE} ctypes inspect psutil typing_extensions zipfile",
+    "supervisor.lifecycle.startup": f"{EVERYWHERE} ctypes psutil zipfile",
+    "supervisor.reload.resolution": f"{EVERYWHERE} ctypes psutil zipfile",
     "workers": f"{EVERYWHERE} ctypes protocol.config.fields psutil requests tomllib",
 }
 """Module that is run → what it may not have imported when it looks for its environment, which is missing here."""

@@ -23,7 +23,7 @@ from protocol.runtime.deferred_module import importing_without
 
 # structlog imports rich if it is installed, for tracebacks that we never render; asyncio, for methods that we never
 # call; and its bridges to logging and greenlet, which we do not use: 8 MB and 0.1 s in every process.
-with importing_without("asyncio", "inspect", "logging", "structlog.stdlib", "structlog.threadlocal", absent=["rich"]):
+with importing_without("asyncio", "logging", "structlog.stdlib", "structlog.threadlocal", absent=["rich"]):
     import structlog
 
 from protocol.runtime.log_output import MAX_BATCHED_LINES, LogOutput, Record, Schedule, Sink

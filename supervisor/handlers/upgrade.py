@@ -18,6 +18,10 @@ log = logs.get_logger()
 class UpgradeStarter(Protocol):
     """The keeper, as far as upgrades need it (``supervisor/lifecycle/keeper_client.py``)."""
 
+    on_upgrade_begun: Callable[[], None]
+    """Called when an upgrade begins, whether a call or a signal has asked for it."""
+    on_upgrade_refused: Callable[[str], None]
+    """Called with the reason when none can begin."""
     on_upgrade_failed: Callable[[str], None]
     """Called with the reason when an upgrade has failed."""
 
@@ -34,6 +38,8 @@ class Upgrades:
         self._callers: list[tuple[str, int]] = []
         self._last_failure: Failure | None = None
         """Why the last upgrade failed; it may be the one that this supervisor's predecessor made way for."""
+        keeper.on_upgrade_begun = self._begun
+        keeper.on_upgrade_refused = self._refused
         keeper.on_upgrade_failed = self._failed
 
     def handlers(self) -> dict[type, Handler]:
@@ -44,7 +50,6 @@ class Upgrades:
         if supervisor.scheduler.closing:
             supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun:
-            self._last_failure = None
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
         elif self._last_failure is not None:
@@ -52,9 +57,18 @@ class Upgrades:
         else:
             supervisor.calls.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
 
+    def _begun(self) -> None:
+        self._last_failure = None
+
+    def _refused(self, why: str) -> None:
+        self._refuse_callers(Failure(Code.OVERLOADED, f"no upgrade has begun: {why}", retry_after=1))
+
     def _failed(self, why: str) -> None:
         failure = self._last_failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
         log.error("not upgraded: this release goes on", release=RELEASE, why=why)
+        self._refuse_callers(failure)
+
+    def _refuse_callers(self, failure: Failure) -> None:
         callers, self._callers = self._callers, []
         for peer, number in callers:
             if self._supervisor.peers.get(peer) is not None:

@@ -212,10 +212,15 @@ class Keeper:
         try:
             if self._fork_servers.begin_upgrade(now):
                 self._manager.reloading()
+                self._tell(channel.UPGRADE_BEGUN)
             elif self._fork_servers.former is not None:
-                self._upgrade_failed("the last upgrade is not complete yet; ask again in a moment")
+                self._tell(channel.UPGRADE_REFUSED, "the last upgrade is not complete yet; ask again in a moment")
         except OSError as problem:
             self._upgrade_failed(f"no process can be started: {problem.strerror}")
+
+    def _tell(self, word: str, arguments: str = "") -> None:
+        if self._supervisor is not None:
+            self._supervisor.send(word, arguments)
 
     def _upgrade_failed(self, why: str) -> None:
         self._manager.ready(self._serving)

@@ -37,6 +37,8 @@ class KeeperClient:
         """Called when the configuration is to be read again; what handles it calls :meth:`reloaded` afterwards."""
         self.on_hand_over: Callable[[], None] = lambda: None
         """Called when a successor is ready: end, and leave everything as it is."""
+        self.on_upgrade_begun: Callable[[], None] = lambda: None
+        self.on_upgrade_refused: Callable[[str], None] = lambda _: None
         self.on_upgrade_failed: Callable[[str], None] = lambda _: None
         self.on_exited: Callable[[int, int], None] = lambda _pid, _status: None
         """Called with the pid and the status of each process that the keeper has reaped."""
@@ -118,5 +120,9 @@ class KeeperClient:
             self.on_reload()
         elif word == channel.HAND_OVER:
             self.on_hand_over()
+        elif word == channel.UPGRADE_BEGUN:
+            self.on_upgrade_begun()
+        elif word == channel.UPGRADE_REFUSED:
+            self.on_upgrade_refused(arguments)
         elif word == channel.UPGRADE_FAILED:
             self.on_upgrade_failed(arguments)

@@ -57,6 +57,7 @@ from supervisor.recovery.recovering import Recovery
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.reload import outdated
 from supervisor.reload.reloader import Reloader
+from supervisor.runtime.bus import BindError
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Handler, Supervisor
 
@@ -121,10 +122,10 @@ def _serve(
     process_context = ProcessContext.of_supervisor(runtime.path)
     try:
         supervisor = Supervisor(settings, process_context, loop, listener_fd)
-    except OSError as problem:
+    except BindError as problem:
         if not keeper.predecessors:
             runtime.release()
-        return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path).failure))
+        return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path)))
     if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
         supervisor.processes.use_fork_server(fork_server)
     keeper.on_fork_server = supervisor.processes.use_fork_server

@@ -6,10 +6,10 @@ says.  ``python -m supervisor.lifecycle.startup`` checks the settings alone, for
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import errno
 import itertools
@@ -37,9 +37,8 @@ MAX_DESCRIPTORS: Final = 65_536
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
 """Errors of the machine, not of the setting."""
-
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that space or inodes cure; the user's share of them is one, too."""
 
 
 class StartupSettings(NamedTuple):
@@ -136,9 +135,9 @@ def write_first_settings(settings: Settings, runtime: Path) -> None:
         raise _unusable("runtime_dir", runtime, problem) from problem
 
 
-def bus_failure(problem: OSError, runtime: Path) -> LemonbusError:
+def bus_failure(problem: OSError, runtime: Path) -> Failure:
     """Return why the sockets of the bus could not be made in the runtime directory."""
-    return _unusable("runtime_dir", runtime, problem)
+    return _unusable("runtime_dir", runtime, problem).failure
 
 
 def earlier_grace(runtime: Path) -> float:
@@ -161,7 +160,7 @@ def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
     reason = "it is not a directory" if isinstance(problem, FileExistsError) else problem.strerror or str(problem)
     message = f"{name} {path} cannot be used: {reason}"
-    if problem.errno in _FULL:
+    if problem.errno in _NO_SPACE_ERRORS:
         message += f"; free space or inodes there (df, df -i), or choose another --{name.replace('_', '-')}"
     if problem.errno in _TEMPORARY_ERRORS:
         return Failure(Code.INTERNAL, message, param=name).raised()

@@ -58,7 +58,8 @@ class KeyAdmission:
         if caller is None or not caller.limited or key.attempt > 1:
             submit()
             return
-        if admitted or (reservation is not None and self._was_reserved(reservation, caller)):
+        reserved = reservation is not None and self._was_reserved(reservation, caller)
+        if admitted or reserved:
             self._report(key, self.limits.rate_limits(caller, self._loop.now()))
             submit()
             return

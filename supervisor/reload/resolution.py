@@ -6,10 +6,10 @@ descriptor in ``LEMONBUS_RESULT_FD``.  ``lemonbus serve`` hands over how it was 
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import contextlib
 import os

@@ -45,7 +45,7 @@ class SupervisorBus:
     """Sends to and receives from every peer of the server."""
 
     def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
-        """Bind both sockets in the runtime directory, whose lock the caller holds; raises OSError if that is impossible."""
+        """Bind both sockets in the runtime directory, whose lock the caller holds; raises :class:`BindError`."""
         self._loop = loop
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -57,11 +57,15 @@ class SupervisorBus:
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)
         self._router.setsockopt(zmq.RCVHWM, 0)
-        _bind(self._router, endpoints.bus(runtime))
         self._logs: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
         self._logs.setsockopt(zmq.RCVHWM, 10_000)
         self._logs.setsockopt(zmq.MAXMSGSIZE, _MAX_LOG_BYTES)
-        _bind(self._logs, endpoints.logs(runtime, boot))
+        try:
+            _bind(self._router, endpoints.bus(runtime))
+            _bind(self._logs, endpoints.logs(runtime, boot))
+        except BindError:
+            self._context.destroy(linger=0)
+            raise
         self._outboxes: dict[str, _Outbox] = {}
         self._retrying = False
         self.malformed = 0
@@ -161,11 +165,15 @@ class SupervisorBus:
         self._context.term()
 
 
+class BindError(OSError):
+    """A socket of the bus cannot be made in the runtime directory."""
+
+
 def _bind(bound: zmq.Socket[bytes], endpoint: str) -> None:
-    """Bind a socket; raises OSError, as other functions do that make files."""
+    """Bind a socket; raises :class:`BindError`."""
     try:
         bound.bind(endpoint)
     except zmq.ZMQError as problem:
-        raise OSError(
+        raise BindError(
             problem.errno, zmq.strerror(problem.errno or 0), str(endpoints.socket_file(endpoint))
         ) from problem

@@ -99,8 +99,10 @@ def test_a_forbidden_or_unknown_flag_evicts_no_model(full_server: LemonbusServer
 def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
     engine, program_of_system = full_server.engine_pid(CHAT), Path(full_server.settings.llama_server)
     removed = program_of_system.rename(program_of_system.with_suffix(".removed"))
-    answer = full_server.client.post("/v1/load", {"model_name": TALES, "llamacpp_backend": "system"})
-    removed.rename(program_of_system)
+    try:
+        answer = full_server.client.post("/v1/load", {"model_name": TALES, "llamacpp_backend": "system"})
+    finally:
+        removed.rename(program_of_system)
     assert (answer.status, answer.error["code"]) == (409, "backend_not_installed"), answer
     assert full_server.engine_pid(CHAT) == engine
 

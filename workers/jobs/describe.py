@@ -5,10 +5,10 @@ Each file is reported when it was read, so that a file which hangs the job costs
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 from collections import deque
 from functools import partial

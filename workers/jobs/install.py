@@ -6,10 +6,10 @@ the folder.  Whatever a killed job left, the next one sweeps away.
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import os
 import shutil

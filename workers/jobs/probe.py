@@ -5,10 +5,10 @@ It runs the tools of device makers, lists the Python packages, reports to the su
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import importlib.metadata
 import traceback

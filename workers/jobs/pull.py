@@ -5,10 +5,10 @@ The downloading thread writes the progress, which the loop reads and reports.
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import traceback
 from typing import Final

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from protocol.runtime import process_start
+from protocol.runtime import memory
 
 if __name__ == "__main__":
-    process_start.begin_imports()
+    memory.pause_gc()
 
 import traceback
 

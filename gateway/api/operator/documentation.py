@@ -34,7 +34,7 @@ DOCUMENTATION: Final = Documentation(
         },
         upgrade.UpgradeResource: {
             "GET": Operation(
-                "Says what serves now; 500 if the last upgrade has failed.",
+                "Says what serves now; 500 if the last upgrade has failed since the present supervisor serves.",
                 answer=upgrade.UpgradeAnswer,
                 may_take_longer=True,
             ),

@@ -31,7 +31,7 @@ class UpgradeResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Say what serves now; 500 if the last upgrade has failed."""
+        """Say what serves now; 500 if the last upgrade has failed since the present supervisor serves."""
         _answer(resp, self._session.call(req.env, lambda number: UpgradeServer(number, begun=True), UpgradeReport))
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

@@ -16,6 +16,8 @@ _PATH: Final = "/internal/upgrade"
 _TIMEOUT_S: Final = 120.0
 """How long the new release may take from its first process to its first answer."""
 _INTERVAL_S: Final = 0.2
+_NOT_YET: Final = frozenset({0, 502, 503, 504})
+"""Statuses of a server that will answer later; 0: it has closed the connection."""
 
 
 @click.command()
@@ -39,14 +41,15 @@ def command(as_json: bool, server: ApiClient) -> None:
 def _wait(server: ApiClient) -> Any:
     """Return what the release answers that serves in the end; raises ``CommandError`` if the upgrade has failed.
 
-    Until processes of the new release have taken the place of those that were asked first, these refuse or hang up.
+    Until processes of the new release have taken the place of those that were asked first, these refuse or hang up; a proxy
+    says so by 502 or 504.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             answer = server.call("GET", _PATH)
         except CommandError as problem:
-            if problem.status not in (0, 503):
+            if problem.status not in _NOT_YET:
                 raise
             last = problem
         else:

@@ -16,6 +16,7 @@ PATH = "/internal/upgrade"
 TAKING_OVER = Reply({"status": "taking_over", "release": None, "pid": None}, 202)
 SERVES = Reply({"status": "success", "release": "2.0", "pid": 7})
 REPLACED = Reply({"error": {"message": "repeat the request", "code": "draining"}}, 503)
+BAD_GATEWAY = Reply({"error": "no live upstreams"}, 502)
 FAILED = Reply({"error": {"message": "not upgraded, release 1.0 goes on", "code": "internal_error"}}, 500)
 
 
@@ -44,10 +45,10 @@ def test_a_release_that_cannot_start_is_a_failure(server: FakeServer, lemonbus: 
 
 def test_it_waits_until_the_new_release_answers(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", PATH] = TAKING_OVER
-    server.replies["GET", PATH] = in_turn(REPLACED, TAKING_OVER, Reply(pieces=[], cut=True), SERVES)
+    server.replies["GET", PATH] = in_turn(REPLACED, TAKING_OVER, Reply(pieces=[], cut=True), BAD_GATEWAY, SERVES)
     code, out, _ = lemonbus("upgrade", "--json")
     assert (code, json.loads(out)["release"]) == (0, "2.0")
-    assert len(server.asked) == 5
+    assert len(server.asked) == 6
 
 
 def test_the_release_before_may_answer_that_it_goes_on(server: FakeServer, lemonbus: Ends) -> None:

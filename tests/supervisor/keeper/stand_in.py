@@ -39,8 +39,9 @@ class StandIn:
         self.number = int(number)
         tell("started", self.number, os.getpid(), self.why or "-", *held)
 
-    def serve(self, *, ends: bool = True) -> None:
-        self.keeper.send(channel.READY, f"serving {self.number}")
+    def serve(self, *, ends: bool = True, ready: bool = True) -> None:
+        if ready:
+            self.keeper.send(channel.READY, f"serving {self.number}")
         ended = 0
         while True:
             self.keeper.send(channel.ALIVE)
@@ -102,6 +103,9 @@ class StandIn:
 
     def stubborn(self) -> None:
         self.serve(ends=False)
+
+    def never_ready(self) -> None:
+        self.serve(ready=False)
 
     def deaf(self) -> None:
         """Live, and do nothing that it is told."""

@@ -23,6 +23,7 @@ def test_a_new_version_takes_over() -> None:
         keeper.install("serve", "serve")
         keeper.send(signal.SIGUSR2)
         second = keeper.wait_started(1)
+        assert keeper.lines.count("told 0 upgrade begun") == 1
         assert keeper.lines.count("told 0 hand over") == 1
         assert not processes.alive(first)
         assert keeper.wait_line("started 1").endswith(" -"), "this was no death"
@@ -31,6 +32,17 @@ def test_a_new_version_takes_over() -> None:
         os.kill(second, signal.SIGKILL)
         keeper.wait_started(2)
         assert fork_servers(keeper) == [former, present]
+
+
+def test_an_upgrade_is_refused_while_another_one_is_not_complete() -> None:
+    with KeeperProcess("serve") as keeper:
+        keeper.wait_started(0)
+        keeper.install("serve", "never_ready")
+        keeper.send(signal.SIGUSR2)
+        keeper.wait_started(1)
+        keeper.send(signal.SIGUSR2)
+        assert "not complete yet" in keeper.wait_line("told 1 upgrade refused")
+        assert not any(line.startswith("told 1 upgrade failed") for line in keeper.lines)
 
 
 @pytest.mark.parametrize("broken", ["unimportable", "die", "fail", "refuse"])

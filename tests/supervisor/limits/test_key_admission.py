@@ -249,3 +249,12 @@ def test_a_reservation_is_of_one_key(gate: Admission) -> None:
     gate.admit(FIRST, limited)
     gate.come(SECOND, limited, CALL)
     assert gate.refusals() == [("g2", 1, Code.RATE_LIMITED)]
+
+
+def test_a_reservation_of_a_request_that_was_admitted_before_counts_no_longer(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    call = FIRST._replace(number=7)
+    gate.reserve(call, caller)
+    gate.admission.admit(FIRST, caller, lambda: gate.submitted.append(FIRST), call, admitted=True)
+    gate.admit(SECOND, caller)
+    assert gate.submitted == [FIRST, SECOND], "only what the scheduler has counts"

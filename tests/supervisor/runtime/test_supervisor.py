@@ -29,6 +29,7 @@ from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.requests import MAX_STATS
 from supervisor.processes import child_processes, jobs
 from supervisor.processes.download_registry import DownloadWaiter
+from supervisor.runtime.bus import BindError, SupervisorBus
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.effects import AnswerCall, FetchModel, SendMessage, SpawnWorker
@@ -253,3 +254,8 @@ def test_a_reserved_request_is_counted_once_and_one_that_is_refused_then_too(sup
     come = SubmitRequest(9, 1, model, "chat/completions", "r.1", caller=caller, reservation=8)
     requests.submit(supervisor, "g1", come, b"")
     assert supervisor.metrics.key_requests.values == {("refused",): 1, ("ci",): 1}
+
+
+def test_sockets_that_cannot_be_made_are_an_error_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(BindError, match="none"):
+        SupervisorBus(Loop(), tmp_path / "none", "b")

@@ -72,11 +72,11 @@ def check_promise(
     if model.overrides == PolicyOverrides() or model.process is None or not model.process.counts_as_loaded:
         return
     assert answer.after == model.process.worker
+    remembered = [command.state for command in workers[answer.after].commands if isinstance(command, RememberState)]
+    assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
     sent = [effect.message for effect in later if isinstance(effect, SendMessage) and effect.peer == answer.after]
     if any(isinstance(message, RememberState) for message in sent):
         return
-    remembered = [command.state for command in workers[answer.after].commands if isinstance(command, RememberState)]
-    assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
     assert tuple(model.overrides) == (remembered[-1].pinned, remembered[-1].ttl)
 
 

@@ -1,0 +1,84 @@
+"""What the calls for an upgrade are answered, whatever the keeper says of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from protocol import RELEASE
+from protocol.failures import Code, Failure
+from protocol.messages.upgrade import UpgradeReport, UpgradeServer
+from supervisor.handlers.upgrade import Upgrades
+from supervisor.runtime.supervisor import Supervisor
+
+PEER = "g1"
+
+
+class RecordedKeeper:
+    """Notes what it is asked; the test says what it answers."""
+
+    on_upgrade_begun: Callable[[], None]
+    on_upgrade_refused: Callable[[str], None]
+    on_upgrade_failed: Callable[[str], None]
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def upgrade(self) -> None:
+        self.asked += 1
+
+
+class UpgradeCalls:
+    """The calls of one gateway: number → its answer."""
+
+    def __init__(self) -> None:
+        self.keeper = RecordedKeeper()
+        self.answers: dict[int, Code | UpgradeReport] = {}
+        calls = SimpleNamespace(answer=self._answer, refuse=self._refuse)
+        self._supervisor = cast(
+            "Supervisor",
+            SimpleNamespace(scheduler=SimpleNamespace(closing=False), calls=calls, peers={PEER: "a gateway"}),
+        )
+        self._handler = Upgrades(self._supervisor, self.keeper).handlers()[UpgradeServer]
+
+    def _answer(self, _peer: str, number: int, report: UpgradeReport) -> None:
+        self.answers[number] = report
+
+    def _refuse(self, _peer: str, number: int, failure: Failure) -> None:
+        self.answers[number] = failure.code
+
+    def ask(self, number: int, **fields: Any) -> None:
+        self._handler(self._supervisor, PEER, UpgradeServer(number, **fields), b"")
+
+    def asked_later(self, number: int) -> Code | UpgradeReport:
+        self.ask(number, begun=True)
+        return self.answers[number]
+
+
+@pytest.fixture
+def calls() -> UpgradeCalls:
+    return UpgradeCalls()
+
+
+SERVES = UpgradeReport(RELEASE, os.getpid())
+
+
+def test_a_failure_is_told_until_another_upgrade_begins(calls: UpgradeCalls) -> None:
+    calls.ask(1)
+    calls.keeper.on_upgrade_failed("it cannot be imported")
+    assert calls.answers == {1: Code.INTERNAL}
+    assert calls.asked_later(2) == Code.INTERNAL
+    calls.keeper.on_upgrade_begun()  # by a signal
+    assert calls.asked_later(3) == SERVES
+    assert calls.keeper.asked == 1
+
+
+def test_an_upgrade_that_does_not_begin_is_no_failed_one(calls: UpgradeCalls) -> None:
+    calls.ask(1)
+    calls.keeper.on_upgrade_refused("the last one is not complete yet")
+    assert calls.answers == {1: Code.OVERLOADED}
+    assert calls.asked_later(2) == SERVES
