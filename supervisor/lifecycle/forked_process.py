@@ -64,9 +64,9 @@ def become(orders: Channel, number: str, module: str, environment: Mapping[str, 
 def _be_a_process_of_its_own(kept: int, module: str, environment: Mapping[str, str]) -> bool:
     """Replace what a fork copies and ``exec`` would not; ``kept``: a descriptor to keep. Return whether /proc shows it."""
     os.setsid()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # One that is sent to a whole control group is the keeper's to answer.
+    # One that is sent to a whole control group is the keeper's to answer, now, too: so it is blocked before it could kill.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _replace_descriptors(kept)
     os.environ.clear()
