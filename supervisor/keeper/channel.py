@@ -20,12 +20,16 @@ MAX_BYTES = 4096
 PREPARED = "prepared"
 """All modules are imported."""
 
+CLOSED = "closed"
+"""``closed N``: the N-th channel that it was given was closed by its supervisor, or did not arrive."""
+
 # Keeper → fork server
 START = "start"
 """Start a supervisor; the descriptor is its end of a channel of its own."""
 
 SERVE = "serve"
-"""Take orders to fork workers and jobs from the present supervisor; the descriptor is this end of their channel."""
+"""``serve N``: take orders to fork workers and jobs from the present supervisor; the descriptor is this end of their
+channel, the N-th."""
 
 # Supervisor → keeper
 STARTED = "started"
@@ -135,7 +139,12 @@ class Channel:
         """
         self._end.settimeout(timeout)
         try:
-            message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
+            try:
+                message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
+            except (
+                ConnectionResetError
+            ):  # the other end was closed and had not read all; what it has said is still there
+                message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
         except (BlockingIOError, TimeoutError):
             return None
         except ConnectionError:

@@ -12,6 +12,9 @@ from supervisor.keeper import channel
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
 
+SERVE_PAUSE_S = 1.0
+"""Least time between two channels to a fork server: a supervisor that closes each of them does not keep the keeper busy."""
+
 
 class ForkServer:
     """One fork server."""
@@ -22,8 +25,12 @@ class ForkServer:
         self._channel, theirs = channel.pair()
         self.prepared = False
         """Whether it has imported everything, and can fork."""
-        self.serves = False
-        """Whether the present supervisor was given a channel to it."""
+        self._channels = 0
+        """How many channels supervisors were given to it."""
+        self._serves = False
+        """Whether the last of them is open."""
+        self._serve_due = 0.0
+        """When a supervisor may be given another one."""
         self.closed = False
         """Whether it has closed its channel: it has ended, or is about to."""
         theirs.set_inheritable(True)
@@ -52,13 +59,18 @@ class ForkServer:
         """Return the descriptor, to wait on."""
         return self._channel.fileno()
 
-    def serve(self) -> socket.socket:
+    def serve(self, now: float) -> socket.socket:
         """Have it fork for the present supervisor, and for no other one; return that one's end of their channel."""
         ours, theirs = channel.pair()
-        self._channel.send(channel.SERVE, descriptor=ours.fileno())
+        self._channels += 1
+        self._channel.send(channel.SERVE, str(self._channels), ours.fileno())
         ours.close()
-        self.serves = True
+        self._serves, self._serve_due = True, now + SERVE_PAUSE_S
         return theirs
+
+    def is_to_serve(self, now: float) -> bool:
+        """Return whether the present supervisor is to be given a channel: it has none, or has closed it a while ago."""
+        return self.prepared and not self._serves and now >= self._serve_due
 
     def start(self, end: socket.socket) -> bool:
         """Have a supervisor forked that gets this end of a channel; return whether the order could be given."""
@@ -68,7 +80,10 @@ class ForkServer:
         """Read what it says."""
         try:
             while received := self._channel.receive():
-                self.prepared = self.prepared or received[0] == channel.PREPARED
+                word, arguments, _ = received
+                self.prepared = self.prepared or word == channel.PREPARED
+                if word == channel.CLOSED and arguments == str(self._channels):
+                    self._serves = False
         except ClosedError:
             self.closed = True
 

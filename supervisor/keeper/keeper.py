@@ -23,7 +23,8 @@ KILL_TIMEOUT_S = 5.0
 """How long a supervisor may take that was told to end at once, and killed processes to be gone."""
 HAND_OVER_TIMEOUT_S = 10.0
 """How long a supervisor may take to write its state files and end for its successor."""
-FORK_SERVER_COMMAND = (sys.executable, "-m", "supervisor")
+FORK_SERVER_COMMAND = (sys.executable, "-m", "supervisor", "lemonbus-server")
+"""The last word is ignored; the command line of each forked process is written over this one, and must fit."""
 
 
 class Keeper:
@@ -91,12 +92,12 @@ class Keeper:
             return
         if urgent:
             self._start_supervisor(present, now)
-        elif self._supervisor is not None and not present.serves:
-            with present.serve() as end:
+        elif self._supervisor is not None and present.is_to_serve(now):
+            with present.serve(now) as end:
                 self._supervisor.send(channel.HELD, channel.FORK_SERVER, end.fileno())
 
     def _start_supervisor(self, fork_server: ForkServer, now: float) -> None:
-        with fork_server.serve() as end:
+        with fork_server.serve(now) as end:
             held = {**self._held, channel.FORK_SERVER: end.fileno()}
             supervisor = SupervisorProcess(now, held, f"{self._started}\n{self._why}")
         self._supervisor, self._why = supervisor, ""

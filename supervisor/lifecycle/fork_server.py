@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import itertools
 import os
 import select
 import signal
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
+from protocol import RELEASE
 from protocol.runtime import memory
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
@@ -27,11 +29,14 @@ from supervisor.processes import fork_orders
 
 _IDLE_MS: Final = 1000
 """A fork server that is told nothing for so long imports what workers need: later it might be that of another release."""
+_BROKEN_VARIABLE: Final = "LEMONBUS_FORK_SERVER_BROKEN"
+"""Why a fork server that has begun again forks no workers."""
 
 
 def run(keeper: Channel) -> None:
     """Fork supervisors, and processes for them, until the keeper closes the channel."""
     process_tree.set_name("lemonbus-fork")
+    broken = os.environ.pop(_BROKEN_VARIABLE, "")
     # What is sent to a whole control group is the keeper's to answer.
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -39,29 +44,48 @@ def run(keeper: Channel) -> None:
     memory.tune_gc()
     _check_threads()
     keeper.send(channel.PREPARED)
-    fork_server = ForkServerLoop(keeper)
+    fork_server = ForkServerLoop(keeper, broken)
     try:
         while True:
             fork_server.serve()
     except ClosedError:
         return
+    except ThreadsError as problem:
+        _begin_again(keeper, str(problem))
+
+
+class ThreadsError(Exception):
+    """An imported module has started threads: they would be missing in a forked process."""
 
 
 def _check_threads() -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
-        raise RuntimeError(f"a module has started {threads - 1} threads: they would be missing in a forked process")
+        raise ThreadsError(f"a module has started {threads - 1} threads: they would be missing in a forked process")
+
+
+def _begin_again(keeper: Channel, broken: str) -> NoReturn:
+    """Become a fork server that imports nothing for workers: nothing may be forked from this process any more.
+
+    The keeper need not know: what it orders meanwhile is read when all is imported again.
+    """
+    os.environ[_BROKEN_VARIABLE] = broken
+    os.environ[channel.VARIABLE] = str(keeper.fileno())
+    os.set_inheritable(keeper.fileno(), True)
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the same program
 
 
 class ForkServerLoop:
     """What it listens to: the keeper, and the present supervisor."""
 
-    def __init__(self, keeper: Channel) -> None:
+    def __init__(self, keeper: Channel, broken: str = "") -> None:
         self._keeper = keeper
         self._orders: Channel | None = None
-        self._imported = False
-        self._broken = False
-        """Whether what workers need cannot be imported: they are started without it then, and say what is wrong."""
+        self._number = ""
+        """The keeper's of the channel of orders."""
+        self._imported = bool(broken)
+        self._broken = broken
+        """Why what workers need cannot be imported: they are started without it then, and say what is wrong."""
 
     def serve(self) -> None:
         """Wait for orders, and carry them out; raises ``ClosedError`` when the keeper is gone.
@@ -75,19 +99,21 @@ class ForkServerLoop:
         if not poll.poll(None if self._imported else _IDLE_MS):
             self._import_once()
         while received := self._keeper.receive():
-            word, _, descriptor = received
+            word, number, descriptor = received
             if word == channel.SERVE and descriptor >= 0:
                 self._take_orders(Channel(socket.socket(fileno=descriptor)))
+                self._number = number
+            elif word == channel.SERVE:  # this process has too many open, and did not get it
+                self._keeper.send(channel.CLOSED, number)
             elif word == channel.START and descriptor >= 0:
                 self._fork_supervisor(descriptor)
                 self._import_once()
-        if self._broken:
-            self._take_orders(None)
         try:
             while self._orders is not None and (received := self._orders.receive()):
                 self._carry_out(self._orders, *received)
         except ClosedError:
             self._take_orders(None)
+            self._keeper.send(channel.CLOSED, self._number)
 
     def close(self) -> None:
         """Listen to nothing any more: this process was forked, and is another one."""
@@ -99,6 +125,17 @@ class ForkServerLoop:
         if self._orders is not None:
             self._orders.close()
         self._orders = orders
+        if orders is not None:
+            orders.send(fork_orders.SERVES, RELEASE)
+        if self._broken:
+            self._refuse_orders()
+
+    def _refuse_orders(self) -> None:
+        """Say why no orders are carried out. The keeper is not told that the channel is closed: another one would not help."""
+        if self._orders is not None:
+            self._orders.send(fork_orders.BROKEN, self._broken)
+            self._orders.close()
+            self._orders = None
 
     def _import_once(self) -> None:
         if self._imported:
@@ -106,12 +143,13 @@ class ForkServerLoop:
         self._imported = True
         memory.pause_gc()
         try:
-            for module in fork_orders.IMPORTS.values():
+            for module in itertools.chain(*fork_orders.IMPORTS.values()):
                 importlib.import_module(module)
             _check_threads()
-        except Exception:  # noqa: BLE001 - supervisors can be forked all the same
-            sys.excepthook(*sys.exc_info())
-            self._broken = True
+        except Exception as problem:  # noqa: BLE001 - supervisors can be forked all the same, unless there are threads
+            self._broken = f"{type(problem).__name__}: {problem}"
+            self._refuse_orders()
+            _check_threads()
         memory.tune_gc()
 
     def _fork_supervisor(self, descriptor: int) -> None:
@@ -129,6 +167,8 @@ class ForkServerLoop:
         """Start a process in the same way, which announces itself."""
         number, _, module = arguments.partition(" ")
         if word != fork_orders.FORK:
+            if descriptor >= 0:
+                os.close(descriptor)
             return
         if descriptor < 0:  # this process has too many open, and did not get it
             orders.send(fork_orders.FAILED, f"{number} {os.strerror(errno.EMFILE)}")

@@ -60,7 +60,7 @@ class ChildProcess:
             self._due = number
 
     @property
-    def is_doomed(self) -> bool:
+    def to_be_killed(self) -> bool:
         """Whether it is to be killed as soon as it has started."""
         return self._due == signal.SIGKILL
 
@@ -133,6 +133,13 @@ class ChildProcesses:
 
         def started(pid: int, pidfd: int) -> None:
             self._starting.discard(child)
+            if pidfd < 0:  # this process has too many open, and did not get it
+                try:
+                    pidfd = os.pidfd_open(pid)
+                except OSError as problem:
+                    _kill_session(pid)
+                    on_ended(f"it could not be watched, and was killed: {problem.strerror}")
+                    return
             peer, fingerprint = environment.get(PEER_VARIABLE, ""), environment.get(FINGERPRINT_VARIABLE, "")
             self._watch(child, SurvivingProcess(pid, child.role, peer, pidfd, fingerprint), on_ended)
 
@@ -142,7 +149,7 @@ class ChildProcesses:
 
         def given_back() -> None:
             self._starting.discard(child)
-            if child.is_doomed:
+            if child.to_be_killed:
                 on_ended(signal.SIGKILL.name)
             else:
                 self._spawn(child, module, on_ended, environment)
@@ -189,6 +196,9 @@ class ChildProcesses:
 
     def _watch(self, child: ChildProcess, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
         """Let a child be this process, a child of the keeper, until its end."""
+        former = self._children.get(survivor.pid)
+        if former is not None:  # it has ended: the kernel has given its pid away before the keeper's report was read
+            self._adopted_ended(former, "how is not known")
         child.begin(survivor)
         self._children[survivor.pid] = child
         self._ends[survivor.pid] = on_ended
@@ -205,7 +215,8 @@ class ChildProcesses:
         if self._starting and self._fork_server is not None:
             self._fork_server.read()  # the process has said before that it has started
         child = self._children.get(pid)
-        if child is not None and pid in self._ends:
+        # One that runs has got the pid of the process that is reported, whose end is known already.
+        if child is not None and pid in self._ends and child.is_reaped():
             self._adopted_ended(child, process_tree.describe_status(status))
 
     def _adopted_ended(self, child: ChildProcess, why: str) -> None:
@@ -251,6 +262,13 @@ class ChildProcesses:
         """End every child and its group, now."""
         for child in (*self._children.values(), *self._starting):
             self.kill(child)
+
+
+def _kill_session(pid: int) -> None:
+    """Kill the leader of a session, and its group; nothing if the pid is of no such leader any more."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getsid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def show(command: Sequence[str], identity: Mapping[str, str], environment: Mappi
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         arguments, arguments_end, variables, variables_end = map(int, fields[_FIRST_ADDRESS : _FIRST_ADDRESS + 4])
-        words = _fitting(command, arguments_end - arguments)
+        words = fitting(command, arguments_end - arguments)
         block = pack(identity)
         if not arguments or not words or len(block) > variables_end - variables:
             return False
@@ -61,7 +61,7 @@ def show(command: Sequence[str], identity: Mapping[str, str], environment: Mappi
     return True
 
 
-def _fitting(command: Sequence[str], size: int) -> bytes:
+def fitting(command: Sequence[str], size: int) -> bytes:
     """Return the command line, with the program's bare name if its path does not fit, empty if nothing fits."""
     for program in (command[0], Path(command[0]).name):
         words = b"".join(os.fsencode(f"{word}\0") for word in (program, *command[1:]))

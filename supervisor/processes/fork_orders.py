@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from protocol import RELEASE
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from supervisor.keeper.channel import Channel, ClosedError
@@ -27,23 +28,30 @@ FORKED: Final = "forked"
 """``forked NUMBER PID``: the new process runs; the descriptor is its pidfd."""
 
 # Fork server → supervisor
+SERVES: Final = "serves"
+"""``serves RELEASE``: the first word; all that it forks is of this release."""
 FAILED: Final = "failed"
 """``failed NUMBER WHY``: no process can be started."""
+BROKEN: Final = "broken"
+"""``broken WHY``: no order is carried out from now on, nor those that were not answered."""
 
-IMPORTS: Final[Mapping[str, str]] = {
-    "workers": "workers.worker.main",
-    "workers.jobs.describe": "workers.jobs.describe",
-    "workers.jobs.probe": "workers.jobs.probe",
-    "workers.jobs.remove": "workers.jobs.remove",
+IMPORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "workers": ("workers.__main__", "workers.worker.main"),
+    "workers.jobs.describe": ("workers.jobs.describe",),
+    "workers.jobs.probe": ("workers.jobs.probe",),
+    "workers.jobs.remove": ("workers.jobs.remove",),
 }
 """Module that can be forked → what the fork server imports for it.
 
-It must be all that the module needs of our code: a process that imports the rest later would mix two releases after another one
-was installed.  The jobs that are missing here need large libraries, and are seldom started.
+It must be all that the module needs of our code, the module that is run included: a process that imports the rest later
+would mix two releases after another one was installed.  The jobs that are missing here need large libraries, and are
+seldom started.
 """
 
 DEADLINE_S: Final = 3.0
 """How long an order may take; on a loaded machine the fork server may still import modules."""
+
+_LONGEST_REASON: Final = 200
 
 log = logs.get_logger()
 
@@ -67,12 +75,16 @@ class ForkServerClient:
         self._loop, self._channel = loop, end
         self._numbers = itertools.count(1)
         self._orders: dict[int, tuple[Forked, Timer]] = {}
-        self.usable = True
+        self._open = True
+        self._release = ""
+        """What the fork server forks; empty before it has said so."""
         loop.on_readable(end.fileno(), self.read)
 
     def fork(self, module: str, environment: Mapping[str, str], forked: Forked) -> bool:
         """Order a process that runs a module; return False if it cannot be forked, or the order could not be given."""
-        if not self.usable or module not in IMPORTS:
+        if not self._release:
+            self.read()
+        if not self._open or self._release != RELEASE or module not in IMPORTS:
             return False
         number = next(self._numbers)
         try:
@@ -84,38 +96,63 @@ class ForkServerClient:
                 return False
         finally:
             os.close(block)
-        timer = self._loop.call_later(DEADLINE_S, lambda: self.give_up(f"it did not answer within {DEADLINE_S:g} s"))
-        self._orders[number] = forked, timer
+        self._orders[number] = forked, self._loop.call_later(DEADLINE_S, lambda: self._overdue(number))
         return True
+
+    def _overdue(self, number: int) -> None:
+        """Give up if there is no answer: it may have come while this process itself did not run."""
+        self.read()
+        if number in self._orders:
+            self.give_up(f"it did not answer within {DEADLINE_S:g} s")
 
     def read(self) -> None:
         """Read what was answered."""
-        if not self.usable:
+        if not self._open:
             return
         try:
-            self._read()
+            while self._open and (received := self._channel.receive()):
+                why = self._handle(*received)
+                if why:
+                    self.give_up(why)
         except ClosedError:
             self.give_up("it has ended")
 
-    def _read(self) -> None:
-        while received := self._channel.receive():
-            word, arguments, descriptor = received
-            number, _, rest = arguments.partition(" ")
-            forked, timer = self._orders.pop(int(number))
-            timer.cancel()
-            if word == FORKED:
-                forked.started(int(rest), descriptor)
-            else:
-                forked.failed(rest)
+    def _handle(self, word: str, arguments: str, descriptor: int) -> str:
+        """Handle what was said; return why the fork server cannot be used any more, empty if it can."""
+        number, _, rest = arguments.partition(" ")
+        order = int(number) if number.isdecimal() else 0
+        if word == FORKED and order in self._orders and rest.isdecimal():
+            self._answered(order).started(int(rest), descriptor)
+            return ""
+        if descriptor >= 0:
+            os.close(descriptor)
+        if word == FAILED and order in self._orders:
+            self._answered(order).failed(rest)
+        elif word == SERVES and not self._release and arguments:
+            self._release = arguments
+            if arguments != RELEASE:
+                # The channel stays open: the keeper would give this supervisor another one to the same fork server.
+                log.warning("the fork server is not used: another release was installed", release=arguments)
+        elif word == BROKEN:
+            return f"it cannot fork what is ordered: {arguments}"
+        else:
+            return f"it gave an answer that is not understood: {word} {arguments}"[:_LONGEST_REASON]
+        return ""
+
+    def _answered(self, order: int) -> Forked:
+        forked, timer = self._orders.pop(order)
+        timer.cancel()
+        return forked
 
     def give_up(self, why: str) -> None:
         """Take no answer from now on, but those that were given before; give back all other orders. Idempotent."""
-        if not self.usable:
+        if not self._open:
             return
+        self._open = False
         self._channel.refuse()
         with contextlib.suppress(ClosedError):
-            self._read()
-        self.usable = False
+            while received := self._channel.receive():
+                why = self._handle(*received) or why
         self._loop.on_readable(self._channel.fileno(), None)
         self._channel.close()
         log.warning("the fork server is not used any more", why=why, orders=len(self._orders))

@@ -41,7 +41,7 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     assert server.health()["version"] == "0.0.9"
 
     code.install(release=RELEASE, version=VERSION)
-    a_new_worker_is_of_the_release_that_runs(server)
+    a_new_worker_is_of_the_release_that_runs(server, code)
     workers_of_the_new_version_cannot_be_used(server)
     assert [server.engine_pid(model) for model in (CHAT, LOOP)] == engines
     warnings = restart_needed(server)
@@ -82,12 +82,21 @@ def kill_spare(server: LemonbusServer) -> int:
     return spare
 
 
-def a_new_worker_is_of_the_release_that_runs(server: LemonbusServer) -> None:
-    """It was imported before another release was installed."""
-    kill_spare(server)
+def a_new_worker_is_of_the_release_that_runs(server: LemonbusServer, code: InstalledCode) -> None:
+    """It was imported before another release was installed, of which it reads no file."""
+    with code.without("workers"):
+        kill_spare(server)
+        wait_for(lambda: [each for each in server.workers() if has_threads(each.pid)][2:], "another one uses the bus")
     assert server.client.chat(TALES).status == 200
     assert server.client.post("/v1/unload", {"model_name": TALES}).status == 200
     assert server.state()["problems"] == []
+
+
+def has_threads(pid: int) -> bool:
+    try:
+        return len([*Path(f"/proc/{pid}/task").iterdir()]) > 1
+    except FileNotFoundError:
+        return False
 
 
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:

@@ -93,13 +93,14 @@ def test_a_forked_worker_is_like_one_that_was_started_by_itself(server: Lemonbus
     assert server.client.chat(CHAT).status == 200
 
 
-def test_a_dead_fork_server_is_replaced_and_used(server: LemonbusServer) -> None:
-    def is_forked() -> bool:
-        spare = idle_worker(server)
-        processes.kill(spare.pid)
-        return idle_worker(server, but=spare.pid).parent == server.keeper_pid
+def next_is_forked(server: LemonbusServer) -> bool:
+    spare = idle_worker(server)
+    processes.kill(spare.pid)
+    return idle_worker(server, but=spare.pid).parent == server.keeper_pid
 
-    wait_for(is_forked, "workers are forked again")
+
+def test_a_dead_fork_server_is_replaced_and_used(server: LemonbusServer) -> None:
+    wait_for(lambda: next_is_forked(server), "workers are forked again")
 
 
 def test_no_two_workers_have_the_same_secrets(server: LemonbusServer) -> None:
@@ -133,3 +134,5 @@ def test_a_stopped_fork_server_is_not_waited_for(server: LemonbusServer) -> None
     wait_for(lambda: server.fork_server_pid == fork_server, "it goes on")
     idle_worker(server)
     assert before <= {worker.pid for worker in server.workers()}
+    wait_for(lambda: next_is_forked(server), "it is used again")
+    assert server.fork_server_pid == fork_server

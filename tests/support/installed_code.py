@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.server import ROOT
@@ -32,6 +34,16 @@ class InstalledCode:
         if version:
             text = re.sub(r"^VERSION = \d+", f"VERSION = {version}", text, flags=re.MULTILINE)
         self._write(marker, text)
+
+    @contextlib.contextmanager
+    def without(self, package: str) -> Iterator[None]:
+        """Let a package be missing, as while another release is installed."""
+        folder = self.folder / package
+        hidden = folder.rename(self.folder / f"{package}.hidden")
+        try:
+            yield
+        finally:
+            hidden.rename(folder)
 
     def append(self, file: str, code: str) -> None:
         """Add code to the end of a file."""

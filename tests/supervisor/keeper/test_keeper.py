@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.keeper import channel
+from supervisor.keeper.fork_server import SERVE_PAUSE_S
 from tests.supervisor.keeper.keeper_process import ROOT, SILENCE_S, KeeperProcess
 from tests.support import processes
 from tests.support.waiting import pause, wait_for
@@ -130,6 +131,16 @@ def test_a_fork_server_that_dies_takes_no_supervisor_with_it(start_keeper: Start
     assert processes.alive(supervisor)
     os.kill(supervisor, signal.SIGKILL)
     keeper.wait_started(1)
+
+
+def test_a_supervisor_that_has_closed_its_channel_to_the_fork_server_gets_another(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve", environment={"STAND_IN_CLOSES": "2"})
+    given = f"told 0 {channel.HELD} {channel.FORK_SERVER}"
+    keeper.wait_line(given, 2)
+    pause(SERVE_PAUSE_S + 0.5)
+    assert len([line for line in keeper.lines if line.startswith(given)]) == 2, (
+        "what is said of an older one changes nothing"
+    )
 
 
 def test_both_killed_at_once_are_replaced(start_keeper: StartKeeper) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.processes import environment_block
+from supervisor.keeper.keeper import FORK_SERVER_COMMAND
+from supervisor.processes import environment_block, fork_orders
 from tests.support import processes
 
 FILLER = "x" * 500
@@ -65,6 +66,14 @@ def test_nothing_is_changed_if_the_identity_does_not_fit() -> None:
     assert output == "False b'z' None"
     assert words[1] == "-c"
     assert environment_block.parse(environment)["FILLER"] == FILLER
+
+
+@pytest.mark.parametrize("module", fork_orders.IMPORTS)
+def test_every_forked_module_fits_in_the_place_of_the_fork_servers_command(module: str) -> None:
+    program = "/bin/python3"
+    size = len("".join(f"{word}\0" for word in (program, *FORK_SERVER_COMMAND[1:])))
+    words = environment_block.fitting([program, "-m", module], size)
+    assert words.decode().split("\0") == [program, "-m", module, ""]
 
 
 @pytest.mark.parametrize("environment", [{}, {"A": ""}, {"A": "b=c\nd", "É": os.fsdecode(b"\xff")}])

@@ -4,78 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
-from supervisor.keeper import channel
-from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.channel import ClosedError
 from supervisor.processes import fork_orders
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
-from supervisor.processes.fork_orders import FAILED, FORK, FORKED
+from supervisor.processes.fork_orders import FAILED, FORK
+from tests.supervisor.processes.fork_orders_harness import MODULE, Orders
 from tests.support import processes
-
-MODULE = "workers.jobs.describe"
-
-
-class Orders:
-    """A supervisor's processes, and the other end of its channel to the fork server."""
-
-    def __init__(self, tmp_path: Path, stack: ExitStack) -> None:
-        self.loop = Loop()
-        self.children = ChildProcesses(self.loop, ProcessContext(tmp_path, "boot", os.getpid()))
-        self.fork_server = self.connect()
-        self.ends: list[str] = []
-        self._stack = stack
-        stack.callback(self.loop.close)
-        stack.callback(self._end)
-
-    def connect(self) -> Channel:
-        """Let the supervisor have a fork server; return that one's end of their channel."""
-        ours, theirs = channel.pair()
-        self.children.use_fork_server(theirs.detach())
-        return ours
-
-    def _end(self) -> None:
-        self.fork_server.close()
-        self.children.kill_all()
-        self.turn(lambda: len(self.children) == 0)
-        self.loop.run_once(0.1)  # it reads the end of the channel
-
-    def start(self, module: str = MODULE) -> ChildProcess:
-        return self.children.start("job", module, self.ends.append, {"LEMONBUS_PEER": "j1"})
-
-    def turn(self, until: Callable[[], object]) -> None:
-        end = self.loop.now() + 15
-        while not until():
-            assert self.loop.now() < end
-            self.loop.run_once(0.05)
-
-    def process(self) -> subprocess.Popen[bytes]:
-        """Start what the fork server would fork."""
-        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
-        self._stack.enter_context(process)
-        self._stack.callback(process.kill)
-        return process
-
-    def announce(self, process: subprocess.Popen[bytes], number: int = 1) -> bool:
-        pidfd = os.pidfd_open(process.pid)
-        try:
-            return self.fork_server.send(FORKED, f"{number} {process.pid}", pidfd)
-        finally:
-            os.close(pidfd)
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> Iterator[Orders]:
-    with ExitStack() as stack:
-        yield Orders(tmp_path, stack)
 
 
 def test_an_order_names_the_module_and_the_environment(orders: Orders) -> None:

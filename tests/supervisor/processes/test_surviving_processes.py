@@ -117,11 +117,12 @@ def test_the_keeper_says_how_an_adopted_process_ended(adopter: Adopter) -> None:
     assert len(adopter.children) == 1
     adopter.children.keeper_reaped(pid + 1, 0)
     assert adopter.ends == []
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
     adopter.children.keeper_reaped(pid, -signal.SIGSEGV)
     assert adopter.ends == ["SIGSEGV"]
     assert len(adopter.children) == 0
     adopter.children.keeper_reaped(pid, 0)
-    os.killpg(pid, signal.SIGKILL)
     adopter.loop.run_once(0.1)
     assert adopter.ends == ["SIGSEGV"], "once"
 
