@@ -2,7 +2,8 @@
 
 The channel is a pair of sockets as the keeper has them.  An order is carried out once or not at all: the new process
 announces itself before it does anything else, and ends if the supervisor does not listen any more.  A fork server that has
-ended, hangs or is stopped is not used again: what it owes is given back, to be started without it.
+ended, hangs or is stopped is given up: its orders are given back, and the processes are started without it.  One that goes on
+notices that its channel was closed and tells the keeper, which gives the supervisor another channel to it.
 """
 
 from __future__ import annotations
