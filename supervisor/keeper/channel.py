@@ -141,9 +141,7 @@ class Channel:
         try:
             try:
                 message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
-            except (
-                ConnectionResetError
-            ):  # the other end was closed and had not read all; what it has said is still there
+            except ConnectionResetError:  # the other end was closed and had not read all; what it has said can be read
                 message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
         except (BlockingIOError, TimeoutError):
             return None

@@ -19,8 +19,9 @@ def test_an_answer_that_came_while_the_supervisor_did_not_run_is_in_time(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_orders, "DEADLINE_S", 0.0)
-    child, process = orders.start(), orders.process()
-    assert orders.announce(process)
+    process = orders.process()
+    orders.loop.call_later(0.0, lambda: orders.announce(process))  # after the loop has looked for answers
+    child = orders.start()
     orders.loop.run_once(0.0)
     assert child.pid == process.pid
     monkeypatch.undo()
