@@ -36,13 +36,18 @@ def short_silence_server(start_module_server: StartServer, tmp_path_factory: pyt
     return server
 
 
+def load(server: LemonbusServer, model: str = LOOP) -> None:
+    """Have a model loaded, whatever another test has done with it."""
+    assert server.client.post("/v1/load", {"model_name": model}).status == 200
+
+
 def load_stand_in(server: LemonbusServer, model: str) -> None:
     assert server.client.post("/v1/load", {"model_name": model, "llamacpp_backend": "system"}).status == 200
 
 
 def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
-    server.wait_loaded(LOOP)
+    load(server)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
     engine = server.engine_pid(LOOP)
@@ -57,14 +62,14 @@ def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> N
 
 def test_an_idle_engine_may_be_silent(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
-    server.wait_loaded(LOOP)
+    load(server)
     engine = server.engine_pid(LOOP)
     stays(lambda: processes.alive(engine), "an idle engine is left alone", 2 * SILENCE_S)
 
 
 def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
-    server.wait_loaded(SLOW)
+    load(server, SLOW)
     engine = server.engine_pid(SLOW)
     body = {"model": SLOW, "prompt": prompt_of(3000), "max_tokens": 3, "temperature": 0}
     answer = server.client.post("/v1/completions", body)
@@ -103,10 +108,6 @@ def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] == 2
     assert not stream.done
-
-
-def load(server: LemonbusServer) -> None:
-    assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
 
 
 def abandoned(server: LemonbusServer, stream: bool) -> None:

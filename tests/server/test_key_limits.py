@@ -132,6 +132,7 @@ def keys_that_wait(server: LemonbusServer) -> set[str]:
 
 def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_key(server: LemonbusServer) -> None:
     greedy = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
+    assert ask(server, KEY).status == 200, "the model is ready, although another test has killed its engine"
     before = len(granted(server))
     with processes.stopped(server.engine_pid(MODEL)):
         streams = [greedy.start("POST", CHAT, body(20, stream=True)) for _ in range(16)]
