@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -158,7 +159,7 @@ class ForkServerLoop:
         if between == 0:
             if os.fork() == 0:
                 self.close()
-                _become_supervisor(descriptor)
+                forked_process.run_and_exit(partial(_run_supervisor, descriptor))
             os._exit(0)
         os.close(descriptor)
         os.waitpid(between, 0)
@@ -205,22 +206,15 @@ class ForkServerLoop:
             os._exit(error)
 
 
-def _become_supervisor(descriptor: int) -> NoReturn:
+def _run_supervisor(descriptor: int) -> int:
     process_tree.set_name("lemonbus-superv")
     os.setsid()  # it outlives the group of the fork server
-    code = 1
     try:
         client = KeeperClient(Channel(socket.socket(fileno=descriptor)))
         try:
-            code = server.run(client)
+            return server.run(client)
         except Exception as problem:
             client.last_words(f"{type(problem).__name__}: {problem}")
             raise
     except ClosedError:
-        pass  # there is no keeper to serve
-    except Exception:  # noqa: BLE001 - this stack is not the fork server's: nothing below may run
-        sys.excepthook(*sys.exc_info())
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
+        return 1  # there is no keeper to serve

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -43,17 +43,27 @@ def become(orders: Channel, number: str, module: str, environment: Mapping[str, 
 
     ``parent``: the pid of the parent, which ends at once, so that the keeper becomes the parent.
     """
-    code = 1
-    try:
+
+    def run() -> int:
         shown = _be_a_process_of_its_own(orders.fileno(), module, environment)
         while os.getppid() == parent:
             time.sleep(_LOOK_S)  # another supervisor finds this process among the children of the keeper
         # Nothing but the listening supervisor knows of this process: without it nothing may run.
-        if _announce(orders, number):
-            if not shown:
-                os.execv(sys.executable, _command(module))  # noqa: S606 - the kernel shows what a new program is given
-            code = _run(module)
-    except BaseException:  # noqa: BLE001 - this stack is not the fork server's: nothing below may run
+        if not _announce(orders, number):
+            return 1
+        if not shown:
+            os.execv(sys.executable, _command(module))  # noqa: S606 - the kernel shows what a new program is given
+        return _run(module)
+
+    run_and_exit(run)
+
+
+def run_and_exit(run: Callable[[], int]) -> NoReturn:
+    """End this process with the exit code that ``run`` returns, or with 1: the stack below it is the fork server's."""
+    code = 1
+    try:
+        code = run()
+    except BaseException:  # noqa: BLE001 - nothing below may run
         sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):

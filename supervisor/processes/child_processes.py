@@ -20,7 +20,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, PEER_VARIABLE, ROLE_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
 from supervisor.keeper.channel import Channel
-from supervisor.processes.fork_orders import Forked, ForkServerClient
+from supervisor.processes.fork_orders import ForkCallbacks, ForkServerClient
 from supervisor.processes.surviving_processes import SurvivingProcess
 
 REPORT_TIMEOUT_S: Final = 1.0
@@ -155,7 +155,7 @@ class ChildProcesses:
                 self._spawn(child, module, on_ended, environment)
 
         if self._fork_server is None or not self._fork_server.fork(
-            module, environment, Forked(started, failed, given_back)
+            module, environment, ForkCallbacks(started, failed, given_back)
         ):
             return False
         self._starting.add(child)

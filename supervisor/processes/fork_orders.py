@@ -57,7 +57,7 @@ _LONGEST_REASON: Final = 200
 log = logs.get_logger()
 
 
-class Forked(NamedTuple):
+class ForkCallbacks(NamedTuple):
     """What comes of an order; one of the three is called, once, later."""
 
     started: Callable[[int, int], None]
@@ -75,13 +75,13 @@ class ForkServerClient:
         """Take the end over, and read it from now on."""
         self._loop, self._channel = loop, end
         self._numbers = itertools.count(1)
-        self._orders: dict[int, tuple[Forked, Timer]] = {}
+        self._orders: dict[int, tuple[ForkCallbacks, Timer]] = {}
         self._open = True
         self._release = ""
         """What the fork server forks; empty before it has said so."""
         loop.on_readable(end.fileno(), self.read)
 
-    def fork(self, module: str, environment: Mapping[str, str], forked: Forked) -> bool:
+    def fork(self, module: str, environment: Mapping[str, str], forked: ForkCallbacks) -> bool:
         """Order a process that runs a module; return False if it cannot be forked, or the order could not be given."""
         if not self._release:
             self.read()
@@ -140,7 +140,7 @@ class ForkServerClient:
             return f"it gave an answer that is not understood: {word} {arguments}"[:_LONGEST_REASON]
         return ""
 
-    def _answered(self, order: int) -> Forked:
+    def _answered(self, order: int) -> ForkCallbacks:
         forked, timer = self._orders.pop(order)
         timer.cancel()
         return forked
