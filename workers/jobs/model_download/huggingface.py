@@ -9,10 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import huggingface_hub
+from huggingface_hub import constants, file_download
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined,unused-ignore]
+
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.checkpoints import HubCheckpoint
-from protocol.runtime.deferred_module import importing_without
 from workers.files import gguf
 from workers.files.errors import BrokenError
 from workers.jobs import disk
@@ -21,15 +25,6 @@ from workers.jobs.model_download import huggingface_listing
 from workers.jobs.model_download.huggingface_listing import RemoteFile
 from workers.jobs.model_download.resumable_file import ResumableFile
 from workers.jobs.progress import DownloadProgress
-
-with importing_without("asyncio"):  # for the library's progress bars, which we never show
-    import huggingface_hub
-    from huggingface_hub import constants, file_download
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-    from huggingface_hub.utils import (  # type: ignore[attr-defined,unused-ignore]
-        build_hf_headers,
-        disable_progress_bars,
-    )
 
 _MAX_HTTP_BYTES: Final = 50_000_000_000
 """Larger files are left to the library's own transfer protocol, whole."""

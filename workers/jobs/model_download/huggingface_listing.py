@@ -14,8 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-from huggingface_hub import constants
+import huggingface_hub
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
@@ -24,14 +23,7 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from huggingface_hub.utils import (  # type: ignore[attr-defined,unused-ignore]
-    build_hf_headers,
-    get_session,
-    hf_raise_for_status,
-    validate_repo_id,
-)
 
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.jobs.errors import SourceError
 
 T = TypeVar("T")
@@ -45,24 +37,6 @@ _FIRST_PAUSE: Final = 0.3
 _BUSY: Final = (429, 502, 503, 504)
 _ERRNO: Final = re.compile(r"\[Errno (-?\d+)\]")
 _DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-class _LargeFile(msgspec.Struct):
-    sha256: str
-
-
-class _Sibling(msgspec.Struct, rename="camel"):
-    rfilename: str
-    size: int | None = None
-    blob_id: str | None = None
-    lfs: _LargeFile | None = None
-
-
-class _Repository(msgspec.Struct):
-    """The hub's answer about a repository: what is read of it."""
-
-    sha: str | None = None
-    siblings: list[_Sibling] | None = None
 
 
 class RemoteFile(NamedTuple):
@@ -83,27 +57,14 @@ class RepositoryListing(NamedTuple):
 def list_repository(repo: str) -> RepositoryListing:
     """Ask the hub for a repository's files; raises what the library does."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    repository = retry_while_busy(lambda: _fetch_repository(repo))
+    info = retry_while_busy(
+        lambda: huggingface_hub.HfApi().model_info(repo, files_metadata=True, timeout=FIRST_RESPONSE_TIMEOUT_S)
+    )
     found = [
         RemoteFile(file.rfilename, file.size or 0, _digest((file.lfs.sha256 if file.lfs else file.blob_id) or ""))
-        for file in repository.siblings or []
+        for file in info.siblings or []
     ]
-    return RepositoryListing(
-        repository.sha or "main", [remote for remote in found if _is_inside_repository(remote.name)]
-    )
-
-
-def _fetch_repository(repo: str) -> _Repository:
-    """Ask as the library's `HfApi` does. The import of that class takes as long as all other imports of a download."""
-    validate_repo_id(repo)
-    response = get_session().get(
-        f"{constants.ENDPOINT}/api/models/{repo}",
-        params={"blobs": True},
-        headers=build_hf_headers(),
-        timeout=FIRST_RESPONSE_TIMEOUT_S,
-    )
-    hf_raise_for_status(response)
-    return msgspec.json.decode(response.content, type=_Repository)
+    return RepositoryListing(info.sha or "main", [remote for remote in found if _is_inside_repository(remote.name)])
 
 
 def _digest(given: str) -> str:
@@ -169,7 +130,7 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
             return _refused(problem, repo, detail)
     if isinstance(problem, OSError) and problem.errno and type(problem).__module__ == "builtins":
         return SourceError(f"the file could not be written: {os.strerror(problem.errno)}", detail)
-    if isinstance(problem, (ValueError, KeyError, TypeError, AttributeError, *DECODE_ERRORS)):
+    if isinstance(problem, (ValueError, KeyError, TypeError, AttributeError)):
         return SourceError("the hub's answer could not be read", detail)
     kind = type(problem).__name__
     if "Connect" in kind or "Timeout" in kind or "Proxy" in kind:
