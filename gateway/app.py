@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import falcon
 
+from gateway import middleware
 from gateway.access.cors import CorsPolicy
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common.dialect import Dialect, endpoint_of
@@ -30,10 +31,10 @@ from gateway.api.openai.dialect import OpenAIDialect
 from gateway.api.operator.dialect import OperatorDialect
 from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
-from gateway.http import error_responses, middleware
+from gateway.http import error_responses
 from gateway.http.error_formats import ErrorFormats
+from gateway.http.request_counts import RouteLabels
 from gateway.http.router import Router
-from gateway.logs.request_counts import RouteLabels
 from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable
 
 DIALECTS: Final[tuple[Dialect, ...]] = (

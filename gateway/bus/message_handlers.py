@@ -17,8 +17,8 @@ import msgspec
 
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSubscriptions
+from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
-from gateway.logs.request_counts import RequestCounts
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure, LemonbusError
 from protocol.messages import metrics, peers, recovery, work

@@ -25,7 +25,7 @@ from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
-from gateway.logs.request_counts import RequestCounts
+from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission import (
     ADMISSION_FAILURES,
     MAX_WAIT_FOR_SUPERVISOR_S,

@@ -16,11 +16,11 @@ from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
+from gateway.http.request_counts import RequestCounts
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
 from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
-from gateway.logs.request_counts import RequestCounts
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.runtime import logs

@@ -11,8 +11,8 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.access.limit_headers import openai_limit_headers
 from gateway.http.error_formats import ErrorFormat, ErrorFormats
+from gateway.http.limit_headers import openai_limit_headers
 from gateway.http.request_context import request_context
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
@@ -91,7 +91,7 @@ class DefaultErrorFormat:
         return error_body(failure, label, detail=detail)
 
     def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """See :func:`~gateway.access.limit_headers.openai_limit_headers`."""
+        """See :func:`~gateway.http.limit_headers.openai_limit_headers`."""
         return openai_limit_headers(limits, now)
 
 

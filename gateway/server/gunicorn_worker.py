@@ -23,8 +23,8 @@ from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
+from gateway.http.request_counts import RequestCounts
 from gateway.http.start_queue import StartQueue
-from gateway.logs.request_counts import RequestCounts
 from gateway.requests.admission import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs

@@ -20,9 +20,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from protocol import small_files
 from protocol.config.settings import Settings
 from protocol.failures import invalid
-from protocol.runtime import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 
 KEYS_FILE: Final = "keys.json"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from protocol.runtime import small_files
+from protocol import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 
 RECORD_FILE: Final = "lemonbus.json"

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from protocol import small_files
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint
-from protocol.runtime import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 from supervisor.models.catalogue import CatalogueEntry
 

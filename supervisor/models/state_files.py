@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.runtime import small_files
+from protocol import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 
 FinishWrite = Callable[[Path, Path, Callable[[OSError | None], None]], None]

@@ -24,9 +24,9 @@ from typing import Final
 
 import msgspec
 
+from protocol import small_files
 from protocol.models import prompt_caches
 from protocol.models.prompt_caches import EntryName
-from protocol.runtime import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.prompt_cache.retention import StoredEntry, entries_to_remove
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from gateway.access.limit_headers import anthropic_limit_headers
 from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
+from gateway.http.limit_headers import anthropic_limit_headers
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
 

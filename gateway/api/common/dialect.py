@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar, Final
 
-from gateway.access.limit_headers import openai_limit_headers
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_body
+from gateway.http.limit_headers import openai_limit_headers
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.app import DIALECTS, create_app
-from gateway.logs.request_counts import RouteLabels
+from gateway.http.request_counts import RouteLabels
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.messages.models import GetModel, ListModels
 from supervisor.metrics.server_metrics import MAX_DIALECTS, MAX_ENDPOINTS

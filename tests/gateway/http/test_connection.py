@@ -12,9 +12,9 @@ import pytest
 from gateway.http import body_limits, wsgi_environ
 from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
+from gateway.http.request_counts import RequestCounts
 from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
-from gateway.logs.request_counts import RequestCounts
 from protocol.runtime import logs
 from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.process.chat_requests import error_of

@@ -16,9 +16,9 @@ from gevent.socket import wait_read
 from gateway.http import body_limits, error_responses, wsgi_environ
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
-from gateway.http.middleware import RequestIdentity
+from gateway.http.request_counts import RequestCounts
 from gateway.http.start_queue import StartQueue
-from gateway.logs.request_counts import RequestCounts
+from gateway.middleware import RequestIdentity
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.runtime.small_files import MAX_BYTES
+from protocol.small_files import MAX_BYTES
 from supervisor.handlers import sampling_defaults
 from supervisor.handlers.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import options, state_files, user_models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import endpoint_of
-from gateway.logs.request_counts import MAX_SERIES, RequestCounts, RouteLabels
+from gateway.http.request_counts import MAX_SERIES, RequestCounts, RouteLabels
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER
 
 

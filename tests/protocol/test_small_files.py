@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol import small_files
 from protocol.models import installations
-from protocol.runtime import small_files
 
 
 def refused(path: Path) -> OSError:
