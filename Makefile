@@ -23,13 +23,14 @@ LOWEST := build/lowest
 # Debians, the one with the newest Python first; the first whose Python has wheels of everything is taken.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle soak fuzz check format bench bare lowest newest proxies clean tools
+.PHONY: help serve test shuffle properties soak fuzz check format bench bare lowest newest proxies clean tools
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
 	@echo 'make test    all tests'
 	@echo 'make shuffle all tests, in a random order: none may depend on another'
+	@echo 'make properties  a thousand random inputs for each property, new ones each time'
 	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
 	@echo 'make fuzz    CASES (20000) random requests made of /openapi.json, judged by it'
 	@echo 'make check   ruff, ruff format, mypy --strict'
@@ -52,6 +53,10 @@ test: $(VENV)/.test
 shuffle: export PYTHONDONTWRITEBYTECODE :=
 shuffle: $(VENV)/.check
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --random-order $(TESTS)
+
+properties: export PYTHONDONTWRITEBYTECODE :=
+properties: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n $(JOBS) -m hypothesis --hypothesis-profile=deep --timeout 600 $(TESTS)
 
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test

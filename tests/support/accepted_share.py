@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import SearchStrategy
 
@@ -23,18 +24,18 @@ def accepted_share(
         def test() -> None:
             outcomes: list[bool] = []
 
-            @settings(max_examples=examples, derandomize=True)
+            @settings(max_examples=max(examples, settings().max_examples))
             @given(**strategies)
             def run(**inputs: Any) -> None:
                 outcomes.append(holds(**inputs))
 
-            run()  # the same inputs each time, so that the share is not a matter of chance
+            run()
             share = outcomes.count(True) / len(outcomes)
             assert least <= share < 1, f"{share:.0%} of {len(outcomes)} inputs were accepted, not {least:.0%} to 99%"
 
         # Not functools.wraps: pytest would look for fixtures with the names of the property's parameters.
         functools.update_wrapper(test, holds)
         del test.__wrapped__  # type: ignore[attr-defined]
-        return test
+        return pytest.mark.hypothesis(test)
 
     return decorate

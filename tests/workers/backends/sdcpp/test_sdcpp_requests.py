@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.config.settings import Settings
@@ -15,6 +14,7 @@ from protocol.failures import LemonbusError
 from protocol.models.recipes import ModelSpec
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
+from tests.support.accepted_share import accepted_share
 from tests.support.images import png
 from workers.backends.sdcpp.backend import SdCppBackend
 from workers.backends.sdcpp.image_request import engine_body
@@ -50,10 +50,21 @@ def test_without_a_seed_no_two_pictures_are_alike() -> None:
     assert asked({"prompt": "a", "size": "auto"})[0] == {"prompt": "a"}
 
 
-@given(st.text(), st.text())
-def test_nothing_gets_into_the_tag_that_is_not_ours(prompt: str, negative: str) -> None:
-    _, extras = asked({"prompt": prompt, "negative_prompt": negative, "seed": 1})
+TAG_PARTS = st.sampled_from(["<", "/", ">", "sd_cpp_extra_args", '{"width":9}', '"}', "a cat "])
+TAG_LIKE = st.lists(TAG_PARTS, max_size=8).map("".join)
+
+
+@accepted_share(0.5, examples=300, prompt=st.text() | TAG_LIKE, negative=st.text() | TAG_LIKE)
+def test_nothing_gets_into_the_tag_that_is_not_ours(prompt: str, negative: str) -> bool:
+    body = {"prompt": prompt, "negative_prompt": negative, "seed": 1}
+    if "sd_cpp_extra_args>" in prompt:
+        with pytest.raises(LemonbusError) as raised:
+            asked(body)
+        assert (raised.value.failure.http_status, raised.value.failure.param) == (400, "prompt")
+        return False
+    _, extras = asked(body)
     assert extras == {"seed": 1, "negative_prompt": negative}
+    return True
 
 
 WHITE = png(8, 8, 255)
