@@ -49,7 +49,7 @@ ONLY_IN = {
     "zmq": (
         "protocol/wire/frames.py",
         "protocol/wire/bus_connection.py",
-        "supervisor/runtime/bus.py",
+        "supervisor/bus/sockets.py",
         "workers/worker/bus.py",
         "gateway/bus/log_sender.py",
         "gateway/bus/sockets.py",

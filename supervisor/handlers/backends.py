@@ -32,8 +32,8 @@ from supervisor.backends.inventory import (
     package_version,
 )
 from supervisor.backends.releases import PinnedRelease
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 

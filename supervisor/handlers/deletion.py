@@ -22,7 +22,7 @@ from supervisor.handlers import downloads
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.names import LATEST
-from supervisor.processes import jobs
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.remove"

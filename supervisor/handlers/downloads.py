@@ -14,9 +14,9 @@ from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
 from supervisor.models import registration
 from supervisor.models.catalogue import CatalogueEntry
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.download_registry import DownloadWaiter, RunningDownload
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.pull"

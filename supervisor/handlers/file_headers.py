@@ -13,8 +13,8 @@ from protocol.messages.model_details import Described, FileFacts, StartDescripti
 from protocol.runtime import logs
 from supervisor.models.files import ModelFiles
 from supervisor.models.header_reads import PAUSE_S, FileKey, HeaderReads
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.describe"

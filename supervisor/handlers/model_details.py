@@ -29,7 +29,7 @@ from supervisor.models import catalogue, files
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.names import LATEST, NameIndex
-from supervisor.processes import jobs
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.scheduled_model import ScheduledModel

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from protocol.messages.models import GetModel, ListModels, ModelEntry
 from supervisor.handlers.file_headers import FileHeaders, file_key
-from supervisor.processes import jobs
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 HEADER_WAIT_S: Final = 0.5

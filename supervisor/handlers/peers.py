@@ -24,9 +24,9 @@ from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnaps
 from protocol.runtime import logs
 from protocol.wire import envelope
 from protocol.wire.endpoints import spool
-from supervisor.processes import jobs
-from supervisor.recovery.snapshots import is_consistent, join_snapshots, known_attempts
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.snapshots import is_consistent, join_snapshots, known_attempts
 
 log = logs.get_logger()
 

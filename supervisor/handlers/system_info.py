@@ -17,8 +17,8 @@ from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, Machi
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 

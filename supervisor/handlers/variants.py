@@ -8,8 +8,8 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import Inspected, InspectFailed, ListVariants, StartInspection, Variants
 from protocol.runtime import logs
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
+from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.variants"

@@ -20,6 +20,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.backends import inventory
+from supervisor.bus.sockets import BindError
 from supervisor.handlers import (
     downloads,
     loading,
@@ -57,7 +58,6 @@ from supervisor.recovery.recovering import Recovery
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.reload import outdated
 from supervisor.reload.reloader import Reloader
-from supervisor.runtime.bus import BindError
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Handler, Supervisor
 

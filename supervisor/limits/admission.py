@@ -3,7 +3,7 @@
 A client sends its next request when it has its answer, while the worker's report of that answer's end may still be on its
 way here.  Where a decision depends on such reports, the request is held until the workers that run the key's requests have
 answered a ping, which they do after their reports: some tenths of a millisecond, or at most
-``supervisor.runtime.worker_barrier.BARRIER_TIMEOUT_S``.
+``supervisor.bus.worker_barrier.BARRIER_TIMEOUT_S``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from protocol.ids import RequestKey
 from protocol.messages.work import Caller, RateLimits
 from protocol.runtime.loop import Loop
+from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_limits import KeyLimits
-from supervisor.runtime.internal_errors import InternalErrors
-from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler.state import SchedulerState
 
 Report = Callable[[RequestKey, RateLimits], None]

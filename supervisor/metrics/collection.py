@@ -15,7 +15,7 @@ import msgspec
 
 from protocol.messages.metrics import CollectMetrics
 from protocol.runtime.loop import Loop, Timer
-from supervisor.runtime.bus import SupervisorBus
+from supervisor.bus.sockets import SupervisorBus
 
 COLLECTION_TIMEOUT_S: Final = 0.2
 

@@ -1,5 +1,5 @@
-"""The processes of this server: starting and killing them, noticing their end or their silence, and jobs with their orders.
+"""The processes of this server: starting and killing them, noticing their end or their silence.
 
-`runtime.supervisor` owns all of these objects; handlers import `jobs` and `download_registry`.
+`runtime.supervisor` owns all of these objects; handlers import `download_registry`.
 What a process is started for is decided elsewhere (`supervisor.scheduler`, handlers). No messages but those of the peers' life.
 """

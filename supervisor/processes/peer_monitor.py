@@ -14,9 +14,9 @@ import signal
 from protocol.messages.peers import Ping
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.sockets import SupervisorBus
 from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
 from supervisor.processes.peer_liveness import PeerRegistry
-from supervisor.runtime.bus import SupervisorBus
 
 log = logs.get_logger()
 

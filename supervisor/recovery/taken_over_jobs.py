@@ -12,10 +12,10 @@ from protocol.messages.model_files import StartRemoval
 from protocol.messages.recovery import JobSnapshot
 from protocol.runtime import logs
 from protocol.wire import envelope
-from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
-from supervisor.processes.jobs import OnEnded
 from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.runtime import jobs
+from supervisor.runtime.jobs import OnEnded
 from supervisor.runtime.supervisor import Supervisor
 
 log = logs.get_logger()

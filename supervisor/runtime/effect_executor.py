@@ -15,13 +15,13 @@ from protocol.messages.peers import SetRequestRules, StartEngine
 from protocol.messages.work import Refused
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.grant_notices import GrantNotices
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
-from supervisor.runtime.bus import SupervisorBus
-from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
-from supervisor.runtime.internal_errors import InternalErrors
-from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,

@@ -6,8 +6,8 @@ from protocol.failures import Code, Failure
 from protocol.messages.calls import CallResult
 from protocol.messages.work import Refused
 from protocol.wire import envelope
+from supervisor.bus.sockets import SupervisorBus
 from supervisor.processes.peer_liveness import PeerRegistry
-from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.state_writer import StateWriter
 
 

@@ -3,7 +3,7 @@
 A message, the end of a process or a timer comes in; the scheduler decides what follows, as a list of effects; the
 supervisor has them carried out (:mod:`supervisor.runtime.effect_executor`).  What each message means is in
 :mod:`supervisor.handlers`.  An exception in a handler, in the scheduler or in an effect fails that one step and is
-counted (:mod:`supervisor.runtime.internal_errors`).
+counted (:mod:`supervisor.internal_errors`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ from protocol.messages.work import (
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from supervisor.bus.grant_notices import GrantNotices
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.internal_errors import InternalErrors
 from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -48,17 +52,13 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.reload.effects import gateway_fingerprint, worker_fingerprint
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
-from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
-from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
-from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.runtime.transition import Transition
-from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.worker_states import WorkerState
 

@@ -1,7 +1,7 @@
 """The one event with which a new supervisor's scheduler begins: what workers and gateways report of their work. Pure.
 
 A supervisor that dies takes only decisions with it.  Workers report what is loaded and what runs
-(:mod:`supervisor.recovery.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
+(:mod:`supervisor.scheduler.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
 and make their calls again: nothing of that is in the :class:`World`.  Failures of the past, positions of
 requests that were about to be retried, and shares between keys are not known any more.
 """

@@ -19,8 +19,8 @@ from protocol.messages.models import GetModel, ListModels
 from supervisor.handlers.file_headers import FileHeaders
 from supervisor.handlers.model_details import ModelDescriptions
 from supervisor.handlers.model_lists import ModelLists
-from supervisor.processes import jobs
-from supervisor.runtime.internal_errors import InternalErrors
+from supervisor.internal_errors import InternalErrors
+from supervisor.runtime import jobs
 
 LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
 

@@ -27,7 +27,7 @@ from supervisor.handlers.system_info import (
     SystemInspection,
     merge_probe,
 )
-from supervisor.processes import jobs
+from supervisor.runtime import jobs
 
 CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))

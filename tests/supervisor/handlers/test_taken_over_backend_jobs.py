@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol.messages.backend_installs import BackendDone, InstallBackend, Installed, StartInstall
 from supervisor.handlers.backends import BackendJobs
-from supervisor.processes import jobs
+from supervisor.runtime import jobs
 
 
 def test_a_call_joins_an_installation_that_outlived_a_supervisor(monkeypatch: Any) -> None:

@@ -11,9 +11,9 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import Ping
 from protocol.messages.work import Caller, Refused
 from protocol.runtime.loop import Loop
+from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
+from supervisor.internal_errors import InternalErrors
 from supervisor.limits.admission import KeyAdmission
-from supervisor.runtime.internal_errors import InternalErrors
-from supervisor.runtime.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 from supervisor.scheduler.effects import SendMessage
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits

@@ -14,8 +14,8 @@ from protocol.messages.peers import SetRequestRules, Shutdown, StartEngine
 from protocol.messages.work import GrantedAttempt, Refused
 from protocol.models.recipes import ModelSpec
 from protocol.models.request_rules import RequestRules
+from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.runtime.effect_executor import EffectExecutor
-from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
 

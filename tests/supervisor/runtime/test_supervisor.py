@@ -24,12 +24,13 @@ from protocol.messages.work import Caller, Refused, ReserveRequest, SubmitReques
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.bus.sockets import BindError, SupervisorBus
 from supervisor.handlers import downloads, requests
 from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.requests import MAX_STATS
-from supervisor.processes import child_processes, jobs
+from supervisor.processes import child_processes
 from supervisor.processes.download_registry import DownloadWaiter
-from supervisor.runtime.bus import BindError, SupervisorBus
+from supervisor.runtime import jobs
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.effects import AnswerCall, FetchModel, SendMessage, SpawnWorker

@@ -17,6 +17,7 @@ from workers.backends.base import EngineFacts, EngineRequest, ModelFacts, SlotFi
 from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
+from workers.backends.llamacpp.cache_key import CacheFacts
 from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
@@ -28,7 +29,6 @@ from workers.backends.visible_devices import device_arguments
 from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
 from workers.files import gguf
-from workers.prompt_cache.cache_key import CacheFacts
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 

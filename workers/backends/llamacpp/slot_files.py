@@ -11,7 +11,7 @@ import msgspec
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineRequest, SlotReport
-from workers.prompt_cache.cache_key import CacheFacts, cache_key, identify_files
+from workers.backends.llamacpp.cache_key import CacheFacts, cache_key, identify_files
 
 _WITHOUT_EFFECT: Final = frozenset(
     {

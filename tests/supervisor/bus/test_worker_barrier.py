@@ -6,7 +6,7 @@ import pytest
 
 from protocol.messages.peers import Ping
 from protocol.runtime.loop import Loop
-from supervisor.runtime.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
+from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 
 
 class PingLog:

@@ -14,7 +14,7 @@ import msgspec
 
 from protocol.messages.peers import Ping
 from protocol.runtime.loop import Loop, Timer
-from supervisor.runtime.bus import SupervisorBus
+from supervisor.bus.sockets import SupervisorBus
 
 BARRIER_TIMEOUT_S: Final = 0.2
 """How long a worker that does not answer is waited for: it may be stopped."""

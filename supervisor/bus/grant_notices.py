@@ -6,7 +6,7 @@ from typing import Final
 
 from protocol.messages.work import Granted, GrantedAttempt
 from protocol.runtime.loop import Loop
-from supervisor.runtime.bus import SupervisorBus
+from supervisor.bus.sockets import SupervisorBus
 
 DELAY_S: Final = 0.05
 """Events of the worker usually reach the gateway sooner, and name the worker too."""

@@ -1,0 +1,1 @@
+"""The supervisor as it runs: messages, log, effects."""
