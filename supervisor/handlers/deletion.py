@@ -20,7 +20,7 @@ from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache,
 from protocol.runtime import logs
 from supervisor.handlers import downloads
 from supervisor.models import files
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import LATEST
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor

@@ -13,7 +13,7 @@ from protocol.messages.model_files import Pulled, PullFailed, StartPull
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
 from supervisor.models import registration
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.download_registry import DownloadWaiter, RunningDownload
 from supervisor.runtime import jobs

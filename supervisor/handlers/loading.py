@@ -12,8 +12,8 @@ from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
-from supervisor.models.catalogue import CatalogueEntry
-from supervisor.models.model_policies import ttl_or_never
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options.model_policies import ttl_or_never
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.state import ModelTarget

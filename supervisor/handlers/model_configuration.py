@@ -8,7 +8,7 @@ import msgspec
 
 from protocol.config.model_sections import MASK
 from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.supervisor import Handler, Supervisor
 

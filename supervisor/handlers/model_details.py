@@ -25,8 +25,9 @@ from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
 from supervisor.handlers.file_headers import FileHeaders, file_key
 from supervisor.handlers.model_lists import with_loaded_state
-from supervisor.models import catalogue, files
-from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models import files
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.names import LATEST, NameIndex
 from supervisor.runtime import jobs

@@ -13,9 +13,10 @@ from protocol.messages.model_files import Pulled, PullModel
 from protocol.models.checkpoints import printable
 from supervisor.handlers import downloads
 from supervisor.handlers.loading import guess_recipe
-from supervisor.models import files, options
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models import files
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import bare_checkpoint
+from supervisor.models.options import load_options
 from supervisor.models.registration import entry_from_registration
 from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -26,7 +27,7 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
     """Download a model, and register it first if the call says what it is."""
     waiter = DownloadWaiter(peer, call.number, call.progress)
     if call.registration is not None:
-        directories = options.file_directories(supervisor.settings)
+        directories = load_options.file_directories(supervisor.settings)
         _register(supervisor, waiter, entry_from_registration(call.model, call.registration, directories))
     elif not downloads.join(supervisor, call.model, waiter):
         known = supervisor.models.find(call.model) is not None

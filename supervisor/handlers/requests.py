@@ -23,7 +23,7 @@ from protocol.messages.work import (
 )
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.models import files
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import ModelTarget

@@ -51,7 +51,7 @@ from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession
 from supervisor.machine import hardware
 from supervisor.models import compatibility
-from supervisor.models.settings_check import check_settings
+from supervisor.models.options.settings_check import check_settings
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
 from supervisor.recovery.recovering import Recovery

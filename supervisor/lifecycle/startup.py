@@ -27,7 +27,7 @@ from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.models.settings_check import check_settings
+from supervisor.models.options.settings_check import check_settings
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2

@@ -10,7 +10,7 @@ from protocol.messages.system_info import MachineInfo as Hardware
 from protocol.models.checkpoints import printable
 from protocol.models.devices import Device
 from supervisor.backends.inventory import missing_requirement
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from workers.backends.registry import DESCRIPTORS
 
 _USABLE_MEMORY_SHARE: Final = 0.8

@@ -19,7 +19,7 @@ from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint
 from protocol.wire.decoding import DECODE_ERRORS
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 
 class ModelFiles(NamedTuple):

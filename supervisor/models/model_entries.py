@@ -8,11 +8,13 @@ from typing import NamedTuple
 from protocol.config.settings import Settings
 from protocol.messages.models import ModelEntry
 from protocol.models import checkpoints
-from supervisor.models import catalogue, compatibility, files, options
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models import compatibility, files
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
-from supervisor.models.model_specs import choose_backend
+from supervisor.models.options import load_options
+from supervisor.models.options.model_specs import choose_backend
 from workers.backends.registry import DESCRIPTORS
 
 
@@ -84,7 +86,7 @@ class ModelEntries:
         key = recipe, machine.devices
         if key not in self._devices:
             descriptor = DESCRIPTORS.get(recipe)
-            chosen = options.defaults(descriptor, self._settings) if descriptor else {}
+            chosen = load_options.defaults(descriptor, self._settings) if descriptor else {}
             backend = choose_backend(descriptor, chosen, machine.devices) if descriptor else None
             self._devices[key] = backend.device if backend else "cpu"
         return self._devices[key]

@@ -16,7 +16,7 @@ from typing import Final
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.checkpoints import printable
 from protocol.models.hub_addresses import checkpoint_from_address
-from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 
 LATEST: Final = ":latest"
 _MAX_MATCHES: Final = 3

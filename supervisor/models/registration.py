@@ -14,10 +14,12 @@ from protocol.messages.model_files import Registration
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
 from protocol.models.hub_addresses import checkpoint_from_address
 from protocol.runtime import logs
-from supervisor.models import catalogue, files, options
-from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models import files
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.catalogues.user_models import PREFIX
 from supervisor.models.names import LATEST
-from supervisor.models.user_models import PREFIX
+from supervisor.models.options import load_options
 from supervisor.runtime.supervisor import Supervisor
 from workers.backends.registry import DESCRIPTORS
 
@@ -31,14 +33,14 @@ log = logs.get_logger()
 def entry_from_registration(name: str, registration: Registration, directories: Sequence[str] = ()) -> CatalogueEntry:
     """Return the entry of a registration; raises ``invalid_request`` naming what is wrong.
 
-    ``directories``: see :func:`supervisor.models.options.file_directories`.
+    ``directories``: see :func:`supervisor.models.options.load_options.file_directories`.
     """
     check_name(name)
     if registration.recipe not in DESCRIPTORS:
         known = ", ".join(DESCRIPTORS)
         raise invalid(f"there is no recipe {printable(registration.recipe)!r}; there are: {known}", "recipe")
     registration = _with_one_checkpoint(registration)
-    options.check(DESCRIPTORS[registration.recipe], registration.options, directories)
+    load_options.check(DESCRIPTORS[registration.recipe], registration.options, directories)
     checkpoint = _parse_checkpoint(registration)
     if registration.mmproj and not (
         DESCRIPTORS[registration.recipe].projector and isinstance(checkpoint, HubCheckpoint)

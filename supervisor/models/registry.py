@@ -19,18 +19,20 @@ from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import BackendInventory
 from supervisor.backends.missing_backend import explain_missing_backend
-from supervisor.models import adopted_models, catalogue, compatibility, files, options, user_models, user_names
-from supervisor.models.adopted_models import AdoptedModels
-from supervisor.models.catalogue import CatalogueEntry
-from supervisor.models.extra_models import ExtraModels
+from supervisor.models import compatibility, files, user_names
+from supervisor.models.catalogues import adopted_models, catalogue, user_models
+from supervisor.models.catalogues.adopted_models import AdoptedModels
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.catalogues.extra_models import ExtraModels
+from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.files import ModelFiles
-from supervisor.models.model_configuration import ModelConfiguration
 from supervisor.models.model_entries import ModelEntries
-from supervisor.models.model_specs import OptionLayer, descriptor_of, merged_options, model_spec, option_layers
 from supervisor.models.names import NameIndex
+from supervisor.models.options import load_options
+from supervisor.models.options.model_configuration import ModelConfiguration
+from supervisor.models.options.model_specs import OptionLayer, descriptor_of, merged_options, model_spec, option_layers
 from supervisor.models.problem_reports import ProblemReports
 from supervisor.models.state_files import FinishWrite, finish_write
-from supervisor.models.user_models import UserModels
 from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS, backend_class
 
@@ -54,9 +56,9 @@ class ModelRegistry:
         self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
         """Further names of models, and the default model; this class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
-        self._file_directories = options.file_directories(settings)
-        self.options = options.ModelOptions(
-            Path(settings.state_dir) / options.FILE, self._descriptor_by_name, self._file_directories, finish
+        self._file_directories = load_options.file_directories(settings)
+        self.options = load_options.ModelOptions(
+            Path(settings.state_dir) / load_options.FILE, self._descriptor_by_name, self._file_directories, finish
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()
@@ -281,9 +283,9 @@ class ModelRegistry:
         asked: Mapping[str, OptionValue],
         *,
         ignore_saved: bool = False,
-    ) -> options.Options:
+    ) -> load_options.Options:
         saved = {} if ignore_saved else self.options.of(entry.name)
-        checked = options.check(descriptor, asked, self._file_directories)
+        checked = load_options.check(descriptor, asked, self._file_directories)
         layers = option_layers(entry, descriptor, self._settings, self.configuration.options(entry), saved)
         return merged_options(layers, checked)
 

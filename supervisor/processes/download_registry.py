@@ -8,7 +8,7 @@ from typing import NamedTuple
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess
 
 

@@ -12,7 +12,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Failure, LemonbusError
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
-from supervisor.models.model_configuration import ModelKey
+from supervisor.models.options.model_configuration import ModelKey
 from supervisor.reload.effects import engine_fingerprint
 from supervisor.reload.plan import ReloadableModel
 from supervisor.runtime import request_rules

@@ -22,7 +22,7 @@ from protocol.config.api_keys import check_key_file
 from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.models.settings_check import check_settings
+from supervisor.models.options.settings_check import check_settings
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
 RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"

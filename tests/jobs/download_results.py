@@ -6,7 +6,7 @@ from pathlib import Path
 
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
 from supervisor.models import files
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from tests.jobs.in_process_downloader import InProcessDownloader
 from tests.jobs.job_runner import JobRunner
 

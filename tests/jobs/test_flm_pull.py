@@ -9,7 +9,7 @@ import pytest
 
 from protocol.models.checkpoints import TagCheckpoint
 from supervisor.models import files
-from supervisor.models.catalogue import entry
+from supervisor.models.catalogues.catalogue import entry
 from workers.jobs.errors import SourceError
 from workers.jobs.flm import models as flm
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.config.settings import Settings
-from supervisor.models import extra_models
+from supervisor.models.catalogues import extra_models
 from supervisor.models.registry import ModelRegistry
 from tests.supervisor.models.model_files import MakeModels
 

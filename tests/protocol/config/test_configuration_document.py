@@ -10,7 +10,7 @@ import pytest
 
 from protocol.config.model_settings import GroupSettings, ModelSettings
 from protocol.config.settings import SECTIONS
-from supervisor.models.settings_check import check_settings
+from supervisor.models.options.settings_check import check_settings
 from tests.protocol.config.resolved_settings import complaint, resolved
 
 ROOT = Path(__file__).resolve().parents[3]

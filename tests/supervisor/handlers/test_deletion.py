@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.handlers.deletion import plan_deletion
-from supervisor.models import catalogue
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 
 @pytest.fixture

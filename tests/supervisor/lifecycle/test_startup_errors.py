@@ -18,7 +18,7 @@ from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, wri
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.lifecycle import startup
-from supervisor.models import options
+from supervisor.models.options import load_options
 from supervisor.processes import listener
 from tests.gateway.cli.terminal_process import LAUNCH
 
@@ -84,14 +84,16 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
 )
 def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        options.check_settings(Settings(**given))
+        load_options.check_settings(Settings(**given))
     assert raised.value.failure.param == param
     assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
 def test_settings_that_recipes_take(backend: str) -> None:
-    options.check_settings(Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args="-np 2 --no-mmap"))
+    load_options.check_settings(
+        Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args="-np 2 --no-mmap")
+    )
 
 
 @pytest.mark.parametrize(

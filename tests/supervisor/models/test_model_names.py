@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
-from supervisor.models import extra_models, names
-from supervisor.models.adopted_models import MAX_ADOPTED
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models import names
+from supervisor.models.catalogues import extra_models
+from supervisor.models.catalogues.adopted_models import MAX_ADOPTED
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from tests.supervisor.models.model_files import SMOL, SMOL_HUB, MakeModels, write_files, write_hub_cache
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.models.devices import Device
-from supervisor.models import catalogue, files
+from supervisor.models import files
+from supervisor.models.catalogues import catalogue
 from supervisor.models.compatibility import MachineCapacity
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels, user_file, write_files, write_hub_cache
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.failures import Code, LemonbusError
 from protocol.messages.model_files import Registration
 from supervisor.models import registration
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from tests.support.accepted_share import accepted_share
 
 GOOD = Registration("unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M", "llamacpp")

@@ -11,10 +11,12 @@ from protocol.failures import LemonbusError
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers import sampling_defaults
 from supervisor.handlers.sampling_defaults import SamplingDefaultsStore
-from supervisor.models import options, state_files, user_models
+from supervisor.models import state_files
+from supervisor.models.catalogues import user_models
+from supervisor.models.options import load_options
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 
-FILES = [user_models.FILE, options.FILE, sampling_defaults.FILE]
+FILES = [user_models.FILE, load_options.FILE, sampling_defaults.FILE]
 
 
 def grown(path: Path) -> Path:

@@ -9,8 +9,8 @@ from protocol.failures import LemonbusError
 from protocol.models.checkpoints import TagCheckpoint, parse
 from protocol.models.devices import HYBRID
 from protocol.models.recipes import DEFAULT_RECIPE, Provision
-from supervisor.models import options
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options import load_options
 from workers.backends.recipe import Recipe
 from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, RECIPES, backend_class
 from workers.jobs.model_programs import PROGRAMS
@@ -52,7 +52,7 @@ def test_what_other_code_reads_off_a_recipe(recipe: Recipe) -> None:
     for option in descriptor.options:
         assert option.help
         assert option.kind in ("int", "number", "bool", "string", "args")
-        assert option.default is None or options.check(descriptor, {option.name: option.default})
+        assert option.default is None or load_options.check(descriptor, {option.name: option.default})
     if descriptor.checkpoint_scheme:
         assert descriptor.checkpoint_scheme in PROGRAMS
         assert parse(f"{descriptor.checkpoint_scheme}:some:tag") == TagCheckpoint(

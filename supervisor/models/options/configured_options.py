@@ -15,8 +15,8 @@ from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.devices import is_gpu_number
 from protocol.models.recipes import RecipeDescriptor
-from supervisor.models import options
-from supervisor.models.options import Options
+from supervisor.models.options import load_options
+from supervisor.models.options.load_options import Options
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
 
 ARGS: Final = "args"
@@ -97,7 +97,7 @@ def _arguments_option(descriptor: RecipeDescriptor) -> str:
 
 def _option_problem(descriptor: RecipeDescriptor, name: str, value: object) -> str:
     try:
-        options.check_configured(descriptor, name, value)
+        load_options.check_configured(descriptor, name, value)
     except LemonbusError as problem:
         return str(problem)
     return ""

@@ -9,8 +9,10 @@ import pytest
 
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo, Npu
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, WheelCheckpoint, parse
-from supervisor.models import catalogue, compatibility, names, options
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models import compatibility, names
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options import load_options
 from tests.supervisor.models.model_files import PHI, SMOL, SMOL_HUB
 from workers.backends.registry import DESCRIPTORS
 
@@ -39,7 +41,7 @@ def test_an_entry_is_complete(entry: CatalogueEntry) -> None:
     assert entry.type in descriptor.serves
     parsed = parse(entry.sources[-1].checkpoint)
     assert isinstance(parsed, TagCheckpoint if entry.recipe == "flm" else HubCheckpoint)
-    assert options.check(descriptor, entry.options) == entry.options
+    assert load_options.check(descriptor, entry.options) == entry.options
     if entry.recipe == "llamacpp":
         assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
 

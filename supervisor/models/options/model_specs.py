@@ -12,11 +12,11 @@ from protocol.failures import Code, Failure, invalid
 from protocol.models import checkpoints
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
-from supervisor.models import options
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
-from supervisor.models.model_configuration import ConfiguredOptions
-from supervisor.models.options import Options
+from supervisor.models.options import load_options
+from supervisor.models.options.load_options import Options
+from supervisor.models.options.model_configuration import ConfiguredOptions
 from supervisor.reload.effects import engine_fingerprint
 from workers.backends.registry import DESCRIPTORS
 
@@ -51,15 +51,15 @@ def option_layers(
 
     All but the catalogue's were checked; of these, those that the recipe does not have are left out.
     """
-    known = options.defaults(descriptor, settings)
-    of_settings = {option.name for option in descriptor.options if options.setting_of(option.name)}
+    known = load_options.defaults(descriptor, settings)
+    of_settings = {option.name for option in descriptor.options if load_options.setting_of(option.name)}
     return [
         OptionLayer("recipe", {name: value for name, value in known.items() if name not in of_settings}),
         OptionLayer("settings", {name: value for name, value in known.items() if name in of_settings}),
         OptionLayer(dotted_name(("defaults", descriptor.recipe)), configured.recipe),
         OptionLayer("catalogue", {name: value for name, value in entry.options.items() if descriptor.option(name)}),
         OptionLayer(configured.section, configured.model),
-        OptionLayer(options.FILE, saved),
+        OptionLayer(load_options.FILE, saved),
     ]
 
 

@@ -14,9 +14,9 @@ from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.settings import Settings
 from protocol.models.request_rules import RequestRules
-from supervisor.models.catalogue import CatalogueEntry
-from supervisor.models.configured_options import section_options, section_problems
-from supervisor.models.options import Options
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options.configured_options import section_options, section_problems
+from supervisor.models.options.load_options import Options
 from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()

@@ -14,8 +14,8 @@ from typing import Final
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import ModelSpec
-from supervisor.models import catalogue, extra_models, user_models
-from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.catalogues import catalogue, extra_models, user_models
+from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.client_arguments import is_below

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from protocol.config.settings import Settings
-from supervisor.models import catalogue, configured_options, options
+from supervisor.models.catalogues import catalogue
 from supervisor.models.names import NameIndex
+from supervisor.models.options import configured_options, load_options
 
 
 def check_settings(settings: Settings) -> None:
     """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
-    options.check_settings(settings)
+    load_options.check_settings(settings)
     built_in = NameIndex(catalogue.built_in() if settings.models else {})
 
     def recipe_of(name: str) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import LemonbusError
-from supervisor.models import adopted_models
-from supervisor.models.adopted_models import FILE, MAX_ADOPTED
+from supervisor.models.catalogues import adopted_models
+from supervisor.models.catalogues.adopted_models import FILE, MAX_ADOPTED
 from tests.supervisor.models.model_files import MakeModels, write_hub_cache
 
 NAME = "some/repo-GGUF:Q4_0"

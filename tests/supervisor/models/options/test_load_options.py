@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.recipes import RecipeDescriptor
-from supervisor.models import options
-from supervisor.models.options import ModelOptions
+from supervisor.models.options import load_options
+from supervisor.models.options.load_options import ModelOptions
 from tests.supervisor.models.model_files import replace_file
 from tests.support.accepted_share import accepted_share
 from workers.backends.registry import DESCRIPTORS
@@ -29,7 +29,7 @@ def descriptor_of(model: str) -> RecipeDescriptor:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> ModelOptions:
-    return ModelOptions(tmp_path / options.FILE, descriptor_of)
+    return ModelOptions(tmp_path / load_options.FILE, descriptor_of)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def saved(tmp_path: Path) -> ModelOptions:
     ],
 )
 def test_good_options_pass(given_options: dict[str, Any]) -> None:
-    assert options.check(LLAMACPP, given_options) == given_options
+    assert load_options.check(LLAMACPP, given_options) == given_options
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
 )
 def test_a_wrong_option_is_named(given_options: dict[str, Any], param: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        options.check(LLAMACPP, given_options)
+        load_options.check(LLAMACPP, given_options)
     failure = raised.value.failure
     assert (failure.http_status, failure.param) == (400, param)
     assert expected in failure.message
@@ -92,7 +92,7 @@ ANY = st.dictionaries(st.sampled_from([option.name for option in LLAMACPP.option
 @accepted_share(0.1, given_options=VALID | ANY)
 def test_any_options_pass_or_are_the_callers_error(given_options: dict[str, Any]) -> bool:
     try:
-        found = options.check(LLAMACPP, given_options)
+        found = load_options.check(LLAMACPP, given_options)
     except LemonbusError as problem:
         assert problem.failure.code is Code.INVALID_REQUEST  # noqa: PT017 - either outcome is right
         return False
@@ -100,39 +100,39 @@ def test_any_options_pass_or_are_the_callers_error(given_options: dict[str, Any]
 
 
 def test_the_administrators_arguments_may_be_others_than_a_clients(tmp_path: Path) -> None:
-    options.check_settings(Settings(llamacpp_args="--log-file /tmp/engine.log --lora /srv/a.gguf"))
-    allowed = options.file_directories(Settings(extra_models_dir="/srv/extra", engine_file_dirs=["/srv/adapters"]))
+    load_options.check_settings(Settings(llamacpp_args="--log-file /tmp/engine.log --lora /srv/a.gguf"))
+    allowed = load_options.file_directories(Settings(extra_models_dir="/srv/extra", engine_file_dirs=["/srv/adapters"]))
     assert {"/srv/extra", "/srv/adapters"} < set(allowed)
-    assert options.check(LLAMACPP, {"llamacpp_args": "--lora /srv/adapters/a.gguf"}, allowed)
+    assert load_options.check(LLAMACPP, {"llamacpp_args": "--lora /srv/adapters/a.gguf"}, allowed)
     for args in ("--log-file /tmp/engine.log", "--lora /srv/a.gguf", "--chat-template-file /etc/passwd"):
         with pytest.raises(LemonbusError):
-            options.check(LLAMACPP, {"llamacpp_args": args}, allowed)
-    (tmp_path / options.FILE).write_text(json.dumps({"m": {"llamacpp_args": "--log-file /tmp/x", "threads": 2}}))
-    saved = ModelOptions(tmp_path / options.FILE, descriptor_of, allowed)
+            load_options.check(LLAMACPP, {"llamacpp_args": args}, allowed)
+    (tmp_path / load_options.FILE).write_text(json.dumps({"m": {"llamacpp_args": "--log-file /tmp/x", "threads": 2}}))
+    saved = ModelOptions(tmp_path / load_options.FILE, descriptor_of, allowed)
     assert saved.of("m") == {"threads": 2}
     assert "--log-file cannot be sent with a load" in saved.problems[0]
 
 
 def test_settings_give_the_defaults() -> None:
-    found = options.defaults(LLAMACPP, Settings(ctx_size=512, llamacpp_backend="system"))
+    found = load_options.defaults(LLAMACPP, Settings(ctx_size=512, llamacpp_backend="system"))
     assert (found["ctx_size"], found["llamacpp_backend"]) == (512, "system")
     assert "llamacpp_args" not in found
 
 
 def test_what_is_saved_replaces_what_was_saved_and_others_stay(saved: ModelOptions, tmp_path: Path) -> None:
-    path = tmp_path / options.FILE
+    path = tmp_path / load_options.FILE
     path.write_text(json.dumps({"other": {"unheard_of": 1}, "m": {"ctx_size": 1}}))
     saved.save("m", {"threads": 2})
     assert json.loads(path.read_text()) == {"other": {"unheard_of": 1}, "m": {"threads": 2}}
     assert saved.of("m") == {"threads": 2}
     saved.save("m", {})
     assert "m" not in json.loads(path.read_text())
-    assert [item.name for item in tmp_path.iterdir()] == [options.FILE]
+    assert [item.name for item in tmp_path.iterdir()] == [load_options.FILE]
 
 
 def test_an_edited_file_counts_at_the_next_load(saved: ModelOptions, tmp_path: Path) -> None:
     assert saved.of("m") == {}
-    replace_file(tmp_path / options.FILE, b'{"m": {"ctx_size": 256}}')
+    replace_file(tmp_path / load_options.FILE, b'{"m": {"ctx_size": 256}}')
     assert saved.of("m") == {"ctx_size": 256}
 
 
@@ -144,7 +144,7 @@ def test_wrong_options_are_not_saved(saved: ModelOptions, tmp_path: Path) -> Non
 
 
 def test_a_wrong_option_in_the_file_is_left_out_alone(saved: ModelOptions, tmp_path: Path) -> None:
-    (tmp_path / options.FILE).write_text('{"m": {"ctx_size": "big", "threads": 3}, "n": 5}')
+    (tmp_path / load_options.FILE).write_text('{"m": {"ctx_size": "big", "threads": 3}, "n": 5}')
     assert saved.of("m") == {"threads": 3}
     assert saved.of("n") == {}
     assert any("n: expected an object" in problem for problem in saved.problems)
@@ -153,11 +153,11 @@ def test_a_wrong_option_in_the_file_is_left_out_alone(saved: ModelOptions, tmp_p
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":' * 5000])
 def test_a_broken_file_is_moved_aside_and_kept(saved: ModelOptions, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / options.FILE
+    path = tmp_path / load_options.FILE
     path.write_bytes(content)
     assert saved.of("m") == {}
     (aside,) = tmp_path.iterdir()
-    assert aside.name.startswith(f"{options.FILE}.broken-")
+    assert aside.name.startswith(f"{load_options.FILE}.broken-")
     assert aside.read_bytes() == content
     assert aside.name in saved.problems[0]
     saved.save("m", {"threads": 1})
@@ -166,7 +166,7 @@ def test_a_broken_file_is_moved_aside_and_kept(saved: ModelOptions, tmp_path: Pa
 
 def test_the_error_of_a_file_that_cannot_be_written_has_no_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    saved = ModelOptions(tmp_path / "file" / options.FILE, descriptor_of)
+    saved = ModelOptions(tmp_path / "file" / load_options.FILE, descriptor_of)
     with pytest.raises(LemonbusError) as raised:
         saved.save("m", {"threads": 1})
     assert raised.value.failure.http_status == 500

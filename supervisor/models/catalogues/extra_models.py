@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.models import checkpoints
-from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from workers.backends.file_identification import HEAD, SUFFIXES, identify
 from workers.backends.recipe import Identity
 from workers.backends.registry import DESCRIPTORS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor.models.catalogue import CatalogueEntry
-from supervisor.models.model_configuration import ModelConfiguration, ModelKey
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options.model_configuration import ModelConfiguration, ModelKey
 from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
 
 

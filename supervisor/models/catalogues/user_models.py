@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from protocol.failures import Code, Failure
 from protocol.models.checkpoints import printable
-from supervisor.models import catalogue
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues import catalogue
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 
 FILE: Final = "user_models.json"

@@ -9,10 +9,16 @@ import pytest
 from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
-from supervisor.models.model_configuration import ConfiguredOptions
-from supervisor.models.model_specs import choose_backend, descriptor_of, merged_options, model_spec, option_layers
+from supervisor.models.options.model_configuration import ConfiguredOptions
+from supervisor.models.options.model_specs import (
+    choose_backend,
+    descriptor_of,
+    merged_options,
+    model_spec,
+    option_layers,
+)
 
 LLAMACPP = descriptor_of(CatalogueEntry("m", "o/m", "llamacpp"))
 CONFIGURED = ModelSettings(env={"A": "b"}, devices=["1"])

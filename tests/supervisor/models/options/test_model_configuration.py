@@ -12,8 +12,8 @@ from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.models.request_rules import RequestRules
+from supervisor.models.options.settings_check import check_settings
 from supervisor.models.registry import ModelRegistry
-from supervisor.models.settings_check import check_settings
 from tests.supervisor.models.model_files import MakeModels
 
 BUILT_IN = "SmolLM2-135M-Instruct-GGUF"

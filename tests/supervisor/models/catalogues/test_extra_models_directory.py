@@ -9,8 +9,8 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.wire import envelope
-from supervisor.models import extra_models
-from supervisor.models.extra_models import ExtraModels
+from supervisor.models.catalogues import extra_models
+from supervisor.models.catalogues.extra_models import ExtraModels
 from tests.supervisor.models.model_files import SMOL, MakeModels, extra_ids, write_files
 from tests.support.models import bert_gguf, diffusion_gguf
 

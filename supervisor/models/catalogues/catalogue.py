@@ -21,7 +21,7 @@ from protocol.models import checkpoints
 from protocol.models.recipes import ModelType, OptionValue
 from workers.backends.registry import DESCRIPTORS
 
-CATALOGUE_FILE: Final = Path(__file__).parent.parent / "data" / "models.json"
+CATALOGUE_FILE: Final = Path(__file__).parents[2] / "data" / "models.json"
 DEFAULT_MODELS_FILE: Final = CATALOGUE_FILE.with_name("default_models.json")
 """The models that are offered for a quick start: a name of the catalogue's → description, number of parameters, tags."""
 MAX_NAME_LENGTH: Final = 255

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import LemonbusError
-from supervisor.models.user_models import FILE as USER_FILE
+from supervisor.models.catalogues.user_models import FILE as USER_FILE
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels, user_file
 
 
