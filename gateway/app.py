@@ -31,8 +31,8 @@ from gateway.api.openai.dialect import OpenAIDialect
 from gateway.api.operator.dialect import OperatorDialect
 from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
-from gateway.http import error_responses
-from gateway.http.error_formats import ErrorFormats
+from gateway.http.errors import error_responses
+from gateway.http.errors.error_formats import ErrorFormats
 from gateway.http.request_counts import RouteLabels
 from gateway.http.router import Router
 from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable

@@ -1,5 +1,5 @@
-"""HTTP for one client connection: parsing, bodies and their limits, responses, errors, hang-ups, the counts of requests that become metrics.
+"""HTTP for one client: `connections`, the `bodies` of requests, `errors`, and what several of them need.
 
-`server` accepts the connections; the API families use `body_decoding`.
+Here lie the context of a request, hang-ups, the router, headers about limits, and the counts that become metrics.
 Nothing here knows a model, a worker or an API family, and nothing here imports another folder of `gateway`.
 """

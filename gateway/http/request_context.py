@@ -15,9 +15,9 @@ from protocol.messages.work import Caller, QueueStatus, RateLimits
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""
 SOCKET_KEY: Final = "lemonbus.socket"
-"""Key of the connection's :class:`~gateway.http.client_socket.ClientSocket`; absent where there is none (tests)."""
+"""Key of the connection's :class:`~gateway.http.connections.client_socket.ClientSocket`; absent where there is none (tests)."""
 MEMORY_KEY: Final = "lemonbus.body_memory"
-"""Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
+"""Key of the process's :class:`~gateway.http.bodies.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
 OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
 """Paths that are answered without a key, and while the server starts or stops."""

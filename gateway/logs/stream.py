@@ -19,7 +19,7 @@ from gateway.access.presented_key import bearer_subprotocols
 from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
-from gateway.http import error_responses
+from gateway.http.errors import error_responses
 from gateway.http.request_context import SOCKET_KEY, request_context
 from gateway.logs.records import (
     QUERY_PARAMETERS,

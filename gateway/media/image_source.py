@@ -13,7 +13,7 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_limits
+from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.reservation import reserve

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from gateway.api.common.operations import EVERY, Operation
-from gateway.http.error_formats import ErrorFormat
+from gateway.http.errors.error_formats import ErrorFormat
 from gateway.openapi.schemas import Schemas
 from protocol.failures import Failure
 

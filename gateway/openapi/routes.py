@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import falcon
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.http.error_formats import ErrorFormats
+from gateway.http.errors.error_formats import ErrorFormats
 from gateway.http.request_context import request_context
 
 DOCUMENT_PATH: Final = "/openapi.json"

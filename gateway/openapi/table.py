@@ -10,7 +10,7 @@ import msgspec
 from gateway.api.common.dialect import Dialect
 from gateway.api.common.operations import Documentation, ErrorBody, Operation
 from gateway.api.common.probes import LivenessResource, ReadinessResource
-from gateway.http.error_formats import ErrorFormat
+from gateway.http.errors.error_formats import ErrorFormat
 from gateway.openapi.document import DocumentedRoute, openapi_document
 from gateway.openapi.responses import ErrorForm
 from gateway.openapi.routes import DocumentResource, PageResource, RouteTable

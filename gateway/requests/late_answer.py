@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import falcon
 
 from gateway.bus.session import SupervisorSession
-from gateway.http import error_responses
+from gateway.http.errors import error_responses
 from gateway.http.request_context import RequestContext, request_context
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
 from protocol.failures import Code, Failure, LemonbusError

@@ -17,7 +17,7 @@ from typing import Any, Final
 import gevent
 from greenlet import greenlet
 
-from gateway.http.client_socket import ClientSocket
+from gateway.http.connections.client_socket import ClientSocket
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs
 

@@ -17,14 +17,15 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
-from gateway.http import body_limits, wsgi_environ
-from gateway.http.body_memory import BodyMemory
-from gateway.http.client_socket import ClientSocket
-from gateway.http.connection import ClientConnection
-from gateway.http.error_formats import ErrorFormats
+from gateway.http.bodies import body_limits
+from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.connections import wsgi_environ
+from gateway.http.connections.client_socket import ClientSocket
+from gateway.http.connections.connection import ClientConnection
+from gateway.http.connections.start_queue import StartQueue
+from gateway.http.errors.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.request_counts import RequestCounts
-from gateway.http.start_queue import StartQueue
 from gateway.requests.admission import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
-from gateway.http.error_responses import error_body
+from gateway.http.errors.error_responses import error_body
 from gateway.http.limit_headers import openai_limit_headers
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits

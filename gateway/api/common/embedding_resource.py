@@ -12,7 +12,7 @@ import msgspec
 from gateway.api.common import model_lifetime
 from gateway.api.common.embedding_vectors import EmbeddingFields, Vectors, read_vectors
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat

@@ -11,7 +11,7 @@ from typing import Any, Final
 import falcon
 from msgspec import structs
 
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.devices import REQUEST_DEVICE_WORDS
@@ -25,7 +25,7 @@ JsonObject = dict[str, Any]
 
 
 def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
-    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.body_decoding.decode_object`."""
+    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.bodies.body_decoding.decode_object`."""
     data = body_decoding.read_json(req, settings.body_limit)
     return body_decoding.decode_object(data) if data.strip() else {}
 

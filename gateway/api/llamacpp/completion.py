@@ -13,7 +13,7 @@ from gateway.api.common.inference_resource import InferenceResource, TranslatedR
 from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, with_fields
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.http.error_responses import error_object
+from gateway.http.errors.error_responses import error_object
 from protocol.failures import Code, Failure, LemonbusError
 
 _TYPES: Final = {

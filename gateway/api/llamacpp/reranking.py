@@ -11,7 +11,7 @@ from gateway.api.common.inference_resource import InferenceResource, TranslatedR
 from gateway.api.common.request_fields import text_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.model_choice import chosen_model
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS

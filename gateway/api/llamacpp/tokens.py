@@ -13,7 +13,7 @@ from gateway.api.common import media_urls
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import NOT_EMPTY
 from gateway.api.llamacpp.model_choice import chosen_model
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, image_source
 from protocol.failures import invalid
 

@@ -10,7 +10,7 @@ from gateway.api.mullama.answers import message_fields
 from gateway.api.mullama.chat_messages import MullamaMessage, openai_messages
 from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
 from gateway.api.mullama.sampling_fields import GenerationFields
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 

@@ -10,7 +10,7 @@ from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.mullama import chat, embeddings, generate, load, metrics, models, pull, status
 from gateway.bus.session import SupervisorSession
-from gateway.http.error_responses import error_object
+from gateway.http.errors.error_responses import error_object
 from protocol.failures import Failure
 
 

@@ -9,7 +9,7 @@ from gateway.api.mullama.answers import text_fields
 from gateway.api.mullama.chat_messages import content_with_images
 from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
 from gateway.api.mullama.sampling_fields import GenerationFields
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 _UNSUPPORTED: Final = {

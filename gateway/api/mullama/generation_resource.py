@@ -15,7 +15,7 @@ from gateway.api.common.inference_resource import TranslatedRequest, answer_infe
 from gateway.api.mullama.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
 from gateway.api.mullama.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid

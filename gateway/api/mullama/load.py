@@ -12,7 +12,7 @@ from msgspec import Meta, structs
 from gateway.api.common import model_facts
 from gateway.api.common.model_facts import ModelName
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.model_details import DefaultModel, ListDefaultModels

@@ -12,7 +12,7 @@ from gateway.api.common import model_facts, ndjson
 from gateway.api.common.model_facts import ModelName
 from gateway.api.common.progress_events import ProgressWriter, stream_progress
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Failure
 from protocol.messages.calls import Progress

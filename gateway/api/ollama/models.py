@@ -13,7 +13,7 @@ from gateway.api.common import model_facts
 from gateway.api.common.model_facts import ModelName
 from gateway.api.ollama import model_answers
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import invalid
 from protocol.messages.model_details import CopyModel

@@ -17,7 +17,7 @@ import msgspec
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.openai.event_stream import EventStreamWriter
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid

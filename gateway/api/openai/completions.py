@@ -19,7 +19,7 @@ from gateway.api.common.sampling_fields import SamplingFields
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from gateway.api.common.stream_writer import StreamWriter
-from gateway.http import error_responses
+from gateway.http.errors import error_responses
 from protocol.failures import Failure
 
 DONE: Final = b"data: [DONE]\n\n"

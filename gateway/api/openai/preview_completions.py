@@ -14,7 +14,7 @@ import falcon
 from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import check_cache_dir, check_load_words
 from gateway.api.openai.completions import CompletionsResource, TextRequest
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, LemonbusError
 from protocol.messages.models import Loaded, LoadModel

@@ -23,7 +23,7 @@ from gateway.api.responses.stored import StoreClient
 from gateway.api.responses.stored_form import stored_turn
 from gateway.api.responses.whole_response import whole_response
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.media.image_source import image_source
 from gateway.requests.inference import InferenceRequest, WholeAnswer

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.api.responses.request import HOSTED_TOOL_ADVICE, FunctionTool, ResponseRequest, ToolChoice
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 

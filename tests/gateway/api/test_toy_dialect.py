@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.app import DIALECTS, create_app
-from gateway.http import wsgi_environ
-from gateway.http.connection import ClientConnection
+from gateway.http.connections import wsgi_environ
+from gateway.http.connections.connection import ClientConnection
 from gateway.requests.admission import AdmissionState
 from protocol.failures import Code, Failure
 from protocol.messages import work

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gevent.event import Event
 
-from gateway.http import body_limits
+from gateway.http.bodies import body_limits
 from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, REPLACED, AdmissionState
 from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError

@@ -1,7 +1,7 @@
 """The WSGI environment: what all requests of a process or a connection have in common, and the keys of headers.
 
 Three layers, each a copy of the one before with more keys: :func:`process_environ`, :func:`connection_environ`, and the
-request's own, which :func:`gateway.http.request_parser.parse_request` makes.
+request's own, which :func:`gateway.http.connections.request_parser.parse_request` makes.
 
 Invariants:
 

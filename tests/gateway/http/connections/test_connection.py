@@ -9,11 +9,12 @@ import falcon
 import gevent
 import pytest
 
-from gateway.http import body_limits, wsgi_environ
-from gateway.http.connection import ClientConnection
-from gateway.http.error_responses import DEFAULT_FORMATS
+from gateway.http.bodies import body_limits
+from gateway.http.connections import wsgi_environ
+from gateway.http.connections.connection import ClientConnection
+from gateway.http.connections.start_queue import StartQueue
+from gateway.http.errors.error_responses import DEFAULT_FORMATS
 from gateway.http.request_counts import RequestCounts
-from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs
 from tests.gateway.never_pausing_socket import NeverPausingSocket

@@ -20,7 +20,7 @@ from gateway.api.openai.completions import (
     prompt_texts,
 )
 from gateway.api.openai.text_completion import text_completion
-from gateway.http import body_decoding
+from gateway.http.bodies import body_decoding
 from protocol.failures import Code, LemonbusError
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'

@@ -13,11 +13,13 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
-from gateway.http import body_limits, error_responses, wsgi_environ
-from gateway.http.client_socket import ClientSocket
-from gateway.http.connection import ClientConnection
+from gateway.http.bodies import body_limits
+from gateway.http.connections import wsgi_environ
+from gateway.http.connections.client_socket import ClientSocket
+from gateway.http.connections.connection import ClientConnection
+from gateway.http.connections.start_queue import StartQueue
+from gateway.http.errors import error_responses
 from gateway.http.request_counts import RequestCounts
-from gateway.http.start_queue import StartQueue
 from gateway.middleware import RequestIdentity
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed

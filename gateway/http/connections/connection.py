@@ -11,15 +11,16 @@ from typing import Any, Final, Protocol
 
 import gevent
 
-from gateway.http import error_responses, request_parser, wsgi_environ
-from gateway.http.body_memory import BodyMemory
-from gateway.http.client_socket import ClientSocket
-from gateway.http.error_formats import ErrorFormats
+from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.connections import request_parser, wsgi_environ
+from gateway.http.connections.client_socket import ClientSocket
+from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError
+from gateway.http.connections.response import HttpResponseWriter
+from gateway.http.connections.start_queue import StartQueue
+from gateway.http.errors import error_responses
+from gateway.http.errors.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
-from gateway.http.request_parser import HttpRequest, InvalidRequestError
-from gateway.http.response import HttpResponseWriter
-from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol import ids
 from protocol.failures import Code, Failure

@@ -11,7 +11,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.http.error_formats import ErrorFormat, ErrorFormats
+from gateway.http.errors.error_formats import ErrorFormat, ErrorFormats
 from gateway.http.limit_headers import openai_limit_headers
 from gateway.http.request_context import request_context
 from gateway.internal_errors import INTERNAL_ERRORS

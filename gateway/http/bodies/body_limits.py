@@ -8,8 +8,8 @@ from typing import Any, Final
 import falcon
 import gevent
 
-from gateway.http.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
-from gateway.http.body_memory import BodyMemory
+from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
+from gateway.http.bodies.body_memory import BodyMemory
 from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError

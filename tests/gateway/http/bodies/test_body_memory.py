@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.http.body_memory import BodyMemory
+from gateway.http.bodies.body_memory import BodyMemory
 from protocol.failures import LemonbusError
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gevent
 
-from gateway.http.start_queue import STARTS_PER_ITERATION, StartQueue
+from gateway.http.connections.start_queue import STARTS_PER_ITERATION, StartQueue
 
 
 def test_others_run_between_those_that_begin() -> None:

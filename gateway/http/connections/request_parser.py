@@ -2,7 +2,7 @@
 
 llhttp finds the fields and refuses broken syntax.  This file adds what a server must decide itself: sizes, one ``Host``
 that is valid, and one way to tell a body's length.  How a header is named in the WSGI environment, and which one is left
-out of it, is decided in :mod:`gateway.http.wsgi_environ`.
+out of it, is decided in :mod:`gateway.http.connections.wsgi_environ`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from gateway.http.body_framing import ChunkedBody, SizedBody
+from gateway.http.bodies.body_framing import ChunkedBody, SizedBody
+from gateway.http.connections.wsgi_environ import KNOWN_HEADERS, header_key
 from gateway.http.request_context import REQUEST_ID_KEY
-from gateway.http.wsgi_environ import KNOWN_HEADERS, header_key
 from protocol.failures import Code, Failure
 
 MAX_HEAD_BYTES: Final = 32 * 1024

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from gateway.http import request_parser, wsgi_environ
-from gateway.http.body_framing import SizedBody
-from gateway.http.request_parser import HttpRequest, InvalidRequestError
+from gateway.http.bodies.body_framing import SizedBody
+from gateway.http.connections import request_parser, wsgi_environ
+from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError
 
 BASE = wsgi_environ.connection_environ(wsgi_environ.process_environ(("127.0.0.1", 13305), 1), None, ("127.0.0.2", 5))
 HOST = b"Host: a:1\r\n"

@@ -11,7 +11,8 @@ import gevent
 import msgspec
 from gevent.lock import BoundedSemaphore
 
-from gateway.http import body_limits, error_messages
+from gateway.http.bodies import body_limits
+from gateway.http.errors import error_messages
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data

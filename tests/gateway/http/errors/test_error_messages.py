@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from gateway.http import body_decoding, error_messages
+from gateway.http.bodies import body_decoding
+from gateway.http.errors import error_messages
 from protocol.failures import LemonbusError
 
 

@@ -12,8 +12,8 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
-from gateway.http import client_socket
-from gateway.http.client_socket import ClientSocket
+from gateway.http.connections import client_socket
+from gateway.http.connections.client_socket import ClientSocket
 
 DEADLINE = 5.0
 LARGE = bytes(range(256)) * 16 * 1024

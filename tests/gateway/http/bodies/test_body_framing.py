@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from gateway.http.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
+from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
 from protocol.failures import LemonbusError
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.http.response import HttpResponseWriter
+from gateway.http.connections.response import HttpResponseWriter
 
 
 class FakeRequest:

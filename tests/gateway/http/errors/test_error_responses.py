@@ -7,9 +7,9 @@ import falcon.testing
 import msgspec
 import pytest
 
-from gateway.http import error_responses
-from gateway.http.error_formats import ErrorFormats
-from gateway.http.error_responses import DefaultErrorFormat
+from gateway.http.errors import error_responses
+from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.errors.error_responses import DefaultErrorFormat
 from protocol.failures import HTTP_ERRORS, Code, Failure
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed

@@ -1,0 +1,1 @@
+"""Connections, the parser, bodies and their limits, responses."""
