@@ -11,7 +11,7 @@ import msgspec
 from gateway.api.anthropic import content_blocks as blocks
 from gateway.api.anthropic.content_blocks import Block
 from gateway.api.anthropic.message_request import Message, MessageRequest, PromptRequest, Tool
-from gateway.api.common.sampling_fields import given_sampling
+from gateway.api.common.inference.sampling_fields import given_sampling
 from protocol.failures import invalid
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.anthropic.content_blocks import Block, TextBlock
+from gateway.api.common.inference.sampling_fields import Fraction, Penalty
 from gateway.api.common.operations import NOT_EMPTY
-from gateway.api.common.sampling_fields import Fraction, Penalty
 from protocol.failures import invalid
 
 

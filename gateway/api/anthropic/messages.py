@@ -11,7 +11,7 @@ from gateway.api.anthropic import chat_body, message_answer
 from gateway.api.anthropic.fetched_images import embed_images
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat

@@ -1,5 +1,6 @@
-"""What several API families share: the `Dialect` object, routes that engines answer, streams, progress events, request fields, probes.
+"""What several API families share: the `Dialect` object, operations for the OpenAPI document, request fields, progress events, probes.
 
+`inference` has what routes share that engines answer, `models` what answers say of a model and how long it stays.
 Every family may import it.
 Nothing that only one family needs.
 """

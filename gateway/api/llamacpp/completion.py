@@ -8,8 +8,8 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.empty_prompts import check_empty_prompts
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.empty_prompts import check_empty_prompts
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, with_fields
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.api.llamacpp.prompts import Prompt, count_native_prompts

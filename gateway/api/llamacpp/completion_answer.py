@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from gateway.api.common.stream_writer import StreamWriter
+from gateway.api.common.inference.stream_writer import StreamWriter
 from gateway.api.llamacpp.errors import llamacpp_error_event
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import payloads

@@ -8,7 +8,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
 from gateway.http.bodies import body_decoding

@@ -8,7 +8,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.bus.session import SupervisorSession

@@ -7,7 +7,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.request_fields import text_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.model_choice import chosen_model

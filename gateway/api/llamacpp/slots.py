@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import optional_body, text_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.bus.session import SupervisorSession

@@ -9,8 +9,8 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common import media_urls
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference import media_urls
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import NOT_EMPTY
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http.bodies import body_decoding

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from gateway.api.common import ndjson
-from gateway.api.common.stream_writer import ChunkWriter
+from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.mullama.statistics import statistics
 from gateway.api.mullama.tool_calls import ToolCalls
 from gateway.requests.inference import WholeAnswer

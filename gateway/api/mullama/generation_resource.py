@@ -10,8 +10,9 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common import keep_alive, model_lifetime, ndjson
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common import ndjson
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.models import keep_alive, model_lifetime
 from gateway.api.mullama.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
 from gateway.api.mullama.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
 from gateway.bus.session import SupervisorSession

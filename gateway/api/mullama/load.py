@@ -9,8 +9,8 @@ import falcon
 import msgspec
 from msgspec import Meta, structs
 
-from gateway.api.common import model_facts
-from gateway.api.common.model_facts import ModelName
+from gateway.api.common.models import model_facts
+from gateway.api.common.models.model_facts import ModelName
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context

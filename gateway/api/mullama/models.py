@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common import model_facts
+from gateway.api.common.models import model_facts
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError

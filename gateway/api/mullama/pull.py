@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import falcon
 import msgspec
 
-from gateway.api.common import model_facts, ndjson
-from gateway.api.common.model_facts import ModelName
+from gateway.api.common import ndjson
+from gateway.api.common.models import model_facts
+from gateway.api.common.models.model_facts import ModelName
 from gateway.api.common.progress_events import ProgressWriter, stream_progress
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding

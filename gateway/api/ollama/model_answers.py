@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.api.common import model_facts
-from gateway.api.common.model_list import rfc3339
+from gateway.api.common.models import model_facts
+from gateway.api.common.models.model_list import rfc3339
 from protocol.messages.model_details import ModelDetails
 from protocol.models.recipes import ModelType
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.http.bodies import body_decoding

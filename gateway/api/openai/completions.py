@@ -11,11 +11,11 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.empty_prompts import check_empty_prompts
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.media_urls import with_inline_media
+from gateway.api.common.inference.empty_prompts import check_empty_prompts
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.media_urls import with_inline_media
+from gateway.api.common.inference.sampling_fields import SamplingFields
 from gateway.api.common.operations import NOT_EMPTY
-from gateway.api.common.sampling_fields import SamplingFields
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion

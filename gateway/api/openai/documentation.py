@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.model_list import MAX_PAGE
+from gateway.api.common.models.model_list import MAX_PAGE
 from gateway.api.common.operations import (
     BODY,
     EVENT_STREAM,

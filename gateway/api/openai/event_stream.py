@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from gateway.api.common.stream_writer import StreamWriter
+from gateway.api.common.inference.stream_writer import StreamWriter
 from gateway.http.errors import error_responses
 from protocol.failures import Failure
 

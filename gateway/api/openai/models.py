@@ -9,7 +9,7 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common.model_list import MAX_PAGE, Page, model_list, model_object
+from gateway.api.common.models.model_list import MAX_PAGE, Page, model_list, model_object
 from gateway.api.common.request_fields import check_cache_dir, flag_in_query, optional_body, text_of
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context

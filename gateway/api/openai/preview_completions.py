@@ -11,7 +11,7 @@ from typing import Final
 
 import falcon
 
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import check_cache_dir, check_load_words
 from gateway.api.openai.completions import CompletionsResource, TextRequest
 from gateway.http.bodies import body_decoding

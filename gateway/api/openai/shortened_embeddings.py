@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.common.embedding_vectors import read_vectors
+from gateway.api.common.inference.embedding_vectors import read_vectors
 from gateway.requests.inference import WholeAnswer
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import gevent
 import msgspec
 
-from gateway.api.common.stream_writer import CLIENT_LEFT_CODES
+from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.response_object import ResponseBuilder
 from gateway.api.responses.stored import key_name

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.common.sampling_fields import given_sampling
+from gateway.api.common.inference.sampling_fields import given_sampling
 from gateway.api.responses.input_items import Item, Message, chat_messages
 from gateway.api.responses.request import ResponseRequest
 from gateway.api.responses.tools import tool_fields

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.common.media_urls import check_other_media
+from gateway.api.common.inference.media_urls import check_other_media
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid

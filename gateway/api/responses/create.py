@@ -10,7 +10,7 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference, stream_to
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference, stream_to
 from gateway.api.responses.background import BackgroundRuns
 from gateway.api.responses.chat_request import chat_body, shortened
 from gateway.api.responses.event_feed import EventFeed

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from gateway.api.common.stream_writer import ChunkWriter
+from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.responses.output_items import Event
 from gateway.api.responses.response_object import ResponseBuilder
 from protocol.failures import Failure

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.sampling_fields import SamplingFields
+from gateway.api.common.inference.sampling_fields import SamplingFields
 from protocol.failures import invalid
 
 LOGPROBS: Final = "message.output_text.logprobs"

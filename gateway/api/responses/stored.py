@@ -10,8 +10,8 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
+from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.common.request_fields import flag_in_query
-from gateway.api.common.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.responses import stored_form
 from gateway.api.responses.input_items import Item
 from gateway.bus.session import SupervisorSession

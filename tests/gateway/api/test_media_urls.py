@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.api.common.media_urls import with_inline_media
+from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.responses.content_parts import chat_content
 from gateway.media.image_source import only_inline
 from protocol.failures import LemonbusError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.stream_writer import ResponseStream, StreamWriter
+from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import Code, Failure
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.anthropic.message_events import MessageEventWriter
-from gateway.api.common.stream_writer import ChunkWriter
+from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.mullama.answers import AnswerClock, AnswerWriter, message_fields, text_fields
 from gateway.api.responses.event_stream import ResponseEventWriter
 from tests.gateway.api.responses.deterministic import NOW, builder

@@ -13,10 +13,10 @@ import falcon
 import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.common.operations import INFERENCE, Documentation, Operation
 from gateway.api.common.progress_events import ProgressWriter, stream_progress
-from gateway.api.common.stream_writer import ChunkWriter
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer

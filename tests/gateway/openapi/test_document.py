@@ -15,7 +15,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from gateway.api.common.inference_resource import InferenceResource
+from gateway.api.common.inference.inference_resource import InferenceResource
 from gateway.api.common.operations import Documentation, Operation
 from gateway.app import DIALECTS
 from gateway.http.bodies import body_decoding

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.stream_writer import StreamWriter
+from gateway.api.common.inference.stream_writer import StreamWriter
 from gateway.api.mullama.answers import AnswerClock, AnswerShape, AnswerWriter, message_fields, text_fields, write_whole
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure, LemonbusError

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 import falcon
 
 from gateway.access.scopes import Scope
-from gateway.api.common.stream_writer import ResponseStream, StreamWriter
+from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from gateway.requests import inference, late_answer

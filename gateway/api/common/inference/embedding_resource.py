@@ -9,9 +9,9 @@ from typing import Any
 import falcon
 import msgspec
 
-from gateway.api.common import model_lifetime
-from gateway.api.common.embedding_vectors import EmbeddingFields, Vectors, read_vectors
-from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.embedding_vectors import EmbeddingFields, Vectors, read_vectors
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.models import model_lifetime
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer

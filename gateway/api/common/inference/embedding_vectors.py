@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.keep_alive import KeepAlive
+from gateway.api.common.models.keep_alive import KeepAlive
 from gateway.api.common.operations import NOT_EMPTY
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure, invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from gateway.api.common.keep_alive import KeepAlive, idle_seconds
+from gateway.api.common.models.keep_alive import KeepAlive, idle_seconds
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code, LemonbusError
