@@ -8,7 +8,8 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
-from gateway.api.mullama import chat, embeddings, generate, load, metrics, models, pull, status
+from gateway.api.mullama import embeddings, load, metrics, models, pull, status
+from gateway.api.mullama.generation import chat, generate
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors.error_responses import error_object
 from protocol.failures import Failure

@@ -17,7 +17,8 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.mullama import chat, embeddings, generate, load, metrics, models, pull, status
+from gateway.api.mullama import embeddings, load, metrics, models, pull, status
+from gateway.api.mullama.generation import chat, generate
 
 _MODEL: Final = "llama3.2:1b"
 

@@ -17,9 +17,9 @@ import msgspec
 
 from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.output.response_object import ResponseBuilder
+from gateway.api.responses.output.whole_response import whole_response
 from gateway.api.responses.stored import key_name
-from gateway.api.responses.whole_response import whole_response
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context

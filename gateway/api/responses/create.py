@@ -12,16 +12,16 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference, stream_to
 from gateway.api.responses.background import BackgroundRuns
-from gateway.api.responses.chat_request import chat_body, shortened
 from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.event_stream import ResponseEventWriter
-from gateway.api.responses.input_items import Item, read_items, references
+from gateway.api.responses.input.chat_request import chat_body, shortened
+from gateway.api.responses.input.input_items import Item, read_items, references
+from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import ResponseIds, response_of
-from gateway.api.responses.request import ResponseRequest
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.output.event_stream import ResponseEventWriter
+from gateway.api.responses.output.response_object import ResponseBuilder
+from gateway.api.responses.output.whole_response import whole_response
 from gateway.api.responses.stored import StoreClient
 from gateway.api.responses.stored_form import stored_turn
-from gateway.api.responses.whole_response import whole_response
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context

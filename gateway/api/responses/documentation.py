@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from gateway.api.common.operations import EVENT_STREAM, INFERENCE, NOT_FOUND, Documentation, Operation, Stream
 from gateway.api.responses import create, stored, stored_form
-from gateway.api.responses.request import ResponseRequest
+from gateway.api.responses.input.request import ResponseRequest
 
 _REQUEST: Final = {"model": "SmolLM2-135M-Instruct-GGUF", "input": "Why is the sky blue?", "max_output_tokens": 64}
 

@@ -9,7 +9,7 @@ import errno
 
 from gevent.queue import Empty, Queue
 
-from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code, Failure
 

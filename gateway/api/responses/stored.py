@@ -13,7 +13,7 @@ from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.common.request_fields import flag_in_query
 from gateway.api.responses import stored_form
-from gateway.api.responses.input_items import Item
+from gateway.api.responses.input.input_items import Item
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid

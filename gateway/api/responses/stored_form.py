@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.responses.input_items import Item
+from gateway.api.responses.input.input_items import Item
 from protocol.failures import invalid
 from protocol.messages.responses import ResponseState, StoredResponse, StoredTurn
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.api.common.inference.media_urls import with_inline_media
-from gateway.api.responses.content_parts import chat_content
+from gateway.api.responses.input.content_parts import chat_content
 from gateway.media.image_source import only_inline
 from protocol.failures import LemonbusError
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.common.inference.stream_writer import ChunkWriter
-from gateway.api.mullama.answers import AnswerClock, AnswerWriter, message_fields, text_fields
-from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.api.mullama.generation.answers import AnswerClock, AnswerWriter, message_fields, text_fields
+from gateway.api.responses.output.event_stream import ResponseEventWriter
 from tests.gateway.api.responses.deterministic import NOW, builder
 
 CLOCK = AnswerClock(lambda: 0.5, lambda: 1_767_323_045_000_600_999)

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from gateway.api.common.inference.stream_writer import StreamWriter
-from gateway.api.mullama.answers import AnswerClock, AnswerShape, AnswerWriter, message_fields, text_fields, write_whole
+from gateway.api.mullama.generation.answers import (
+    AnswerClock,
+    AnswerShape,
+    AnswerWriter,
+    message_fields,
+    text_fields,
+    write_whole,
+)
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Outcome

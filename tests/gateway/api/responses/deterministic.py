@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.responses.input_items import NewId
-from gateway.api.responses.request import ResponseRequest
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.input.input_items import NewId
+from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.output.response_object import ResponseBuilder
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 NOW: Final = 1_700_000_000.0

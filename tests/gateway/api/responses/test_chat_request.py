@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.responses.chat_request import shortened
+from gateway.api.responses.input.chat_request import shortened
 from protocol.messages import work
 from tests.gateway.api.responses.deterministic import GOLDEN
 from tests.gateway.app_client import AppClient

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import ResponseIds
-from gateway.api.responses.request import ResponseRequest
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.output.event_stream import ResponseEventWriter
+from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.api.responses.output.event_stream import ResponseEventWriter
 from protocol.failures import Code, Failure, LemonbusError
 from tests.gateway.api.responses.deterministic import GOLDEN, NOW, builder
 

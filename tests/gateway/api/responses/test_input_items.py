@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.responses.input_items import chat_messages, read_items
+from gateway.api.responses.input.input_items import chat_messages, read_items
 from gateway.api.responses.item_ids import ResponseIds
 
 

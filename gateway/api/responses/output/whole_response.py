@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS

@@ -13,8 +13,8 @@ from gateway.access.scopes import Scope
 from gateway.api.common import ndjson
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.models import keep_alive, model_lifetime
-from gateway.api.mullama.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
-from gateway.api.mullama.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
+from gateway.api.mullama.generation.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
+from gateway.api.mullama.generation.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.responses.request import HOSTED_TOOL_ADVICE, FunctionTool, ResponseRequest, ToolChoice
+from gateway.api.responses.input.request import HOSTED_TOOL_ADVICE, FunctionTool, ResponseRequest, ToolChoice
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from gateway.api.mullama.answers import message_fields
-from gateway.api.mullama.chat_messages import MullamaMessage, openai_messages
-from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
-from gateway.api.mullama.sampling_fields import GenerationFields
+from gateway.api.mullama.generation.answers import message_fields
+from gateway.api.mullama.generation.chat_messages import MullamaMessage, openai_messages
+from gateway.api.mullama.generation.generation_resource import Generation, GenerationResource, chat_options
+from gateway.api.mullama.generation.sampling_fields import GenerationFields
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 

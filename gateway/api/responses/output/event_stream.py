@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from gateway.api.common.inference.stream_writer import ChunkWriter
-from gateway.api.responses.output_items import Event
-from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.output.output_items import Event
+from gateway.api.responses.output.response_object import ResponseBuilder
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import Chunk, read_usage
 

@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.inference.stream_writer import ChunkWriter
-from gateway.api.mullama.statistics import statistics
-from gateway.api.mullama.tool_calls import ToolCalls
+from gateway.api.mullama.generation.statistics import statistics
+from gateway.api.mullama.generation.tool_calls import ToolCalls
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.api.responses.input_items import NewId
+from gateway.api.responses.input.input_items import NewId
 from protocol.failures import Code, Failure
 from protocol.wire.openai_chunks import ChoiceDelta, ToolCallDelta
 

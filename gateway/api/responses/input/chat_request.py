@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from gateway.api.common.inference.sampling_fields import given_sampling
-from gateway.api.responses.input_items import Item, Message, chat_messages
-from gateway.api.responses.request import ResponseRequest
-from gateway.api.responses.tools import tool_fields
+from gateway.api.responses.input.input_items import Item, Message, chat_messages
+from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.input.tools import tool_fields
 from gateway.media.image_source import ImageSource, only_inline
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.api.responses import content_parts
+from gateway.api.responses.input import content_parts
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.responses.input_items import NewId
-from gateway.api.responses.output_items import Event, OutputItems, Position
-from gateway.api.responses.request import ResponseRequest
+from gateway.api.responses.input.input_items import NewId
+from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.output.output_items import Event, OutputItems, Position
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Usage
 

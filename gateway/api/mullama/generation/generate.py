@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from gateway.api.mullama import sampling_fields
-from gateway.api.mullama.answers import text_fields
-from gateway.api.mullama.chat_messages import content_with_images
-from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
-from gateway.api.mullama.sampling_fields import GenerationFields
+from gateway.api.mullama.generation import sampling_fields
+from gateway.api.mullama.generation.answers import text_fields
+from gateway.api.mullama.generation.chat_messages import content_with_images
+from gateway.api.mullama.generation.generation_resource import Generation, GenerationResource, chat_options
+from gateway.api.mullama.generation.sampling_fields import GenerationFields
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
