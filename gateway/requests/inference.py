@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from gateway.bus.session import SupervisorSession
 from gateway.http.hangup import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.interfaces import RequestSession
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
 
@@ -35,7 +35,7 @@ class WholeAnswer(NamedTuple):
     outcome: Outcome
 
 
-def complete(session: SupervisorSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
+def complete(session: RequestSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
     """Run the request and return its answer. ``env`` is ``req.env``; ``request.stream`` must be false.
 
     Raises ``LemonbusError`` for everything else that can come of it.
@@ -44,7 +44,7 @@ def complete(session: SupervisorSession, env: Environ, request: InferenceRequest
         return answer.whole()
 
 
-def stream(session: SupervisorSession, env: Environ, request: InferenceRequest) -> AnswerStream:
+def stream(session: RequestSession, env: Environ, request: InferenceRequest) -> AnswerStream:
     """Run the request, and return once the first piece is there, or after ``settings.header_silence`` without one.
 
     A failure before that raises ``LemonbusError``, so that it gets its own HTTP status.  Put the result into
@@ -69,7 +69,7 @@ class AnswerStream:
     ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW`` there is no client to write to: do not catch it.
     """
 
-    def __init__(self, session: SupervisorSession, env: Environ, request: InferenceRequest) -> None:
+    def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
         """Send the request."""
         self._session = session
         self._context = request_context(env)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import falcon
 
-from gateway.bus.session import SupervisorSession
 from gateway.http.errors import error_responses
 from gateway.http.request_context import RequestContext, request_context
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
+from gateway.requests.interfaces import RequestSession
 from protocol.failures import Code, Failure, LemonbusError
 
 _CLIENT_GONE: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
@@ -85,7 +85,7 @@ class LateAnswer:
 
 
 def respond(
-    session: SupervisorSession,
+    session: RequestSession,
     req: falcon.Request,
     resp: falcon.Response,
     request: InferenceRequest,

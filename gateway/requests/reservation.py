@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
+from gateway.requests.interfaces import RequestSession
 from protocol.messages.work import ReserveRequest
 
 
-def reserve(session: SupervisorSession, env: dict[str, Any], endpoint: str, model: str) -> None:
+def reserve(session: RequestSession, env: dict[str, Any], endpoint: str, model: str) -> None:
     """Reserve the inference request that the HTTP request of ``env`` will become, unless that was done.
 
     Raises ``LemonbusError`` if it is refused.
