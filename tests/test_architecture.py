@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,10 @@ COMPOSING_FOLDERS = {
     "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
 }
 """Folder that puts others together → the files outside it that may import it. So it is in no circle of imports."""
+
+
+LAYERED_PACKAGES = ("protocol", "gateway")
+"""Packages in which no folders import each other in a circle."""
 
 
 LONG = 300
@@ -202,6 +207,27 @@ def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> N
         if within(module, folder.replace("/", "."))
     ]
     assert not wrong
+
+
+def folder_of(module: str) -> str:
+    """Return the folder that a module lies in. One beside all folders of its package stands for itself."""
+    outer, _, _ = module.rpartition(".")
+    is_folder = (ROOT.joinpath(*module.split(".")) / "__init__.py").exists()
+    return module if is_folder or outer in PACKAGES else outer
+
+
+@pytest.mark.parametrize("package", LAYERED_PACKAGES)
+def test_folders_do_not_import_each_other_in_a_circle(package: str) -> None:
+    imported: dict[str, set[str]] = {}
+    for path in FILES:
+        folder = folder_of(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+        others = {folder_of(module) for module in imports(path) if within(module, package)} - {folder}
+        if within(folder, package):
+            imported.setdefault(folder, set()).update(others)
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as problem:
+        pytest.fail("each is imported by the next: " + ", ".join(problem.args[1]))
 
 
 @pytest.mark.parametrize(
