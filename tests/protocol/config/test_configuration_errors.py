@@ -133,7 +133,7 @@ LINES = st.lists(
 )
 
 
-@accepted_share(0.05, text=st.text(max_size=80) | LINES.map("\n".join))
+@accepted_share(0.02, examples=200, text=st.text(max_size=80) | LINES.map("\n".join))
 def test_any_text_as_a_file_is_settings_or_an_error(text: str) -> bool:
     try:
         resolved(text=text)

@@ -106,7 +106,7 @@ NUMBERS = st.floats(0, 2) | st.integers(0, 9) | st.booleans() | st.none()
 
 
 @accepted_share(
-    0.1,
+    0.03,
     examples=200,
     change=st.dictionaries(st.sampled_from(list(SAMPLING_PARAMS)) | st.text(), JSON, max_size=2)
     | st.dictionaries(st.sampled_from(list(SAMPLING_PARAMS)), NUMBERS, min_size=1, max_size=2),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocol import ids
 from protocol.messages.events import Event, EventKind, pack_batch, unpack_batch
-from protocol.messages.peers import Ping
+from protocol.messages.peers import ModelChecked, Ping
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.wire import envelope, frames
 from tests.support.accepted_share import accepted_share
@@ -31,10 +31,27 @@ def test_a_message_and_its_payload_come_back(payload: bytes, number: int) -> Non
     assert envelope.decode(envelope.encode(Ping(number))) == (Ping(number), b"")
 
 
-@given(st.binary())
-def test_any_bytes_are_decoded_or_malformed(noise: bytes) -> None:
-    with pytest.raises(envelope.MalformedError):
-        envelope.decode(noise)
+def framed(name: bytes, head: bytes, rest: bytes) -> bytes:
+    return b"%b %b\n%b%b%b" % (envelope.PROTOCOL_MARK, name, len(head).to_bytes(4, "big"), head, rest)
+
+
+HEADS = st.binary(max_size=9) | st.sampled_from([{}, {"need": 1}, {"need": "x"}, {"other": 0}]).map(
+    msgspec.msgpack.encode
+)
+FRAMED = st.builds(
+    framed, st.sampled_from([b"ModelChecked", b"ModelChecked", b"SubmitRequest"]), HEADS, st.binary(max_size=9)
+)
+
+
+@accepted_share(0.02, examples=200, noise=st.binary() | FRAMED)
+def test_any_bytes_are_decoded_or_malformed(noise: bytes) -> bool:
+    try:
+        message, payload = envelope.decode(noise)
+    except envelope.MalformedError:
+        return False
+    assert isinstance(message, ModelChecked)
+    assert noise.endswith(payload)
+    return True
 
 
 @accepted_share(
