@@ -14,18 +14,13 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
 
 from protocol.runtime import logs
-from tests.support import collection, processes
+from tests.support import collection, processes, properties
 from tests.support.models.tiny_models import adapters
 from tests.support.server import LemonbusServer
 
-# A property is not wrong because the machine was busy; the timeout of pytest bounds all tests.
-# `make test` judges a change, so its inputs are the same for each change; `make properties` looks for new ones.
-settings.register_profile("lemonbus", deadline=None, print_blob=True, derandomize=True)
-settings.register_profile("deep", settings.get_profile("lemonbus"), max_examples=1000, derandomize=False)
-settings.load_profile("lemonbus")
+properties.register_profiles()
 
 KEY = "k3y-/+=,two"
 ADMIN_KEY = "adm1n-k3y"

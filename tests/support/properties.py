@@ -1,0 +1,24 @@
+"""How properties are checked: what each profile of hypothesis draws."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+
+def register_profiles() -> None:
+    """Register ``lemonbus`` for `make test`, and load it; register ``deep`` for `make properties`.
+
+    `make test` judges a change, so its inputs are the same for each change; `make properties` looks for new ones.
+    A property is not wrong because the machine was busy, so none has a deadline; the timeout of pytest bounds all tests.
+    """
+    settings.register_profile("lemonbus", deadline=None, print_blob=True, derandomize=True)
+    settings.register_profile("deep", settings.get_profile("lemonbus"), max_examples=1000, derandomize=False)
+    settings.load_profile("lemonbus")
+    _draw_no_constants_of_imported_modules()
+
+
+def _draw_no_constants_of_imported_modules() -> None:
+    """Where the inputs are the same each time, draw no constants of our modules: a process imports what its tests need."""
+    is_local = providers.is_local_module_file
+    providers.is_local_module_file = lambda path: not settings().derandomize and is_local(path)
