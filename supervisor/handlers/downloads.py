@@ -12,7 +12,7 @@ from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullFailed, StartPull
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
-from supervisor.models import registration
+from supervisor.models import files, registration
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.download_registry import DownloadWaiter, RunningDownload
@@ -134,9 +134,11 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
 def _registered(supervisor: Supervisor, entry: CatalogueEntry) -> Failure | None:
     """Register a downloaded model; return the failure if that did not succeed."""
     try:
-        registration.register_downloaded(supervisor, entry)
+        found = files.locate(entry, supervisor.settings.cache_dir)
+        supervisor.models.register(entry.name, registration.downloaded_item(entry, found))
     except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
         return supervisor.errors.failure_of(problem, model=entry.name)
+    log.info("registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
     return None
 
 

@@ -1,9 +1,9 @@
-"""Registering a model: which entries are valid, and writing an entry when its files are there."""
+"""Registering a model: which entries are valid, and what is written of them. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -13,21 +13,17 @@ from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Registration
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
 from protocol.models.hub_addresses import checkpoint_from_address
-from protocol.runtime import logs
-from supervisor.models import files
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.catalogues.user_models import PREFIX
+from supervisor.models.files import ModelFiles
 from supervisor.models.names import LATEST
 from supervisor.models.options import load_options
-from supervisor.runtime.supervisor import Supervisor
 from workers.backends.registry import DESCRIPTORS
 
 CUSTOM: Final = "custom"
 """The label of models that users registered."""
 _INVALID_NAME: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
-
-log = logs.get_logger()
 
 
 def entry_from_registration(name: str, registration: Registration, directories: Sequence[str] = ()) -> CatalogueEntry:
@@ -121,9 +117,8 @@ def item_of(registration: Registration) -> dict[str, Any]:
     return {**item, **{key: value for key, value in more.items() if value}}
 
 
-def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
-    """Register a model whose files are there; raises what is wrong with them."""
-    found = files.locate(entry, supervisor.settings.cache_dir)
+def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str, Any]:
+    """Return the item of ``user_models.json`` for a model with these files; raises what is wrong with them."""
     if found is None:
         raise Failure(Code.DOWNLOAD_FAILED, f"model {entry.name} is incomplete", model=entry.name).raised()
     problem = unloadable_reason(entry.recipe, found.path)
@@ -132,7 +127,7 @@ def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
             Code.INVALID_REQUEST, f"{entry.checkpoint} {problem}", model=entry.name, param="checkpoint"
         ).raised()
     mmproj = entry.sources[0].mmproj
-    item: Mapping[str, Any] = {
+    return {
         "checkpoint": entry.checkpoint,
         "recipe": entry.recipe,
         "suggested": entry.suggested,
@@ -141,8 +136,6 @@ def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
         **({"recipe_options": entry.options} if entry.options else {}),
         **({"size": round(found.size / 1e9, 4)} if found.size else {}),
     }
-    supervisor.models.register(entry.name, item)
-    log.info("registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
 
 
 def unloadable_reason(recipe: str, path: str) -> str:

@@ -33,7 +33,7 @@ class SurvivingProcess(NamedTuple):
     pidfd: int
     """Opened before anything was read of it: it cannot mean a later process with the same pid. The caller closes it."""
     fingerprint: str = ""
-    """What it was started with: see :mod:`supervisor.reload.effects`."""
+    """What it was started with: see :mod:`supervisor.processes.setting_effects`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
 

@@ -23,7 +23,7 @@ from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange
 from protocol.runtime import logs
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.listener import bind_listener
-from supervisor.reload.effects import EFFECTS
+from supervisor.processes.setting_effects import EFFECTS
 from supervisor.reload.outdated import reloadable_models
 from supervisor.reload.plan import plan_reload
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution

@@ -48,8 +48,8 @@ from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor
+from supervisor.processes.setting_effects import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.worker_processes import WorkerProcesses
-from supervisor.reload.effects import gateway_fingerprint, worker_fingerprint
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.effect_executor import EffectExecutor

@@ -15,9 +15,9 @@ from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.options import load_options
+from supervisor.models.options.engine_fingerprint import engine_fingerprint
 from supervisor.models.options.load_options import Options
 from supervisor.models.options.model_configuration import ConfiguredOptions
-from supervisor.reload.effects import engine_fingerprint
 from workers.backends.registry import DESCRIPTORS
 
 

@@ -8,7 +8,8 @@ import pytest
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
-from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, engine_fingerprint, gateway_fingerprint, worker_fingerprint
+from supervisor.models.options.engine_fingerprint import ENGINE_KEYS, engine_fingerprint
+from supervisor.processes.setting_effects import EFFECTS, gateway_fingerprint, worker_fingerprint
 from supervisor.reload.plan import ReloadableModel, needs_reload, plan_reload
 
 BASE = Settings(state_dir="/s", cache_dir="/c", runtime_dir="/r")

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from protocol import RELEASE, VERSION
-from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingEffect
 
@@ -93,20 +92,6 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "cors_origins": _GATEWAYS,
 }
 """Every setting that is no section. A setting that is missing here fails a test."""
-
-_UNSET: Final = ModelSettings()
-
-ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
-"""Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
-
-
-def engine_fingerprint(configured: ModelSettings) -> str:
-    """Return what engines differ in for which the sections of the configuration say different things; empty for nothing.
-
-    An empty value counts: ``args = ""`` takes the arguments of the settings away.
-    """
-    values = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key)) != getattr(_UNSET, key)}
-    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16] if values else ""
 
 
 def gateway_fingerprint(settings: Settings) -> str:
