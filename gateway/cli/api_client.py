@@ -154,11 +154,13 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     except ValueError:
         answer = {}
     message = _error_text(answer) or f"the server answered {status} {_phrase(status)}".rstrip()
+    if _error_facts(answer).get("code") == Code.MODEL_NOT_FOUND:
+        message += "; `lemonbus list --all` shows the models"
     if retry_after:
         message += f"; try again in {retry_after} s"
     detail = last_lines(_error_facts(answer).get("detail"))
     if detail:
-        message += "\nThe engine's last output:\n" + detail
+        message += "\nDetails:\n" + detail
     # A hub that refuses the server has nothing to do with the caller's key.
     our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
     return CommandError(message, FORBIDDEN if our_key else FAILED, status)

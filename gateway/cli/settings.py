@@ -66,7 +66,9 @@ def _shown(default: object) -> str | bool:
 def _metavar(field: SettingField) -> str:
     if field.is_directory:
         return "DIR"
-    return "NAME" if field.is_list else "N" if "number" in field.expected else "TEXT"
+    if field.is_list:
+        return "NAME"
+    return field.unit.upper() or ("N" if "number" in field.expected else "TEXT")
 
 
 def _completer(choices: list[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem | str]]:

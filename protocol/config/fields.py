@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
-from protocol.config.settings import SECTIONS, Settings
+from protocol.config.settings import SECTIONS, Bytes, BytesOrNone, Settings
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags: every user of the machine can read command lines."""
@@ -69,6 +69,13 @@ class SettingField(NamedTuple):
     def is_directory(self) -> bool:
         """Whether it is a directory; a relative one is resolved where it was written."""
         return self.name.endswith("_dir")
+
+    @property
+    def unit(self) -> str:
+        """``seconds``, ``bytes``, or empty."""
+        if isinstance(self.type, FloatType):
+            return "seconds"
+        return "bytes" if self.annotation in (Bytes, BytesOrNone) else ""
 
     @property
     def choices(self) -> list[str]:

@@ -28,6 +28,7 @@ _ORIGIN: Final = r"^(\*|(?!http://[^/]*:80$)(?!https://[^/]*:443$)[A-Za-z][A-Za-
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
+BytesOrNone = Annotated[int, Meta(ge=0)]
 RELEASE_PATTERN: Final = (
     r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
     r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
@@ -60,7 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
     """Sockets, lock and spooled bodies; private to this user, one per server."""
     extra_models_dir: str = ""
-    """Directory scanned for GGUF files, .bin files of whisper.cpp and ONNX folders, which are then called ``extra.NAME``."""
+    """Directory scanned for GGUF files, safetensors of diffusion models, .bin files of whisper.cpp and ONNX folders,
+    which are then called ``extra.NAME``."""
     machine_dir: NonEmptyText = "/"
     """Directory with the ``proc`` and ``sys`` that tell of the machine: in a container, where the host's are mounted."""
     max_loaded_models: Count = 4
@@ -110,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Threads of an engine; 0: the engine's own choice."""
     keep_prompt_cache: bool = False
     """Keep the prompt caches of idle llama.cpp models on the disk when their engine ends, for their next load."""
-    prompt_cache_bytes: Annotated[int, Meta(ge=0)] = 4 * 1024**3
+    prompt_cache_bytes: BytesOrNone = 4 * 1024**3
     """Bytes of all kept prompt caches together; the least recently used are removed. 0: none are kept."""
     prompt_cache_save_timeout: Annotated[float, Meta(gt=0, le=300)] = 5.0
     """An engine that must leave is ended after this long, whether its prompt caches are saved or not."""
@@ -144,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An engine that loads or works without any progress for this long is killed."""
     peer_silence: Seconds = 10.0
     """A process of the server that does not answer the supervisor for this long is killed and replaced."""
-    memory_limit: Annotated[int, Meta(ge=0)] = 0
+    memory_limit: BytesOrNone = 0
     """Bytes of memory that an engine may use, its model's mapped files included; beyond it the engine is ended. 0: no limit."""
     load_timeout: Seconds = 600.0
     """A model that is not ready after this long has failed."""
@@ -159,9 +161,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backoff_most: Seconds = 60.0
     """Longest wait after a failed load."""
     breaker_deaths: Count = 20
-    """More deaths of an engine than this within ``breaker_window`` and its model is not started again."""
+    """After more deaths of an engine than this within ``breaker_window``, its model is not started for ``backoff_most``."""
     breaker_window: Seconds = 60.0
-    """See ``breaker_deaths``."""
+    """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for readers that connect later."""
     mullama_metrics: bool = True

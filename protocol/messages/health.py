@@ -70,7 +70,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model with a failed last load, or with an open breaker."""
+    """A model whose last load or check failed, or whose breaker is open; ``failures``: how often, in a row."""
 
     model: str
     failure: Failure

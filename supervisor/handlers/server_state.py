@@ -32,6 +32,7 @@ from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
+from supervisor.scheduler.state import SchedulerState
 
 
 def abandon_call(supervisor: Supervisor, peer: str, call: AbandonCall, _payload: bytes) -> None:
@@ -41,6 +42,20 @@ def abandon_call(supervisor: Supervisor, peer: str, call: AbandonCall, _payload:
     supervisor.logbook.forget(peer, call.number)
     supervisor.responses.call_abandoned(Owner(peer, call.number))
     supervisor.admission.cancelled(RequestKey(peer, call.number, 0))
+
+
+def _failed_models(scheduler: SchedulerState, now: float) -> list[FailedModel]:
+    """Return the models that could not be loaded, whose engines died too often, and whose files were refused."""
+    known = [
+        FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
+        for model in scheduler.models.values()
+        if model.backoff.failure
+    ]
+    refused = scheduler.failed_checks.recent(now)
+    names = {each.model for each in known}
+    return known + [
+        FailedModel(name, each.failure, each.failures, 0.0) for name, each in refused.items() if name not in names
+    ]
 
 
 def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: bytes) -> None:
@@ -61,11 +76,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
         max_models={kind.value: supervisor.settings.max_loaded_models for kind in ModelType},
         granted=scheduler.busy,
         queued=scheduler.queued,
-        troubled=[
-            FailedModel(model.name, model.backoff.failure, model.backoff.failures, model.backoff.pause(now))
-            for model in scheduler.models.values()
-            if model.backoff.failure
-        ],
+        troubled=_failed_models(scheduler, now),
         downloads=supervisor.downloads.running(),
         peers=supervisor.peers.all(),
         problems=[scheduler.spawn_problem.message] if scheduler.spawn_problem else [],

@@ -44,5 +44,6 @@ def incompatibility(entry: CatalogueEntry, machine: MachineCapacity) -> str:
     if all(missing_requirement(backend, machine.devices) for backend in own):
         return missing_requirement(own[0], machine.devices)
     if machine.memory and entry.size * 1e9 > _USABLE_MEMORY_SHARE * machine.memory:
-        return f"Needs more than {entry.size:.3g} GB of memory, of which this machine has {machine.memory / 1e9:.3g}"
+        usable = _USABLE_MEMORY_SHARE * machine.memory / 1e9
+        return f"Needs more than {entry.size:.3g} GB of memory; models may use {usable:.3g} GB of this machine"
     return ""

@@ -9,6 +9,7 @@ from protocol.failures import Code, Failure
 
 FORGIVEN_AFTER_PAUSES: Final = 10
 """After this many longest pauses without a further failure a model counts as sound again."""
+MAX_FAILED_CHECKS: Final = 64
 
 
 class BackoffPolicy(NamedTuple):
@@ -18,6 +19,14 @@ class BackoffPolicy(NamedTuple):
     most: float = 60.0
     deaths: int = 20
     window: float = 60.0
+
+
+class FailedCheck(NamedTuple):
+    """The last failed check of a model, how many failed in a row, and when the last one did."""
+
+    failure: Failure
+    failures: int
+    at: float
 
 
 class Backoff:
@@ -32,6 +41,7 @@ class Backoff:
         """When it failed the last time."""
         self.failures = 0
         self.failure: Failure | None = None
+        self._fatal_deaths = 0
 
     def load_failed(self, failure: Failure, now: float) -> None:
         """Note that it did not become ready: the pause doubles from ``first`` to ``most``."""
@@ -48,6 +58,7 @@ class Backoff:
             return True
         reason = f"died {len(self._deaths)} times in {self._policy.window:g} s, last: {failure.message}"
         self._pause(Failure(Code.BREAKER_OPEN, reason, model=failure.model), self._policy.most, now)
+        self._fatal_deaths = len(self._deaths)
         self._deaths.clear()
         return False
 
@@ -58,9 +69,14 @@ class Backoff:
 
     def ready(self) -> None:
         """Forget the failed loads, because it loaded; deaths count until their window is over."""
-        self.failures = 0
+        self.failures = self._fatal_deaths = 0
         self._until = 0.0
         self.failure = None
+
+    @property
+    def reported_failures(self) -> int:
+        """Failed loads since the last good one; without any, the deaths that opened the breaker."""
+        return self.failures or self._fatal_deaths
 
     def pause(self, now: float) -> float:
         """Return the seconds until it may be tried again, 0 for now."""
@@ -90,3 +106,30 @@ class Backoff:
             retry_after=pause,
             detail=self.failure.detail if self.failure else "",
         )
+
+
+class FailedChecks:
+    """Models whose files or whose need of memory were refused lately, before an engine was started.
+
+    They are only reported: such a model is checked anew with the next request, because a check is cheap and evicts nothing.
+    """
+
+    def __init__(self, policy: BackoffPolicy) -> None:
+        """Start without failures."""
+        self._kept_for = FORGIVEN_AFTER_PAUSES * policy.most
+        self._failed: dict[str, FailedCheck] = {}
+
+    def note(self, model: str, failure: Failure, now: float) -> None:
+        """Note that a check failed; the oldest failures are forgotten if there are very many."""
+        count = self._failed.pop(model).failures if model in self._failed else 0
+        self._failed[model] = FailedCheck(failure, count + 1, now)
+        while len(self._failed) > MAX_FAILED_CHECKS:
+            del self._failed[next(iter(self._failed))]
+
+    def forget(self, model: str) -> None:
+        """Forget a model, because it passed its check or was deleted."""
+        self._failed.pop(model, None)
+
+    def recent(self, now: float) -> dict[str, FailedCheck]:
+        """Return the failures that still count, by model."""
+        return {model: failed for model, failed in self._failed.items() if now - failed.at < self._kept_for}

@@ -103,7 +103,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
         what = f"{model.queue.bytes} bytes"
     else:
         return None
-    reason = f"The queue of model {model.name} is full ({what} wait)"
+    reason = f"The queue of model {model.name} is full ({what} wait): send fewer requests at once, or try again later"
     return Failure(Code.OVERLOADED, reason, model=model.name, retry_after=model.wait_s())
 
 
@@ -204,6 +204,7 @@ def pin_requested(state: SchedulerState, peer: str, number: int, name: str, *, p
 
 def model_deleted(state: SchedulerState, name: str) -> None:
     """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
+    state.failed_checks.forget(name)
     model = state.models.get(name)
     if model is not None:
         model_changes.stop_keeping(model)

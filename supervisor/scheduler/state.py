@@ -12,7 +12,7 @@ from protocol.messages.peers import Shutdown
 from protocol.messages.work import Caller, Refused
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+from supervisor.scheduler.backoff import Backoff, BackoffPolicy, FailedChecks
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.policy import FixedPolicies, PolicyOverrides, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
@@ -79,6 +79,7 @@ class SchedulerState:
         """The time of the last use of models that are forgotten otherwise."""
         self.spawn_backoff = Backoff(limits.restarts)
         """Failures of worker processes to start at all."""
+        self.failed_checks = FailedChecks(limits.restarts)
         self.spawn_problem: Failure | None = None
         """Why worker processes do not start, until one does."""
         self.order = itertools.count(1)

@@ -38,6 +38,7 @@ def model_checked(state: SchedulerState, worker: str, need: int, available: int)
     process = state.workers[worker]
     if process.model is not None and process.state is WorkerState.CHECKING:
         model_changes.finish_check(process.model, process, need)
+        state.failed_checks.forget(process.model.name)
         state.memory = available
 
 
@@ -81,7 +82,10 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
     if started and not model.provisional:
         model.backoff.load_failed(failure, now)
         pause = model.backoff.pause(now)
-    state.emit(LogDecision(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
+        fields["retry_in"] = round(pause, 3)
+    elif failure.http_status >= 500 and not model.provisional:
+        state.failed_checks.note(model.name, failure, now)
+    state.emit(LogDecision(level, "load failed", fields))
     if failure.http_status == 503:
         failure = structs.replace(failure, retry_after=pause)
     answers.refuse_waiting(state, model, failure)
@@ -236,9 +240,10 @@ def _note_death(
 ) -> None:
     """Let the model be tried again at once, unless this happened too often."""
     failure = with_model(model, failure)
-    fields = {"model": model.name, "reason": failure.message}
+    fields: dict[str, Any] = {"model": model.name, "reason": failure.message}
     if not model.backoff.died(failure, now):
-        state.emit(LogDecision("error", "engine lost too often, it is not started again", fields))
+        fields["retry_in"] = round(model.backoff.pause(now), 3)
+        state.emit(LogDecision("error", "engine lost too often, it is not started again for now", fields))
         model_changes.stop_keeping(model)
         refusal = model.backoff.refusal(model.name, now)
         if model.provisional:

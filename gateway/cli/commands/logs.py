@@ -20,7 +20,7 @@ DIMMED: Final = ("Debug", "Trace")
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Continue with new lines, also after a restart of the server.")
-@click.option("--model", default="", metavar="NAME", help="Only lines about this model.")
+@click.option("--model", default="", metavar="NAME", help="Only lines about this model, by its registered name.")
 @click.option("--request", "request_id", default="", metavar="ID", help="Only lines of this request (X-Request-ID).")
 @click.option(
     "--level",
@@ -53,15 +53,18 @@ def command(
             click.secho(output.plain(str(entry["line"])), fg=COLOURS.get(severity), dim=severity in DIMMED or None)
 
     given = {"model": model, "request_id": request_id, "level": level, "process": process}
+    filters = {key: value for key, value in given.items() if value}
     follower = LogFollower(
         server,
-        {key: value for key, value in given.items() if value},
+        filters,
         lambda text: click.echo(f"lemonbus: {text}", err=True),
     )
     try:
         entries = follower.snapshot()
         for entry in entries if tail is None else entries[max(0, len(entries) - tail) :]:
             show(entry)
+        if filters and not entries and not follow:
+            click.echo("lemonbus: no retained line matches; models are logged by their registered names", err=True)
         if follow:
             for entry in follower.follow(threading.Event()):
                 show(entry)

@@ -100,4 +100,4 @@ def _failed_models(models: list[dict[str, Any]]) -> None:
     for model in models:
         detail = last_lines(model.get("detail"))
         if detail:
-            click.echo(output.plain(f"\nLast output of {model['model_name']}'s engine:\n{detail}"))
+            click.echo(output.plain(f"\nDetails of {model['model_name']}:\n{detail}"))

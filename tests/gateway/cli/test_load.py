@@ -68,8 +68,15 @@ def test_a_model_that_is_not_downloaded_is_downloaded_first(
 def test_a_failed_load_shows_the_engines_output(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "it exited", "code": "load_failed", "request_id": "r", "detail": "one\nlibgomp.so.1: no such\n"}
     server.replies["POST", "/v1/load"] = Reply({"error": error}, 503)
-    expected = "lemonbus: it exited (load_failed, r)\nThe engine's last output:\n  one\n  libgomp.so.1: no such\n"
+    expected = "lemonbus: it exited (load_failed, r)\nDetails:\n  one\n  libgomp.so.1: no such\n"
     assert lemonbus("load", "A") == (1, "", expected)
+
+
+def test_an_unknown_model_leads_to_the_list(server: FakeServer, lemonbus: Ends) -> None:
+    error = {"message": "Model 'A' not found", "code": "model_not_found", "request_id": "r"}
+    server.replies["POST", "/v1/pin"] = Reply({"error": error}, 404)
+    expected = "lemonbus: Model 'A' not found (model_not_found, r); `lemonbus list --all` shows the models\n"
+    assert lemonbus("pin", "A") == (1, "", expected)
 
 
 def test_unload(server: FakeServer, lemonbus: Ends) -> None:

@@ -45,6 +45,19 @@ def test_logs_prints_the_snapshot(server: FakeServer, lemonbus: Ends, monkeypatc
     assert [json.loads(line) for line in lemonbus("logs", "--json")[1].splitlines()] == [entry(1), entry(2), entry(3)]
 
 
+def test_logs_says_that_nothing_matches(server: FakeServer, lemonbus: Ends) -> None:
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(snapshot())
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    code, out, err = lemonbus("logs", "--request", "no-such")
+    assert (code, out) == (0, "")
+    assert err.startswith("lemonbus: no retained line matches")
+    assert lemonbus("logs") == (0, "", "")
+
+
 def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     def talk(peer: simple_websocket.Server) -> None:
         peer.receive(timeout=10)

@@ -56,7 +56,7 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
     assert "B loading 0 of ? 0 - - - -" in lines
     assert "C 3 in 8 s no such file" in lines
-    at = lines.index("Last output of C's engine:")
+    at = lines.index("Details of C:")
     assert lines[at + 1 : at + 3] == ["one", "libgomp.so.1: cannot open"]
     assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 10"
     assert json.loads(lemonbus("status", "--json")[1])["lemonbus"]["pid"] == 1

@@ -145,3 +145,13 @@ def test_the_defaults_in_the_readme_are_right() -> None:
     assert {name: tomllib.loads(f"x = {value}")["x"] for name, value in rows} == {
         name: getattr(Settings(), name) for name, _ in rows
     }
+
+
+def test_the_unit_of_each_time_and_size_is_known() -> None:
+    """`lemonbus serve --help` shows it: ``--grace SECONDS``, ``--body-limit BYTES``."""
+    units = {name: field.unit for name, field in setting_fields().items()}
+    assert units["grace"] == units["idle_ttl"] == units["fetch_images_timeout"] == "seconds"
+    sizes = {"body_memory", "spool_over"}
+    sizes |= {name for name in units if re.search(r"_(bytes|limit)$", name)}
+    assert {name for name, unit in units.items() if unit == "bytes"} == sizes
+    assert units["port"] == units["slots"] == units["host"] == ""

@@ -150,8 +150,8 @@ class Simulation(EffectPlayer):
         self.scheduler.engine_ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
         self.settle()
 
-    def load_fails(self, worker: str) -> None:
-        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), self.now)
+    def load_fails(self, worker: str, failure: Failure | None = None) -> None:
+        self.scheduler.load_failed(worker, failure or Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
     def engine_dies(self, worker: str) -> list[RequestKey]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.failures import Code, Failure
-from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+from supervisor.scheduler.backoff import MAX_FAILED_CHECKS, Backoff, BackoffPolicy, FailedChecks
 
 DEATH = Failure(Code.BACKEND_DIED, "SIGKILL", model="a")
 
@@ -38,3 +38,27 @@ def test_a_failed_model_is_suspect_for_a_while_or_until_it_loads() -> None:
     assert not backoff.suspect(600.0)
     backoff.ready()
     assert not backoff.suspect(1.0)
+
+
+def test_the_deaths_that_opened_the_breaker_are_reported() -> None:
+    backoff = Backoff(BackoffPolicy(deaths=1))
+    assert backoff.died(DEATH, 0.0)
+    assert backoff.reported_failures == 0
+    assert not backoff.died(DEATH, 1.0)
+    assert backoff.reported_failures == 2
+    backoff.ready()
+    assert backoff.reported_failures == 0
+
+
+def test_failed_checks_are_reported_for_a_while_and_are_few() -> None:
+    failed = FailedChecks(BackoffPolicy(most=60.0))
+    failed.note("a", DEATH, 0.0)
+    failed.note("b", DEATH, 300.0)
+    failed.note("b", DEATH, 301.0)
+    assert {name: each.failures for name, each in failed.recent(301.0).items()} == {"a": 1, "b": 2}
+    assert list(failed.recent(700.0)) == ["b"]
+    failed.forget("b")
+    assert failed.recent(700.0) == {}
+    for number in range(MAX_FAILED_CHECKS + 1):
+        failed.note(f"m{number}", DEATH, 800.0)
+    assert len(failed.recent(800.0)) == MAX_FAILED_CHECKS

@@ -1,0 +1,51 @@
+"""docs/metrics.md is true: it has each metric of `/metrics` with its type and labels, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from supervisor.metrics.exposition import render
+from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
+from supervisor.metrics.server_metrics import ServerMetrics
+from supervisor.metrics.snapshot import ServerSnapshot
+
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
+EMPTY = ServerSnapshot("1", 1.0, 0, [], {}, {}, 0, [])
+
+Described = dict[str, tuple[str, set[str]]]
+"""Name → type and labels."""
+
+
+def rows(heading: str) -> Described:
+    """Return what the table below a heading says; ``…_x`` in a row is another end of the row's first name."""
+    text = DOCUMENT.split(f"## {heading}\n")[1].split("\n## ")[0]
+    found: Described = {}
+    for line in re.findall(r"^\| `.*", text, re.MULTILINE):
+        names, kind, labels = (cell.strip() for cell in line.split("|")[1:4])
+        given = re.findall(r"`([^`]+)`", names)
+        stem = given[0].removesuffix("_prompt_tokens_total")
+        described = (kind, set(re.findall(r"`(\w+)`", labels)))
+        found |= {f"{stem}{name[1:]}" if name.startswith("…") else name: described for name in given}
+    return found
+
+
+def test_the_document_has_each_metric_with_its_type_and_labels() -> None:
+    metrics = ServerMetrics()
+    families = [*documented_families(OWN_PREFIX, metrics, EMPTY), *own_families(OWN_PREFIX, metrics, EMPTY)]
+    real: Described = {
+        family.name + ("_total" if family.type == "counter" else ""): (
+            family.type,
+            set(getattr(family, "_labelnames", ())),
+        )
+        for family in families
+    }
+    real[f"{OWN_PREFIX}uptime_seconds"] = ("counter", set())
+    mullama = {f"{OWN_PREFIX}{name}": described for name, described in rows("Names that Mullama documents").items()}
+    assert mullama | rows("Our own names") == real
+
+
+def test_only_the_names_of_mullamas_table_come_twice() -> None:
+    text = render(ServerMetrics(), EMPTY, with_mullama=True).decode()
+    twice = re.findall(rf"^# TYPE {MULLAMA_PREFIX}(\w+)", text, re.MULTILINE)
+    assert set(twice) == set(rows("Names that Mullama documents"))
