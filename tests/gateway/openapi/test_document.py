@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from protocol.runtime import logs
 from tests.gateway.api.toy_dialect import SayResource, ToyDialect
 from tests.gateway.app_client import AppClient
 from tests.support.deferred_packages import schemathesis
+from tests.support.openapi_bodies import body_check
 
 ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_BODY = {"post_api_copy", "delete_api_delete", "get_logs_stream"}
@@ -56,16 +56,6 @@ def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
         for name in reference.removeprefix("#/").split("/"):
             part = part[name]
     return part
-
-
-def body_check(document: dict[str, Any]) -> Callable[[dict[str, Any], Any], None]:
-    """Return what raises if a body is not of a schema of the document: few are declared, and to compile one takes long."""
-
-    @cache
-    def validator(schema: bytes) -> jsonschema_rs.Validator:
-        return jsonschema_rs.validator_for({**msgspec.json.decode(schema), "components": document["components"]})
-
-    return lambda schema, body: validator(msgspec.json.encode(schema)).validate(body)
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
