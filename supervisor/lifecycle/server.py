@@ -21,26 +21,16 @@ from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.backends import inventory
 from supervisor.bus.sockets import BindError
-from supervisor.handlers import (
-    downloads,
-    loading,
-    metrics,
-    model_configuration,
-    peers,
-    pull,
-    requests,
-    responses,
-    sampling_defaults,
-    server_state,
-)
+from supervisor.handlers import metrics, peers, requests, responses, server_state
 from supervisor.handlers.backends import BackendJobs
-from supervisor.handlers.deletion import Deletions
-from supervisor.handlers.file_headers import FileHeaders
-from supervisor.handlers.model_details import ModelDescriptions
-from supervisor.handlers.model_lists import ModelLists
+from supervisor.handlers.models import downloads, loading, model_configuration, pull, sampling_defaults
+from supervisor.handlers.models.deletion import Deletions
+from supervisor.handlers.models.file_headers import FileHeaders
+from supervisor.handlers.models.model_details import ModelDescriptions
+from supervisor.handlers.models.model_lists import ModelLists
+from supervisor.handlers.models.variants import VariantQueries
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.upgrade import Upgrades
-from supervisor.handlers.variants import VariantQueries
 from supervisor.keeper import channel
 from supervisor.lifecycle import startup
 from supervisor.lifecycle.keeper_client import KeeperClient

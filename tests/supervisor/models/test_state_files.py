@@ -9,8 +9,8 @@ import pytest
 
 from protocol.failures import LemonbusError
 from protocol.small_files import MAX_BYTES
-from supervisor.handlers import sampling_defaults
-from supervisor.handlers.sampling_defaults import SamplingDefaultsStore
+from supervisor.handlers.models import sampling_defaults
+from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import state_files
 from supervisor.models.catalogues import user_models
 from supervisor.models.options import load_options

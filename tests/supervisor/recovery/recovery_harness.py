@@ -25,7 +25,8 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.runtime.process_name import JOB_AT_WORK
 from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.handlers import downloads, peers, requests
+from supervisor.handlers import peers, requests
+from supervisor.handlers.models import downloads
 from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery.recovering import Recovery
 from supervisor.runtime.handler_table import merge_handlers

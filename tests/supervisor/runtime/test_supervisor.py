@@ -25,8 +25,9 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.bus.sockets import BindError, SupervisorBus
-from supervisor.handlers import downloads, requests
-from supervisor.handlers.deletion import Deletions
+from supervisor.handlers import requests
+from supervisor.handlers.models import downloads
+from supervisor.handlers.models.deletion import Deletions
 from supervisor.handlers.requests import MAX_STATS
 from supervisor.processes import child_processes
 from supervisor.processes.download_registry import DownloadWaiter

@@ -11,9 +11,9 @@ from protocol.messages.model_details import (
     FileFacts,
 )
 from protocol.messages.peers import EngineReady
-from supervisor.handlers.model_lists import HEADER_WAIT_S
+from supervisor.handlers.models.model_lists import HEADER_WAIT_S
 from supervisor.models.registry import ModelRegistry
-from tests.supervisor.handlers.description_harness import LLAMA, DescriptionHarness, fire
+from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness, fire
 from tests.support.models.tiny_models import tiny_models
 
 

@@ -18,7 +18,7 @@ from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveF
 from protocol.models import prompt_caches
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
 from protocol.runtime import logs
-from supervisor.handlers import downloads
+from supervisor.handlers.models import downloads
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import LATEST

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.handlers.description_harness import DescriptionHarness
+from tests.supervisor.handlers.models.description_harness import DescriptionHarness
 from tests.supervisor.models.model_files import MakeModels
 from tests.support.models.tiny_models import tiny_models
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import LemonbusError
-from supervisor.handlers import sampling_defaults
-from supervisor.handlers.sampling_defaults import SamplingDefaultsStore
+from supervisor.handlers.models import sampling_defaults
+from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 
 
 @pytest.fixture

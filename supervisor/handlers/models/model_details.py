@@ -1,6 +1,6 @@
 """Models in detail: what a job reads in their files, joined with how they are loaded; copies, and the quick start's models.
 
-Their headers are read by :mod:`supervisor.handlers.file_headers`.
+Their headers are read by :mod:`supervisor.handlers.models.file_headers`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from protocol.messages.model_details import (
 from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
-from supervisor.handlers.file_headers import FileHeaders, file_key
-from supervisor.handlers.model_lists import with_loaded_state
+from supervisor.handlers.models.file_headers import FileHeaders, file_key
+from supervisor.handlers.models.model_lists import with_loaded_state
 from supervisor.models import files
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry

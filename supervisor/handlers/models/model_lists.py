@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import structs
 
 from protocol.messages.models import GetModel, ListModels, ModelEntry
-from supervisor.handlers.file_headers import FileHeaders, file_key
+from supervisor.handlers.models.file_headers import FileHeaders, file_key
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 

@@ -10,10 +10,10 @@ from protocol.messages.model_details import (
     Described,
     FileFacts,
 )
-from supervisor.handlers.model_details import TIMEOUT_S
+from supervisor.handlers.models.model_details import TIMEOUT_S
 from supervisor.models import header_reads
 from supervisor.models.header_reads import FileKey, HeaderReads
-from tests.supervisor.handlers.description_harness import LLAMA, DescriptionHarness, fire
+from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness, fire
 from tests.support.models.tiny_models import tiny_models
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import LemonbusError
-from supervisor.handlers.loading import device_option, guess_recipe
+from supervisor.handlers.models.loading import device_option, guess_recipe
 from workers.backends.registry import DESCRIPTORS
 
 

@@ -16,9 +16,9 @@ from protocol.messages.model_details import (
     StartDescription,
 )
 from protocol.messages.models import GetModel, ListModels
-from supervisor.handlers.file_headers import FileHeaders
-from supervisor.handlers.model_details import ModelDescriptions
-from supervisor.handlers.model_lists import ModelLists
+from supervisor.handlers.models.file_headers import FileHeaders
+from supervisor.handlers.models.model_details import ModelDescriptions
+from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.internal_errors import InternalErrors
 from supervisor.runtime import jobs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.handlers.deletion import plan_deletion
+from supervisor.handlers.models.deletion import plan_deletion
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 

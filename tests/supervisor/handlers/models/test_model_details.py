@@ -13,8 +13,8 @@ from protocol.messages.model_details import (
     CopyModel,
 )
 from protocol.messages.peers import EngineReady
-from supervisor.handlers.model_details import copy_model, gpu_layers
-from tests.supervisor.handlers.description_harness import LLAMA, DescriptionHarness
+from supervisor.handlers.models.model_details import copy_model, gpu_layers
+from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness
 
 
 def test_a_model_that_is_not_here(harness: DescriptionHarness) -> None:

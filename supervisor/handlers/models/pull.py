@@ -11,8 +11,8 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import Pulled, PullModel
 from protocol.models.checkpoints import printable
-from supervisor.handlers import downloads
-from supervisor.handlers.loading import guess_recipe
+from supervisor.handlers.models import downloads
+from supervisor.handlers.models.loading import guess_recipe
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import bare_checkpoint

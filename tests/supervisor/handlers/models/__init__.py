@@ -1,0 +1,1 @@
+"""Control messages about models, each with its handler."""
