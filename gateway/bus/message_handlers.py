@@ -37,6 +37,9 @@ class AdmissionControl(Protocol):
     def welcomed(self, supervisor_pid: int) -> None:
         """Admit requests from now on: this supervisor has taken this process over."""
 
+    def pause_accepting(self) -> None:
+        """Take no new connections until a supervisor has taken this process over."""
+
     def drain(self, grace: float, *, replaced: bool = False) -> None:
         """Admit no more requests; those that run have ``grace`` seconds. ``replaced``: this process ends, and not the server."""
 
@@ -104,6 +107,7 @@ class MessageHandlers:
             peers.Ping: self._ping,
             metrics.CollectMetrics: self._collect_metrics,
             peers.Draining: self._draining,
+            peers.PauseAccepting: self._pause_accepting,
             peers.Shutdown: self._draining,
         }
 
@@ -238,6 +242,9 @@ class MessageHandlers:
         if series:
             self._control.send(metrics.RequestsObserved(series))
             self._request_counts.reported()
+
+    def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
+        self._admission.pause_accepting()
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
         self._admission.drain(message.grace, replaced=isinstance(message, peers.Shutdown))

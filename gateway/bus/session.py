@@ -64,6 +64,11 @@ class SupervisorSession:
         self._pending = PendingRequests()
         self.on_shutdown: Callable[[float], None] | None = None
         """Called when this process has to end, with the seconds that running requests have."""
+        self.on_pause: Callable[[], None] = lambda: None
+        """Called when new connections are to be left to other processes."""
+        self.on_resume: Callable[[], None] = lambda: None
+        """Called when that is over."""
+        self._paused = False
 
     def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
@@ -207,7 +212,16 @@ class SupervisorSession:
         self._connection.welcome(supervisor_pid)
         if self.state in WAITING_STATES:
             self.state = AdmissionState.OPEN
+            if self._paused:
+                self._paused = False
+                self.on_resume()
         self.has_started.set()
+
+    def pause_accepting(self) -> None:
+        """Leave new connections to others until :meth:`welcomed`: a supervisor of another version is about to take over."""
+        if self.state in WAITING_STATES and not self._paused:
+            self._paused = True
+            self.on_pause()
 
     def supervisor_ended(self) -> None:
         """Let requests wait for the supervisor's successor; those that run go on."""

@@ -59,7 +59,9 @@ class Acceptor:
         listener.setblocking(False)
         # Before the events of open connections: most of them end.
         self._watcher: Any = self._hub.loop.io(listener.fileno(), _READ, priority=self._hub.loop.MAXPRI)
-        self._pause: Any = None
+        self._after_error: Any = None
+        """The timer that ends a pause after an error of the system."""
+        self._paused = False
         self._refused = 0
         """Errors of the system since the last log line."""
         self._silent_until = 0.0
@@ -69,8 +71,16 @@ class Acceptor:
         return len(self._busy)
 
     def start(self) -> None:
-        """Accept connections from now on."""
-        self._watcher.start(self._accept_ready)
+        """Accept connections from now on, or again."""
+        self._paused = False
+        if self._watcher is not None and self._after_error is None and len(self._busy) < self._most:
+            self._watcher.start(self._accept_ready)
+
+    def pause(self) -> None:
+        """Leave new connections to other processes until :meth:`start`, also at the end."""
+        self._paused = True
+        if self._watcher is not None:
+            self._watcher.stop()
 
     def _accept_ready(self) -> None:
         for _ in range(self._batch):
@@ -108,13 +118,14 @@ class Acceptor:
 
     def _pause_accepting(self) -> None:
         self._watcher.stop()
-        self._pause = self._hub.loop.timer(PAUSE_S)
-        self._pause.start(self._resume_accepting)
+        self._after_error = self._hub.loop.timer(PAUSE_S)
+        self._after_error.start(self._resume_after_error)
 
-    def _resume_accepting(self) -> None:
-        self._pause.close()
-        self._pause = None
-        self._watcher.start(self._accept_ready)
+    def _resume_after_error(self) -> None:
+        self._after_error.close()
+        self._after_error = None
+        if not self._paused:
+            self._watcher.start(self._accept_ready)
 
     def _serve_connections(self, connection: tuple[Any, Any]) -> None:
         """Serve one connection after the other."""
@@ -131,26 +142,26 @@ class Acceptor:
                 self._busy.discard(current)
             if self._watcher is None or len(self._idle) >= _MAX_SPARE_GREENLETS:
                 return
-            if self._pause is None:
+            if self._after_error is None and not self._paused:
                 self._watcher.start(self._accept_ready)
             self._idle.append(current)
             connection = self._hub.switch()
 
     def close(self, for_all: bool = False) -> None:
-        """Accept the connections that wait already, and no more; those that are open stay. Idempotent.
+        """Accept the connections that wait already, unless it is paused, and no more; those that are open stay. Idempotent.
 
         ``for_all``: later ones are refused, and do not wait for other processes that have the listener.
         """
-        if self._watcher is not None:
+        if self._watcher is not None and not self._paused:
             self._accept_backlog()
         if for_all:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
-        for watcher in (self._watcher, self._pause):
+        for watcher in (self._watcher, self._after_error):
             if watcher is not None:
                 watcher.stop()
                 watcher.close()
-        self._watcher = self._pause = None
+        self._watcher = self._after_error = None
         with contextlib.suppress(OSError):
             self._listener.close()
 

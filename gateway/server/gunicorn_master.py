@@ -26,7 +26,7 @@ from gateway.server.hub_errors import install_error_handler
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import HEARTBEAT_VARIABLE, ProcessContext
 from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import endpoints
 
@@ -99,8 +99,8 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
 
     def _beat(self, heartbeat: bytes) -> None:
         if self._heartbeat_fd >= 0:
-            # The pipe may be full: the supervisor is busy or being replaced, and what is in the pipe suffices.  It may have no
-            # reader for a moment: Python ignores SIGPIPE, and the next supervisor reads the keeper's copy of the other end.
+            # The pipe may be full: the supervisor is busy, and what is in the pipe suffices.  It has no reader between two
+            # supervisors, and when another release takes over: Python ignores SIGPIPE, and the next one opens it again.
             with contextlib.suppress(OSError):
                 os.write(self._heartbeat_fd, heartbeat)
 
@@ -160,6 +160,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         """Open the bus, and watch the keeper and the master: this process ends with them."""
         session = worker.session = self.session
         session.on_shutdown = worker.begin_shutdown
+        session.on_pause, session.on_resume = worker.pause_accepting, worker.resume_accepting
         worker.bus = GatewayBus(session, self.process_context)
         install_error_handler(gevent.get_hub())
         worker.watch_process(self.process_context.keeper, session.lose_supervisor)
@@ -209,7 +210,7 @@ def main() -> None:
     settings = process_context.settings()
     logs.configure("gateway", settings.log_level, settings.log_format)
     gunicorn_log.install_library_log_handler()
-    heartbeat_fd = int(os.environ.get("LEMONBUS_HEARTBEAT_FD", "-1"))
+    heartbeat_fd = int(os.environ.get(HEARTBEAT_VARIABLE, "-1"))
     try:
         GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"]), heartbeat_fd).run()
     except SystemExit as end:

@@ -60,6 +60,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.serving = False
         """Whether requests may be running."""
         self._keep_alive = True
+        self._accepts = True
+        self._acceptors: list[Acceptor] = []
 
     # Connections
 
@@ -98,6 +100,20 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         """Call back in the hub when ``pid`` ends."""
         self._watches.append(ProcessWatch(pid, callback))
 
+    def pause_accepting(self) -> None:
+        """Take no new connections, and let idle ones go, until :meth:`resume_accepting`: others are about to (in the hub)."""
+        self._accepts = self._keep_alive = False
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        for client_socket in self.idle:
+            client_socket.stop_expecting()
+
+    def resume_accepting(self) -> None:
+        """Take connections again (in the hub)."""
+        self._accepts = self._keep_alive = True
+        for acceptor in self._acceptors:
+            acceptor.start()
+
     def begin_shutdown(self, grace: float) -> None:
         """End within ``grace`` seconds: the supervisor said so, or is gone (in the hub)."""
         self._keep_alive = False
@@ -118,13 +134,13 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             self.session.has_started.wait()
         # Where there are several processes, each leaves connections that it cannot serve at once to the others.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
-        acceptors = [
+        self._acceptors = acceptors = [
             Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
         ]
         self.start_queue = StartQueue()
         self.serving = True
         for acceptor in acceptors:
-            acceptor.start()
+            acceptor.start() if self._accepts else acceptor.pause()
         welcome_deadline = time.monotonic() + 2 * self.session.settings.peer_silence
         while self.alive:
             self.notify()

@@ -86,6 +86,14 @@ class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
     """The whole server ends: requests that are cut off get ``draining``."""
 
 
+@stable_message
+class PauseAccepting(msgspec.Struct, frozen=True):
+    """Supervisor → gateway of another version: leave new connections to others until a :class:`Welcome`, or :class:`Shutdown`.
+
+    A gateway of the supervisor's own version is about to serve them.
+    """
+
+
 @control_message
 class CheckModel(msgspec.Struct, frozen=True):
     """Supervisor → spare worker: check all that can be checked without starting the engine."""

@@ -20,6 +20,8 @@ PEER_VARIABLE: Final = "LEMONBUS_PEER"
 """The id of a worker or a job on the bus."""
 FINGERPRINT_VARIABLE: Final = "LEMONBUS_FINGERPRINT"
 """With which settings and which release a gateway or a worker was started."""
+HEARTBEAT_VARIABLE: Final = "LEMONBUS_HEARTBEAT_FD"
+"""The number of the descriptor into which gunicorn's master writes its heartbeat."""
 
 
 class ProcessContext(NamedTuple):

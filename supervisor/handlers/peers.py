@@ -63,7 +63,7 @@ def _worker_hello(supervisor: Supervisor, peer: str, payload: bytes, *, known: b
 
 
 def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, *, known: bool) -> None:
-    supervisor.gateway.worker_up()
+    supervisor.gateway.worker_up(pid)
     if known:
         _cancel_unwanted(supervisor, peer, envelope.unpack_payload(payload, GatewaySnapshot))
         supervisor.admission.gateway_reconnected(peer)

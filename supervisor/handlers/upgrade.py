@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from protocol import RELEASE
@@ -55,7 +56,8 @@ class Upgrades:
         elif self._last_failure is not None:
             supervisor.calls.refuse(peer, call.number, self._last_failure)
         else:
-            supervisor.calls.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
+            report = UpgradeReport(RELEASE, os.getpid())
+            supervisor.gateway.when_serving(partial(supervisor.calls.answer, peer, call.number, report))
 
     def _begun(self) -> None:
         self._last_failure = None

@@ -74,7 +74,6 @@ UPGRADE_FAILED = "upgrade failed"
 # The descriptors that the keeper holds
 LOCK = "lock"
 LISTENER = "listener"
-HEARTBEAT = "heartbeat"
 RESPONSES = "responses"
 """The journal of the stored responses: memory without a name."""
 PRELOADED = "preloaded"

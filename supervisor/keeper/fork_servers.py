@@ -1,7 +1,7 @@
 """Which fork server forks the next supervisor: the present one, that of a new version, or the one before it again.
 
 An upgrade starts a fork server from the code that is installed now.  When that has imported everything, the supervisor hands
-over to one that is forked from it.  The former fork server stays until the new supervisor serves: should the new one end
+over to one that is forked from it.  The former fork server stays until the new supervisor serves: should the new one fail
 before that, the former version goes on.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from supervisor.keeper.fork_server import ForkServer
 
+TRIES = 2
+"""So many supervisors of a new version are started, if the first ones are killed before they serve."""
 PAUSE_S = 5.0
 """Least time between two starts of a fork server while a supervisor runs."""
 
@@ -27,6 +29,8 @@ class ForkServers:
         """Of the new version, until a supervisor was forked from it."""
         self.former: ForkServer | None = None
         """Of the old version, until a supervisor of the new one serves."""
+        self._tries = 0
+        """Supervisors of the new version that have ended and had not served."""
 
     def __iter__(self) -> Iterator[ForkServer]:
         """Iterate over those that run."""
@@ -60,7 +64,13 @@ class ForkServers:
         if self.next is None or not self.next.prepared:
             return False
         self.present, self.next, self.former = self.next, None, self.present
+        self._tries = 0
         return True
+
+    def try_again(self) -> bool:
+        """Return whether another supervisor of the new version may come to serve, after one that was killed."""
+        self._tries += 1
+        return self.present is not None and self._tries < TRIES
 
     def confirm(self) -> bool:
         """Dismiss the former one: the new version serves. Return whether that ends an upgrade."""

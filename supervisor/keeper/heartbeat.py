@@ -19,6 +19,8 @@ class Heartbeat:
         """``now``: when the supervisor was started."""
         self._looked = now
         self._silence = 0.0
+        self.watched = 0.0
+        """Seconds since its start."""
         self._limit = SILENCE_S
         self._beats = False
 
@@ -35,7 +37,9 @@ class Heartbeat:
 
     def look(self, now: float) -> None:
         """Let time pass. To be called about once a second, after all that was sent is read."""
-        self._silence += min(now - self._looked, MAX_STEP_S)
+        passed = min(now - self._looked, MAX_STEP_S)
+        self._silence += passed
+        self.watched += passed
         self._looked = now
 
     @property

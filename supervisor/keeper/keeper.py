@@ -23,6 +23,8 @@ KILL_TIMEOUT_S = 5.0
 """How long a supervisor may take that was told to end at once, and killed processes to be gone."""
 HAND_OVER_TIMEOUT_S = 10.0
 """How long a supervisor may take to write its state files and end for its successor."""
+UPGRADE_TIMEOUT_S = 60.0
+"""How long a supervisor of a new version may take until its gateways serve; the former ones take no connections meanwhile."""
 FORK_SERVER_COMMAND = (sys.executable, "-m", "supervisor", "lemonbus-server")
 """The last word is ignored; the command line of each forked process is written over this one, and must fit."""
 
@@ -246,6 +248,9 @@ class Keeper:
         if following is not None and following.prepared and not self._kill_due and not self._closing:
             supervisor.send(channel.HAND_OVER)
             self._kill_due = now + HAND_OVER_TIMEOUT_S
+        upgrading = self._fork_servers.former is not None and not self._closing
+        if upgrading and supervisor.heartbeat.watched >= UPGRADE_TIMEOUT_S:
+            self._kill(supervisor, f"it was killed because its gateways did not serve within {UPGRADE_TIMEOUT_S:.0f} s")
         if self._kill_due and now >= self._kill_due:
             self._kill(supervisor, "it was killed because it did not end when it was told to")
         if supervisor.has_ended:
@@ -266,10 +271,17 @@ class Keeper:
         if not end.ends_server(closing=self._closing > 0):
             if self._fork_servers.replace():
                 end.handed_over = True  # its successor is prepared, however it ended
-            elif not end.ready and self._fork_servers.return_to_former():
-                end.handed_over = True
-                self._upgrade_failed(f"a supervisor of the new version did not come to serve: {self._why}")
+            elif not end.ready and self._fork_servers.former is not None:
+                self._new_version_ended(supervisor, end)
         self._follow(end, now)
+
+    def _new_version_ended(self, supervisor: SupervisorProcess, end: SupervisorEnd) -> None:
+        """Try it again if something else has killed it, else return to the version before: its processes are still there."""
+        end.handed_over = True
+        by_signal = end.status is not None and end.status < 0 and not supervisor.killed
+        if not (by_signal and self._fork_servers.try_again()):
+            self._fork_servers.return_to_former()
+            self._upgrade_failed(f"a supervisor of the new version did not come to serve: {self._why}")
 
     def _could_not_fork(self, why: str, status: int | None, now: float) -> None:
         self._why = why

@@ -132,11 +132,9 @@ def _serve(
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
     supervisor.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
-    heartbeat_fd = keeper.take(channel.HEARTBEAT)
-    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
     handlers = _handlers(supervisor)
     if keeper.predecessors:
-        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context), heartbeat_fd)
+        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context))
         supervisor.when_serving(partial(outdated.bring_up_to_date, supervisor))
     upgrades = Upgrades(supervisor, keeper)
     supervisor.open(merge_handlers([handlers.messages, reloader.handlers(), upgrades.handlers()]))

@@ -58,6 +58,8 @@ class GracefulShutdown:
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, Draining(grace))
         supervisor.scheduler.close()
+        for on_closing in supervisor.on_closing:
+            on_closing()
         for job in supervisor.peers.of("job"):
             supervisor.bus.send(job, Shutdown(0.0, "draining"))
         supervisor.reconcile()

@@ -40,12 +40,12 @@ class Succession:
     """Ends the loop of a supervisor whose server goes on, or whose keeper is gone."""
 
     def __init__(self, supervisor: Supervisor, keeper: KeeperClient) -> None:
-        """Obey the keeper from now on, and tell it when the first gateway is up."""
+        """Obey the keeper from now on, and tell it when the gateways serve."""
         self._supervisor, self._keeper = supervisor, keeper
         self.ends_server = True
         """Whether the end of the loop is the end of the server; False when a successor takes over."""
         self.keeper_lives = True
-        supervisor.gateway.on_worker_up = self._ready
+        supervisor.gateway.when_serving(self._ready)
         keeper.on_hand_over = self.take_over
         keeper.on_keeper_gone = self._keeper_gone
 
@@ -65,8 +65,7 @@ class Succession:
             supervisor.worker_barrier.wait(on_bus, supervisor.loop.stop)
 
     def _ready(self) -> None:
-        """Say once that clients are answered."""
-        self._supervisor.gateway.on_worker_up = lambda: None
+        """Say that clients are answered."""
         self._keeper.ready(f"serving at {self._supervisor.settings.base_url}")
 
     def _keeper_gone(self) -> None:

@@ -18,9 +18,11 @@ from protocol.failures import Code, Failure
 from protocol.messages.peers import Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import FINGERPRINT_VARIABLE
+from protocol.runtime.process_context import FINGERPRINT_VARIABLE, HEARTBEAT_VARIABLE
+from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.setting_effects import release_of
 from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
@@ -50,22 +52,23 @@ class GatewayProcess:
         self._heartbeat_fd = -1
         self._id = ""
         self.child: ChildProcess | None = None
+        self._former: list[ChildProcess] = []
+        """Masters of another release, until gateways of this one serve."""
         self._retired: list[ChildProcess] = []
         """Masters that were replaced: they take no connection, and end with their last request."""
+        self.serves = False
+        """Whether a gateway has said Hello that this supervisor does not replace."""
+        self._when_serving: list[Callable[[], None]] = []
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not started again."""
         self.on_ended: Callable[[], None] = lambda: None
-        self.on_worker_up: Callable[[], None] = lambda: None
-        """Called when a gateway worker has said Hello."""
-        self.on_heartbeat_pipe: Callable[[int], None] = lambda _: None
-        """Called with the end of each new heartbeat pipe that is read here: the keeper keeps it for a later supervisor."""
 
     def start(self) -> None:
         """Start gunicorn, unless it runs or the server is shutting down."""
         if self.child is not None or self.closing():
             return
         self._heartbeat_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), "LEMONBUS_HEARTBEAT_FD": str(write_fd)}
+        environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), HEARTBEAT_VARIABLE: str(write_fd)}
         environment[FINGERPRINT_VARIABLE] = self._fingerprint
         try:
             self.child = self._processes.start(
@@ -73,34 +76,42 @@ class GatewayProcess:
             )
         finally:
             os.close(write_fd)
-        self.on_heartbeat_pipe(self._heartbeat_fd)
         self._watch()
 
-    def adopt(self, survivors: Sequence[SurvivingProcess], heartbeat_fd: int) -> None:
+    def adopt(self, survivors: Sequence[SurvivingProcess]) -> None:
         """Take over the masters that earlier supervisors started.
 
-        The one that was started last goes on, unless it was started for other settings or by another release; the others are
-        retired.  ``heartbeat_fd``: the end of that one's heartbeat pipe, -1 if it was lost.
+        The latest of this release and these settings goes on.  Those of another release stay until gateways of this one serve:
+        should this supervisor end before that, the other release goes on with them.  All others are retired.
         """
-        *older, latest = sorted(survivors, key=lambda each: each.started)
-        for survivor in older:
-            self._retire(survivor)
-        if heartbeat_fd >= 0 and latest.fingerprint == self._fingerprint:
-            self._heartbeat_fd = heartbeat_fd
-            self.child = self._processes.adopt(latest, self._ended)
-            self._watch()
-            return
-        self._retire(latest)
-        if heartbeat_fd >= 0:
-            os.close(heartbeat_fd)
+        own = [each for each in survivors if each.fingerprint == self._fingerprint]
+        latest = max(own, key=lambda each: each.started, default=None)
+        heartbeat_fd = latest.open_heartbeat() if latest is not None else -1
+        for survivor in survivors:
+            if survivor is latest and heartbeat_fd >= 0:
+                self._heartbeat_fd = heartbeat_fd
+                self.child = self._processes.adopt(survivor, self._ended)
+                self._watch()
+            elif release_of(survivor.fingerprint) == release_of(self._fingerprint):
+                self._retire(self._adopt_replaced(survivor))
+            else:
+                self._former.append(self._adopt_replaced(survivor))
 
-    def _retire(self, survivor: SurvivingProcess) -> None:
-        """Let a master end with its last request; another one takes the connections from now on."""
+    def _adopt_replaced(self, survivor: SurvivingProcess) -> ChildProcess:
+        """Watch a master that this one's takes the place of, now or later."""
 
         def ended(why: str) -> None:
-            self._retired.remove(child)
+            for replaced in (self._former, self._retired):
+                if child in replaced:
+                    replaced.remove(child)
             log.info("replaced gateway gone", gateway_pid=survivor.pid, why=why)
             self.on_ended()
+
+        child = self._processes.adopt(survivor, ended)
+        return child
+
+    def _retire(self, child: ChildProcess) -> None:
+        """Let a master end with its last request; another one takes the connections from now on."""
 
         def remind() -> None:
             # Again and again: one that is still starting ignores it.
@@ -108,14 +119,13 @@ class GatewayProcess:
                 child.signal(signal.SIGWINCH)
                 self._loop.call_later(RETIRE_INTERVAL_S, remind)
 
-        child = self._processes.adopt(survivor, ended)
         self._retired.append(child)
-        log.info("gateway replaced: it ends with its last request", gateway_pid=survivor.pid)
+        log.info("gateway replaced: it ends with its last request", gateway_pid=child.pid)
         remind()
 
     def terminate(self) -> None:
         """Ask every master to end within the grace."""
-        for child in [*self._retired, *([self.child] if self.child is not None else [])]:
+        for child in [*self._former, *self._retired, *([self.child] if self.child is not None else [])]:
             self._processes.terminate(child)
 
     def _watch(self) -> None:
@@ -124,10 +134,25 @@ class GatewayProcess:
             self._id = ids.peer_id("master")
             self._peers.add(Peer(ROLE, self._id, self.child.pid), self._loop.now() + STARTUP_ALLOWANCE_S)
 
-    def worker_up(self) -> None:
-        """Forget earlier failures: a gateway worker is up."""
+    def worker_up(self, pid: int) -> None:
+        """Note that a gateway of this pid has said Hello: earlier failures are forgotten."""
         self._backoff.ready()
-        self.on_worker_up()
+        if self.serves or self.child is None or process_tree.parent(pid) != self.child.pid:
+            return
+        self.serves = True
+        callbacks, self._when_serving = self._when_serving, []
+        for callback in callbacks:
+            callback()
+        former, self._former = self._former, []
+        for child in former:
+            self._retire(child)
+
+    def when_serving(self, callback: Callable[[], None]) -> None:
+        """Call back as soon as :attr:`serves` is true: now, if it is."""
+        if self.serves:
+            callback()
+        else:
+            self._when_serving.append(callback)
 
     def _heartbeat(self) -> None:
         with contextlib.suppress(BlockingIOError):

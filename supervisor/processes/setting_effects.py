@@ -107,4 +107,9 @@ def worker_fingerprint(settings: Settings) -> str:
 
 def _fingerprint(settings: Settings, names: Iterable[str]) -> str:
     values = [(name, getattr(settings, name)) for name in names]
-    return hashlib.sha256(msgspec.json.encode([RELEASE, VERSION, values])).hexdigest()[:16]
+    return f"{RELEASE}-{VERSION}-{hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]}"
+
+
+def release_of(fingerprint: str) -> str:
+    """Return what says of a fingerprint by which release, of which version of the protocol, a process was started."""
+    return fingerprint.rpartition("-")[0]

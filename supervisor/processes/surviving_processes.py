@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 from typing import NamedTuple
 
 from protocol.runtime.process_context import (
     BOOT_VARIABLE,
     FINGERPRINT_VARIABLE,
+    HEARTBEAT_VARIABLE,
     PEER_VARIABLE,
     ROLE_VARIABLE,
     ProcessContext,
@@ -36,10 +38,23 @@ class SurvivingProcess(NamedTuple):
     """What it was started with: see :mod:`supervisor.processes.setting_effects`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
+    heartbeat_fd: int = -1
+    """The number that its end of the heartbeat pipe has there, if it is gunicorn's master."""
 
     def is_running(self) -> bool:
         """Return whether the process has not been reaped."""
         return _exists(self.pidfd)
+
+    def open_heartbeat(self) -> int:
+        """Return the end to read of gunicorn's heartbeat pipe, which the caller owns; -1 if there is none."""
+        try:
+            descriptor = os.open(f"/proc/{self.pid}/fd/{self.heartbeat_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return -1
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and self.is_running():
+            return descriptor
+        os.close(descriptor)
+        return -1
 
     def kill(self) -> None:
         """Kill a process that is not adopted, and its group."""
@@ -69,9 +84,15 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
         leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
         ours = role and leads and environment.get(BOOT_VARIABLE) == context.boot
         if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
-            fingerprint = environment.get(FINGERPRINT_VARIABLE, "")
-            started = process_tree.start_time(pid)
-            return SurvivingProcess(pid, role, environment.get(PEER_VARIABLE, ""), pidfd, fingerprint, started)
+            return SurvivingProcess(
+                pid,
+                role,
+                environment.get(PEER_VARIABLE, ""),
+                pidfd,
+                environment.get(FINGERPRINT_VARIABLE, ""),
+                process_tree.start_time(pid),
+                int(environment.get(HEARTBEAT_VARIABLE, "-1")),
+            )
     except OSError:
         pass  # it has ended
     os.close(pidfd)

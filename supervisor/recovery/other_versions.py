@@ -1,8 +1,11 @@
 """Processes that speak a version of the protocol which this supervisor does not understand: they finish what they do.
 
-A newer release may have taken over from an older one.  `Hello` and `Shutdown` have the same form in all versions, so such a
+A newer release may have taken over from an older one.  A few messages have the same form in all versions, so such a
 process can say which model it has, and can be told to end when its requests have ended.  When a worker has ended, its
 model is loaded again, with the options that calls had asked for.
+
+None is told to end before gateways of this release serve: if this supervisor dies before that, the other release goes on
+with its processes, and nothing has happened.  Gateways only take no new connections meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Failure, LemonbusError
-from protocol.messages.peers import Hello, ModelInUse, Shutdown
+from protocol.messages.peers import Hello, ModelInUse, PauseAccepting, Shutdown
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
 from supervisor.runtime.supervisor import Supervisor
@@ -31,7 +34,11 @@ class OtherVersions:
         self._supervisor = supervisor
         self._models: dict[str, ModelInUse | None] = {}
         """Worker → its model."""
+        self._waiting: dict[str, Hello] = {}
+        """Those that have not been told to leave."""
         supervisor.on_worker_ended.append(self._worker_ended)
+        supervisor.on_closing.append(self._tell_to_leave)
+        supervisor.gateway.when_serving(self._tell_to_leave)
 
     @property
     def workers(self) -> list[str]:
@@ -39,20 +46,29 @@ class OtherVersions:
         return list(self._models)
 
     def let_leave(self, peer: str, hello: Hello) -> None:
-        """Tell a process that has said Hello to finish what runs, and to leave."""
-        context = {"model": hello.model.name} if hello.model else {}
-        log.warning(
-            "a process of another version ends with its last request",
-            peer=peer,
-            role=hello.role,
-            version=hello.version,
-            **context,
-        )
-        grace = 0.0 if hello.role == "job" else LONGEST_S
-        self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
+        """Tell a process that has said Hello to finish what runs, and to leave, as soon as gateways of this release serve."""
         self._supervisor.leaving_peers.add(peer)
         if hello.role == "worker":
             self._models[peer] = hello.model
+        elif hello.role == "gateway":
+            self._supervisor.bus.send(peer, PauseAccepting())
+        self._waiting[peer] = hello
+        if self._supervisor.gateway.serves or self._supervisor.scheduler.closing:
+            self._tell_to_leave()
+
+    def _tell_to_leave(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for peer, hello in waiting.items():
+            context = {"model": hello.model.name} if hello.model else {}
+            log.warning(
+                "a process of another version ends with its last request",
+                peer=peer,
+                role=hello.role,
+                version=hello.version,
+                **context,
+            )
+            grace = 0.0 if hello.role == "job" else LONGEST_S
+            self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
 
     def _worker_ended(self, worker: str) -> None:
         model = self._models.pop(worker, None)

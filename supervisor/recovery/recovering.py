@@ -74,11 +74,11 @@ class Recovery:
         self._over = False
         supervisor.transition = self
 
-    def begin(self, survivors: Sequence[SurvivingProcess], heartbeat_fd: int) -> None:
-        """Adopt what runs. ``heartbeat_fd``: of the pipe of gunicorn's master, -1 if it was lost."""
+    def begin(self, survivors: Sequence[SurvivingProcess]) -> None:
+        """Adopt what runs."""
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         if masters:
-            self._adopt_gateways(masters, heartbeat_fd)
+            self._adopt_gateways(masters)
         for survivor in survivors:
             self._adopt(survivor)
         counts = {"workers": len(self._supervisor.workers.names()), "jobs": len(self._supervisor.job_processes)}
@@ -89,9 +89,9 @@ class Recovery:
         """Call back when everything is taken over."""
         self._then.append(callback)
 
-    def _adopt_gateways(self, masters: list[SurvivingProcess], heartbeat_fd: int) -> None:
+    def _adopt_gateways(self, masters: list[SurvivingProcess]) -> None:
         gateways = [pid for master in masters for pid in process_tree.children(master.pid)]
-        self._supervisor.gateway.adopt(masters, heartbeat_fd)
+        self._supervisor.gateway.adopt(masters)
         for pid in gateways:
             self._expected.expect_gateway(pid)
             self._supervisor.loop.on_death(pid, partial(self._gateway_ended, pid))
@@ -166,7 +166,7 @@ class Recovery:
                 self._supervisor.loop.forget_death(message.pid)
                 self._supervisor.loop.on_death(message.pid, partial(self._gateway_ended, message.pid))
             self._gateway_peers[message.pid] = peer
-            self._supervisor.gateway.worker_up()
+            self._supervisor.gateway.worker_up(message.pid)
         else:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 

@@ -134,6 +134,8 @@ class Supervisor:
         """Called with the name of each worker that has ended."""
         self.on_worker_hello: list[Callable[[str], None]] = []
         """Called with the name of each worker that has said Hello."""
+        self.on_closing: list[Callable[[], None]] = []
+        """Called when the server begins to end."""
         self.on_process_ended: Callable[[], None] = lambda: None
         """Called when a process has ended: a shutdown may be complete."""
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)

@@ -5,15 +5,12 @@ A release of the same version takes over in ``test_upgrade_under_load.py``.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from protocol import RELEASE, VERSION
 from tests.conftest import StartServer
-from tests.gateway.cli.terminal_process import LAUNCH
+from tests.faults.upgrade_command import upgrade
 from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -61,14 +58,6 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     assert server.state()["problems"] == []
     assert restart_needed(server) == warnings, "only before it was upgraded"
     assert not [line for line in server.lines if "exception" in line]
-
-
-def upgrade(server: LemonbusServer) -> tuple[int, str, str]:
-    """Run `lemonbus upgrade`; return its exit code and what it has written."""
-    command = [sys.executable, str(LAUNCH), "upgrade", "--url", f"http://127.0.0.1:{server.port}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-    return ended.returncode, ended.stdout, ended.stderr
 
 
 def kill_spare(server: LemonbusServer) -> int:

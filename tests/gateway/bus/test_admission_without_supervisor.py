@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
-from protocol.messages.peers import Shutdown
+from protocol.messages.peers import PauseAccepting, Shutdown
 from tests.gateway.bus.session_harness import SessionHarness
 
 
@@ -97,3 +98,23 @@ def test_a_body_that_arrives_while_another_version_takes_over_is_to_be_sent_agai
     gateway.session.on_shutdown = worker.begin_shutdown
     gateway.handlers.on_message(Shutdown(60.0, "another version takes over"), b"")
     assert failures == [REPLACED]
+
+
+def test_new_connections_are_left_to_others_until_a_supervisor_takes_this_process_over(
+    gateway: SessionHarness,
+) -> None:
+    noted: list[str] = []
+    gateway.session.on_pause, gateway.session.on_resume = (
+        partial(noted.append, "pause"),
+        partial(noted.append, "resume"),
+    )
+    gateway.handlers.on_message(PauseAccepting(), b"")
+    assert noted == [], "its supervisor lives: the message is of none that takes over"
+    gateway.end_supervisor()
+    waiting = gateway.start()
+    for _ in range(2):
+        gateway.handlers.on_message(PauseAccepting(), b"")
+    assert (noted, waiting.failure) == (["pause"], None)
+    for _ in range(2):
+        gateway.welcome()
+    assert noted == ["pause", "resume"]

@@ -257,3 +257,32 @@ def test_open_connections_stay_open_until_they_are_killed(listener: Any) -> None
         acceptor.kill()
         assert one.recv(1) == b""
         until(lambda: not len(acceptor))
+
+
+def test_a_paused_acceptor_leaves_connections_to_others_until_it_is_started_again(listener: Any) -> None:
+    serving = Serving()
+    acceptor = Acceptor(listener, serving, 100)
+    with accepting(acceptor), client(listener) as first:
+        until(lambda: len(serving.begun) == 1)
+        acceptor.pause()
+        with client(listener) as second:
+            first.sendall(b"bye")
+            until(lambda: serving.ended == 1)
+            gevent.sleep(0.01)
+            assert len(serving.begun) == 1, "the end of one is no reason to take another"
+            acceptor.start()
+            until(lambda: len(serving.begun) == 2)
+            second.sendall(b"bye")
+            until(lambda: serving.ended == 2)
+
+
+def test_a_paused_acceptor_takes_no_connection_with_it_when_it_is_closed(listener: Any) -> None:
+    paused, serving = Serving(), Serving()
+    other = listener.dup()
+    acceptor = Acceptor(listener, paused, 100)
+    acceptor.pause()
+    with client(listener):
+        acceptor.close()
+        with accepting(Acceptor(other, serving, 100)):
+            until(lambda: len(serving.begun) == 1)
+    assert paused.begun == []

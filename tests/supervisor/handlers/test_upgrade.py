@@ -41,7 +41,12 @@ class UpgradeCalls:
         calls = SimpleNamespace(answer=self._answer, refuse=self._refuse)
         self._supervisor = cast(
             "Supervisor",
-            SimpleNamespace(scheduler=SimpleNamespace(closing=False), calls=calls, peers={PEER: "a gateway"}),
+            SimpleNamespace(
+                scheduler=SimpleNamespace(closing=False),
+                calls=calls,
+                peers={PEER: "a gateway"},
+                gateway=SimpleNamespace(when_serving=lambda callback: callback()),
+            ),
         )
         self._handler = Upgrades(self._supervisor, self.keeper).handlers()[UpgradeServer]
 

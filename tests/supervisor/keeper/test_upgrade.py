@@ -45,7 +45,38 @@ def test_an_upgrade_is_refused_while_another_one_is_not_complete() -> None:
         assert not any(line.startswith("told 1 upgrade failed") for line in keeper.lines)
 
 
-@pytest.mark.parametrize("broken", ["unimportable", "die", "fail", "refuse"])
+def test_a_supervisor_of_a_new_version_that_is_killed_once_is_followed_by_another_one_of_it() -> None:
+    with KeeperProcess("serve") as keeper:
+        keeper.wait_started(0)
+        keeper.install("serve", "die", "serve")
+        keeper.send(signal.SIGUSR2)
+        keeper.wait_started(2)
+        former, present = fork_servers(keeper)
+        wait_for(lambda: not processes.alive(former), "the former fork server is dismissed")
+        assert processes.alive(present)
+        assert not any("upgrade failed" in line for line in keeper.lines)
+
+
+def test_a_new_version_that_is_killed_each_time_is_told_and_the_old_one_goes_on() -> None:
+    with KeeperProcess("serve") as keeper:
+        keeper.wait_started(0)
+        keeper.install("serve", "die", "die", "serve")
+        keeper.send(signal.SIGUSR2)
+        assert keeper.wait_line("told 3 upgrade failed").endswith("did not come to serve: SIGKILL")
+        former, present = fork_servers(keeper)
+        wait_for(lambda: not processes.alive(present), "the fork server of the new version is dismissed")
+        assert processes.alive(former)
+
+
+def test_a_new_version_that_does_not_come_to_serve_is_told_and_the_old_one_goes_on() -> None:
+    with KeeperProcess("serve") as keeper:
+        keeper.wait_started(0)
+        keeper.install("serve", "never_ready")
+        keeper.send(signal.SIGUSR2)
+        assert "did not serve within" in keeper.wait_line("told 2 upgrade failed")
+
+
+@pytest.mark.parametrize("broken", ["unimportable", "fail", "refuse"])
 def test_a_new_version_that_cannot_start_is_told_and_the_old_one_goes_on(broken: str) -> None:
     with KeeperProcess("serve") as keeper:
         first = keeper.wait_started(0)

@@ -99,7 +99,6 @@ class TakingOver:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._peers: list[PeerStandIn] = []
         self._survivors: list[SurvivingProcess] = []
-        self._beats: list[int] = []
 
     def survivor(self, role: str, name: str = "", *, connected: bool = True) -> PeerStandIn:
         """A worker or a job. ``connected``: it had said Hello to the supervisor before."""
@@ -122,15 +121,22 @@ class TakingOver:
 
     def gateway(self, name: str) -> PeerStandIn:
         """A gateway, with a master of its own."""
+        heartbeat, beat = os.pipe()
         master = subprocess.Popen(
-            ["sh", "-c", "sleep 600 & echo $!; wait"], start_new_session=True, stdout=subprocess.PIPE
+            ["sh", "-c", "sleep 600 & echo $!; wait"],
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            pass_fds=[beat],
         )
+        os.close(heartbeat)
+        os.close(beat)
         self._processes.append(master)
         assert master.stdout is not None
         with master.stdout as words:
             pid = int(words.readline())
         fingerprint = self.supervisor.gateway._fingerprint
-        self._survivors.append(SurvivingProcess(master.pid, "gateway", "", os.pidfd_open(master.pid), fingerprint))
+        pidfd = os.pidfd_open(master.pid)
+        self._survivors.append(SurvivingProcess(master.pid, "gateway", "", pidfd, fingerprint, heartbeat_fd=beat))
         return self.peer("gateway", name, pid)
 
     def peer(self, role: str, name: str, pid: int) -> PeerStandIn:
@@ -139,10 +145,8 @@ class TakingOver:
         return made
 
     def begin(self) -> None:
-        heartbeat, beat = os.pipe2(os.O_NONBLOCK)
-        self._beats.append(beat)
         recovery = Recovery(self.supervisor, {StartPull: downloads.take_over})
-        recovery.begin(self._survivors, heartbeat)
+        recovery.begin(self._survivors)
         self.supervisor.open(merge_handlers([peers.HANDLERS, requests.HANDLERS, downloads.HANDLERS]))
 
     @property
@@ -169,8 +173,6 @@ class TakingOver:
         self.supervisor.state_writer.close()
         self.supervisor.bus.close()
         self.loop.close()
-        for end in self._beats:
-            os.close(end)
         self.runtime.release()
 
 

@@ -1,0 +1,155 @@
+"""A release is installed that cannot serve, or whose supervisor is killed before it does: the server goes on without help.
+
+Each test installs a release of another version of the protocol, unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from protocol import RELEASE, VERSION
+from tests.conftest import StartServer
+from tests.faults.upgrade_command import upgrade
+from tests.support.installed_code import InstalledCode
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
+NUMBERS = itertools.count(1)
+DIES = """
+import os, pathlib
+_whole = Recovery._end
+def _end(self):
+    _whole(self)
+    if pathlib.Path("deaths").exists():
+        died = int(pathlib.Path("deaths").read_text())
+        pathlib.Path("deaths").write_text(str(died - 1))
+        if died > 0:
+            os.kill(os.getpid(), 9)
+Recovery._end = _end
+"""
+"""At the end of a supervisor of a release: it is killed when it has taken over, before its gateways serve; so many times."""
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> InstalledCode:
+    installed = InstalledCode(tmp_path_factory.mktemp("code"))
+    installed.append("supervisor/keeper/keeper.py", "\nUPGRADE_TIMEOUT_S = 8.0\n")
+    return installed
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer, code: InstalledCode) -> LemonbusServer:
+    return start_module_server("tiny-chat", "tiny-loop", root=code.folder, slots=2)
+
+
+@pytest.fixture
+def loaded(server: LemonbusServer) -> LemonbusServer:
+    load = {"model_name": CHAT, "ctx_size": 1024, "pinned": True}
+    assert server.client.post("/v1/load", load).status == 200
+    assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
+    return server
+
+
+@pytest.fixture
+def install(code: InstalledCode) -> Iterator[Callable[..., str]]:
+    """Installs another release, with a mistake at the end of a file; returns its name. The mistake is gone after the test."""
+    whole: dict[str, str] = {}
+
+    def installs(file: str, mistake: str, *, same_version: bool = False) -> str:
+        number = next(NUMBERS)
+        release = f"{RELEASE}.{number}"
+        code.install(release=release, version=0 if same_version else VERSION + number)
+        whole[file] = (code.folder / file).read_text()
+        code.append(file, mistake)
+        return release
+
+    yield installs
+    for file, text in whole.items():
+        (code.folder / file).write_text(text)
+        code.append(file, "")
+
+
+def test_a_release_whose_supervisors_die_changes_nothing(
+    loaded: LemonbusServer, code: InstalledCode, install: Callable[..., str]
+) -> None:
+    server = loaded
+    (code.folder / "deaths").write_text("1000")
+    before = what_serves(server)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
+    stream.until(lambda it: len(it.events) > 2)
+    install("supervisor/recovery/recovering.py", DIES)
+    exit_code, _, message = upgrade(server)
+    assert exit_code == 1
+    assert f"release {before.release} goes on" in message
+    assert "did not come to serve: SIGKILL" in message
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert stream.finish(60).done
+    assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)
+
+
+def test_a_release_whose_gateways_do_not_start_changes_nothing(
+    loaded: LemonbusServer, install: Callable[..., str]
+) -> None:
+    server = loaded
+    before = what_serves(server)
+    install("gateway/app.py", "\nimport nothing_of_that_name\n", same_version=True)
+    upgraded = server.client.start("POST", "/internal/upgrade", {})
+    wait_for(lambda: server.supervisor_pid not in (0, before.supervisor), "a supervisor of the new release runs")
+    assert server.client.chat(CHAT).text == CHAT_TEXT, "the former gateways go on"
+    answer = upgraded.finish(60)
+    assert answer.status == 500
+    assert "its gateways did not serve" in answer.error["message"]
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)
+
+
+class ServingProcesses(NamedTuple):
+    """What an upgrade that fails must leave as it is; the supervisor is another one of the same release."""
+
+    release: str
+    gateways: list[int]
+    engines: list[int]
+    supervisor: int = 0
+
+
+def what_serves(server: LemonbusServer) -> ServingProcesses:
+    engines = [server.engine_pid(model) for model in (CHAT, LOOP)]
+    return ServingProcesses(server.health()["version"], sorted(server.gateway_pids()), engines, server.supervisor_pid)
+
+
+def test_a_supervisor_that_is_killed_during_an_upgrade_is_replaced_by_one_of_the_new_release(
+    loaded: LemonbusServer, code: InstalledCode, install: Callable[..., str]
+) -> None:
+    server = loaded
+    (code.folder / "deaths").write_text("1")
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
+    stream.until(lambda it: len(it.events) > 2)
+    release = install("supervisor/recovery/recovering.py", DIES)
+    assert upgrade(server) == (0, f"Release {release} serves.\n", "")
+    assert (code.folder / "deaths").read_text() == "-1", "one was killed, and one was not"
+    assert stream.finish(60).done
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.health()["version"] == release
+    wait_for(lambda: is_pinned(server), "the options of calls are those of before", 60)
+
+
+def is_pinned(server: LemonbusServer) -> bool:
+    models = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
+    return CHAT in models and models[CHAT]["pinned"] and models[CHAT]["recipe_options"]["ctx_size"] == 1024
+
+
+def test_a_supervisor_that_is_killed_after_an_upgrade_is_replaced(
+    loaded: LemonbusServer, install: Callable[..., str]
+) -> None:
+    server = loaded
+    release = install("supervisor/recovery/recovering.py", "")
+    assert upgrade(server)[0] == 0
+    server.kill_supervisor()
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.health()["version"] == release
