@@ -1,9 +1,10 @@
 """The scope that a key needs for a route. Pure.
 
 A resource of a dialect declares it by method: ``scopes = {"POST": Scope.INFERENCE}``; ``changes = frozenset({"POST"})``
-means :attr:`Scope.ADMIN`.  ``monitors = True`` lets :attr:`Scope.METRICS` suffice for a GET too: what a monitor asks for.  A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must
-be declared: ``tests/gateway/access/test_scopes.py`` goes through the routes of all dialects, and a method without a
-declaration is an administrator's.
+means :attr:`Scope.ADMIN`.  ``monitors = True`` lets :attr:`Scope.METRICS` suffice for a GET too: what a monitor asks for.
+A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must be declared:
+``tests/gateway/access/test_scopes.py`` goes through the routes of all dialects, and a method without a declaration is an
+administrator's.
 """
 
 from __future__ import annotations

