@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fuzz.cases import Fuzzer
 from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS
-from tests.support.server import LemonbusServer
+from tests.support.configuration_file import ConfiguredServer
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         fakes_on_loopback(Path(folder)) as settings,
-        LemonbusServer(*MODELS, **settings, log_level="info") as server,
+        ConfiguredServer(*MODELS, **settings, log_level="info") as server,
     ):
         fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", asked.seed)
         try:

