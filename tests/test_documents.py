@@ -13,6 +13,7 @@ from protocol.messages.events import EventKind
 from protocol.wire import envelope
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 PAGE = 150
 """Lines that a newcomer reads."""
 DOCUMENTS = [
@@ -59,3 +60,47 @@ def test_links_lead_to_files_that_exist() -> None:
 
 def test_the_architecture_is_one_page() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= PAGE
+
+
+def test_docstrings_name_modules_and_files_that_exist() -> None:
+    """:mod:`supervisor.handlers` and ``protocol/failures.py`` in a docstring or comment; files move, and such names stay."""
+    wrong = []
+    for top in PACKAGES:
+        for file in sorted((ROOT / top).rglob("*.py")):
+            text = file.read_text()
+            dotted = re.findall(rf":(?:mod|class|func|meth):`~?((?:{'|'.join(PACKAGES)})\.[\w.]+)`", text)
+            siblings = re.findall(r":mod:`(\w+)`", text)
+            paths = re.findall(r"``([\w/]+\.py)``", text)
+            wrong += [f"{file.relative_to(ROOT)} names {name}" for name in dotted if not is_defined(name)]
+            wrong += [
+                f"{file.relative_to(ROOT)} names {name}"
+                for name in siblings
+                if name not in PACKAGES and not exists_as_module(file.parent / name)
+            ]
+            wrong += [f"{file.relative_to(ROOT)} names {path}" for path in paths if not exists_near(file, path)]
+    assert wrong == []
+
+
+def exists_as_module(path: Path) -> bool:
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def exists_near(file: Path, path: str) -> bool:
+    """Return whether a path is one from the root, or from a folder of the file, or a name in a folder beside it."""
+    above = any((folder / path).exists() for folder in file.parents if folder.is_relative_to(ROOT))
+    return above or any((folder / path).exists() for folder in file.parent.parent.iterdir() if folder.is_dir())
+
+
+def is_defined(dotted: str) -> bool:
+    """Return whether a dotted name is a module, or a name or a member that a module defines."""
+    parts = dotted.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ROOT.joinpath(*parts[:end])
+        if exists_as_module(module):
+            break
+    rest = parts[end:]
+    source = module.with_suffix(".py")
+    if not rest or not source.exists():
+        return not rest
+    text = source.read_text()
+    return all(re.search(rf"^\s*(?:(?:class|def) |self\.)?{name}\b", text, re.MULTILINE) for name in rest)

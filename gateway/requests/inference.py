@@ -1,7 +1,7 @@
 """The blocking side of an inference request, for the API families: a whole answer, or a stream of pieces.
 
 Both watch the client's connection while they wait: one that hangs up stops its generation at once.  Every
-failure arrives as :class:`~protocol.failures.LemonbusError`; do not catch it, ``error_responses.py`` answers it.
+failure arrives as :class:`~protocol.failures.LemonbusError`; do not catch it, ``gateway/http/errors/error_responses.py`` answers it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ ACCEPT_BATCH: Final = 4
 """Connections that are accepted in one iteration of the event loop, at first."""
 MAX_ACCEPT_BATCH: Final = 64
 """A burst that lasts doubles the batch in each iteration, up to this: few of its requests begin at once
-(``start_queue.py``), and a monitor among them must be found soon."""
+(``gateway/http/connections/start_queue.py``), and a monitor among them must be found soon."""
 _MAX_SPARE_GREENLETS: Final = 64
 """Greenlets that wait for another connection: a new one costs two system calls, and memory shared by all threads."""
 PAUSE_S: Final = 0.1

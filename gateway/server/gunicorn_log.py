@@ -53,7 +53,7 @@ class GunicornLogger:
         self._log("info", text, args, fields)
 
     def access(self, *_: Any) -> None:
-        """Log nothing: ``connection.py`` writes the line of each request."""
+        """Log nothing: ``gateway/http/connections/connection.py`` writes the line of each request."""
 
     def reopen_files(self) -> None:
         """Do nothing: there are no files."""

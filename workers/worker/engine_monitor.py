@@ -1,4 +1,4 @@
-"""Watches one engine process: ends it when it hangs (``watchdog.py`` decides) or uses more memory than it may.
+"""Watches one engine process: ends it when it hangs (``engine_watchdog.py`` decides) or uses more memory than it may.
 
 Invariants: an engine is judged only while it has work; after :meth:`EngineMonitor.stop` or
 :meth:`MemoryMonitor.stop` no signal is sent, so a reused process id is safe.
