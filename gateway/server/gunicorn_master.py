@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import sys
+import time
 from typing import Any, Final
 
 import gevent
@@ -23,6 +24,7 @@ from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
 from gateway.server.hub_errors import install_error_handler
+from gateway.server.restart_pauses import RestartPauses
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
@@ -53,6 +55,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._heartbeat_fd = app.heartbeat_fd
         self._keeper = os.pidfd_open(app.process_context.keeper)
         self._retiring = False
+        self._pauses = RestartPauses()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._keeper, select.POLLIN)
@@ -68,6 +71,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._beat(_ALIVE)
         if self._retiring and not self.WORKERS:
             raise StopIteration
+        timeout = min(timeout, self._pauses.left(time.monotonic()) or timeout)
         for descriptor, _ in self._poll.poll(timeout * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
@@ -77,6 +81,23 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         arrived: list[int] = super().wait_for_signals(0.001)
         return arrived
 
+    def spawn_workers(self) -> None:
+        """Fork the workers that are missing, or try again later: gunicorn would end, and the other workers with it."""
+        if self._pauses.left(time.monotonic()):
+            return
+        try:
+            super().spawn_workers()
+        except OSError as problem:  # too many processes or open files, no memory, no space for the worker's file
+            pause = self._pauses.failed(time.monotonic())
+            why = problem.strerror or str(problem)
+            logs.get_logger().error("gateway worker could not be started", why=why, restart_in=pause)
+
+    def worker_ended(self, pid: int) -> None:
+        """Note that a worker was reaped; if it died at its start, the next one may have to wait."""
+        pause = self._pauses.ended(pid, time.monotonic())
+        if pause:
+            logs.get_logger().error("gateway worker died at its start", gateway_pid=pid, restart_in=pause)
+
     def spawn_worker(self) -> int:
         """Fork while SIGTERM is blocked: one that arrived before the worker has handlers of its own would be lost."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -84,6 +105,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
             pid: int = super().spawn_worker()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        self._pauses.started(pid, time.monotonic())
         return pid
 
     def handle_winch(self) -> None:
@@ -143,6 +165,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
             "secure_scheme_headers": {},
             "forwarder_headers": "",
             "post_fork": post_fork,
+            "child_exit": child_exit,
             "post_worker_init": self.post_worker_init,
             "worker_exit": worker_exit,
         }
@@ -185,6 +208,11 @@ def post_fork(master: GunicornMaster, _worker: GunicornWorker) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     master.forget()
+
+
+def child_exit(master: GunicornMaster, worker: GunicornWorker) -> None:
+    """Tell the master that a worker was reaped."""
+    master.worker_ended(worker.pid)
 
 
 def worker_exit(_master: GunicornMaster, worker: GunicornWorker) -> None:

@@ -9,6 +9,7 @@ from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
 from tests.faults.gateway_streams import streams_at_each
 from tests.support import processes
+from tests.support.descriptors import no_descriptors
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -27,6 +28,23 @@ def test_a_killed_gateway_stops_only_its_own_generations(calm_server: LemonbusSe
         assert stream.complete == (stream in survivors)
     assert {stream.text for stream in survivors} == {text_of(30)}
     wait_for(lambda: len(calm_server.gateway_pids()) == 2, "it was replaced")
+
+
+def test_a_gateway_that_cannot_be_forked_ends_no_other(calm_server: LemonbusServer) -> None:
+    begun = streams_at_each(calm_server, CALM, 30)
+    (stream, _), (_, dead) = begun
+    seen = len(calm_server.lines)
+    with no_descriptors(calm_server.gateway_master()):
+        os.kill(dead, signal.SIGKILL)
+        wait_for(
+            lambda: [
+                line for line in calm_server.lines[seen:] if line["event"] == "gateway worker could not be started"
+            ],
+            "it is tried and reported",
+        )
+    stream.finish()
+    assert stream.done
+    wait_for(lambda: len(calm_server.gateway_pids()) == 2, "it was replaced as soon as that was possible")
 
 
 def test_what_had_not_subscribed_yet_is_stopped_too(loop_server: LemonbusServer) -> None:
