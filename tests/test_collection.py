@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = [
     "tests/compatibility/images/test_edits.py",
     "tests/compatibility/test_ollama_models.py",
-    "tests/server/test_openapi.py",
+    "tests/server/apis/test_openapi.py",
 ]
 _PROGRAM = """
 import sys, pytest

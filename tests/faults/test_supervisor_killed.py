@@ -1,6 +1,6 @@
 """SIGKILL of the supervisor alone: streams do not notice, what waits is served, nothing is loaded again, nothing is left.
 
-SIGTERM around its death: ``tests/server/test_keeper.py``.
+SIGTERM around its death: ``tests/server/operation/test_keeper.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Another release is installed under load and takes over: no request fails, and no model is loaded again.
 
-One upgrade after another, without a load: ``tests/server/test_keeper.py``.
+One upgrade after another, without a load: ``tests/server/operation/test_keeper.py``.
 """
 
 from __future__ import annotations

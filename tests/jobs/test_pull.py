@@ -96,7 +96,7 @@ def test_a_transfer_that_breaks_goes_on_where_it_broke(hub: Hub, downloader: InP
 
 
 def test_the_next_job_goes_on_where_one_stopped_when_its_server_was_killed(hub: Hub, runner: JobRunner) -> None:
-    """Where a job was killed: ``tests/server/test_downloads.py``."""
+    """Where a job was killed: ``tests/server/models/test_downloads.py``."""
     hub.hold_after = 2_200_000
     with subprocess.Popen(["sleep", "60"]) as keeper:
         job = runner.start(keeper=keeper.pid)
