@@ -133,7 +133,7 @@ def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload
     """A check or a start of an engine failed."""
     worker = supervisor.scheduler.workers.get(peer)
     spec = worker.model.spec if worker and worker.model else None
-    failure = supervisor.models.explained(spec, message.failure) if spec else message.failure
+    failure = supervisor.models.specs.explained(spec, message.failure) if spec else message.failure
     supervisor.scheduler.load_failed(peer, failure, supervisor.loop.now())
 
 

@@ -48,7 +48,7 @@ def resolve_target(
     Raises ``model_not_found`` and what is wrong with the options; for a model that is not downloaded also what would keep
     it from running after its download.
 
-    ``ignore_saved``: see :meth:`supervisor.models.registry.ModelRegistry.spec`.
+    ``ignore_saved``: see :meth:`supervisor.models.spec_builder.SpecBuilder.build`.
     """
     entry = supervisor.models.resolve(model) if isinstance(model, str) else model
     scheduled = supervisor.scheduler.models.get(entry.name)
@@ -65,7 +65,7 @@ def resolve_target(
         entry, options or {}, ignore_saved=ignore_saved, found=found or files.expected_files(entry)
     )
     if found is None:
-        supervisor.models.precheck(spec)
+        supervisor.models.specs.precheck(spec)
         return ModelTarget(entry.name, entry.type.value, None)
     return ModelTarget(entry.name, spec.type, spec)
 

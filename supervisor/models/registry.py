@@ -17,8 +17,6 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.backends.inventory import BackendInventory
-from supervisor.backends.missing_backend import explain_missing_backend
 from supervisor.models import compatibility, files, user_names
 from supervisor.models.catalogues import adopted_models, catalogue, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
@@ -29,16 +27,18 @@ from supervisor.models.files import ModelFiles
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options
+from supervisor.models.options.load_options import ModelOptions
 from supervisor.models.options.model_configuration import ModelConfiguration
-from supervisor.models.options.model_specs import OptionLayer, descriptor_of, merged_options, model_spec, option_layers
+from supervisor.models.options.model_specs import descriptor_of
 from supervisor.models.problem_reports import ProblemReports
+from supervisor.models.spec_builder import SpecBuilder
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_names import UserNames
-from workers.backends.registry import DESCRIPTORS, backend_class
+from workers.backends.registry import DESCRIPTORS
 
 
 class ModelRegistry:
-    """Resolves names to entries, and entries to specs."""
+    """Resolves names to entries."""
 
     def __init__(self, settings: Settings, finish: FinishWrite = finish_write) -> None:
         """Read all files once, so that what is wrong with them is known at the start (``problems``).
@@ -50,22 +50,23 @@ class ModelRegistry:
         self._user = UserModels(Path(settings.state_dir) / user_models.FILE, finish)
         self.machine = compatibility.default_capacity()
         """The devices and memory that decide which models are listed as runnable."""
-        self._backends = BackendInventory(settings)
         self.deleting: set[str] = set()
         """Models that are being deleted: no request may use them."""
         self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
         """Further names of models, and the default model; this class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
-        self._file_directories = load_options.file_directories(settings)
-        self.options = load_options.ModelOptions(
-            Path(settings.state_dir) / load_options.FILE, self._descriptor_by_name, self._file_directories, finish
+        file_directories = load_options.file_directories(settings)
+        self.options = ModelOptions(
+            Path(settings.state_dir) / load_options.FILE, self._descriptor_by_name, file_directories, finish
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()
         self.configuration = ModelConfiguration(settings)
         """What the configuration says for single models."""
+        self.specs = SpecBuilder(settings, self.configuration, self.options, lambda: self.machine)
+        """What models would be loaded with."""
         adopted_file = Path(settings.state_dir) / adopted_models.FILE
-        self.adopted = AdoptedModels(adopted_file, self._file_directories, self.find, lambda: self._names, finish)
+        self.adopted = AdoptedModels(adopted_file, file_directories, self.find, lambda: self._names, finish)
         """Models that no catalogue has, and that clients named."""
         self._entries = ModelEntries(settings)
         self._problems = ProblemReports()
@@ -225,10 +226,7 @@ class ModelRegistry:
     def context_size(self, name: str) -> int:
         """Return the tokens that a request may use when a model is loaded next; 0 if its engine or its files decide."""
         entry = self.known(name)
-        descriptor = DESCRIPTORS.get(entry.recipe) if entry else None
-        if entry is None or descriptor is None or descriptor.option("ctx_size") is None:
-            return 0
-        return int(self._options_of(entry, descriptor, {}).get("ctx_size", 0))
+        return self.specs.context_size(entry) if entry is not None else 0
 
     # Loading and downloading
 
@@ -258,53 +256,11 @@ class ModelRegistry:
         ignore_saved: bool = False,
         found: ModelFiles | None = None,
     ) -> ModelSpec:
-        """Return what a worker needs to load a model with the options that were asked for.
-
-        ``ignore_saved``: without the options that are saved for it, because they are about to be replaced.
-        ``found``: its files as :meth:`located` returns them, or what is expected of files that are still to be
-        fetched; without it they are looked for.
-        Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
-        and ``not_loaded`` if the files are looked for and not there.
-        """
-        entry = self._entry(model)
-        descriptor = self.descriptor(entry)
-        chosen = self._options_of(entry, descriptor, asked, ignore_saved=ignore_saved)
-        self._collect()
-        found = found or files.locate(entry, self._settings.cache_dir)
-        if found is None:
-            raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        configured = self.configuration.of(entry)
-        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured, dict(asked))
-
-    def _options_of(
-        self,
-        entry: CatalogueEntry,
-        descriptor: RecipeDescriptor,
-        asked: Mapping[str, OptionValue],
-        *,
-        ignore_saved: bool = False,
-    ) -> load_options.Options:
-        saved = {} if ignore_saved else self.options.of(entry.name)
-        checked = load_options.check(descriptor, asked, self._file_directories)
-        layers = option_layers(entry, descriptor, self._settings, self.configuration.options(entry), saved)
-        return merged_options(layers, checked)
-
-    def option_layers(self, model: str | CatalogueEntry) -> list[OptionLayer]:
-        """Return the options with which a load would begin that asks for none, by their origins; raises as :meth:`spec`."""
-        entry = self._entry(model)
-        configured = self.configuration.options(entry)
-        return option_layers(entry, self.descriptor(entry), self._settings, configured, self.options.of(entry.name))
-
-    def precheck(self, spec: ModelSpec) -> None:
-        """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
+        """Return what a worker needs to load a model: see :meth:`SpecBuilder.build`; also raises ``model_not_found``."""
         try:
-            backend_class(spec.recipe)(spec, self._settings).check()
-        except LemonbusError as problem:
-            raise self.explained(spec, problem.failure).raised() from None
-
-    def explained(self, spec: ModelSpec, failure: Failure) -> Failure:
-        """Return the failure of a load, with what helps on this machine if its backend is not installed."""
-        return explain_missing_backend(failure, spec, self._backends, self.machine.devices)
+            return self.specs.build(self._entry(model), asked, ignore_saved=ignore_saved, found=found)
+        finally:
+            self._collect()
 
     def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
         """Return the recipe of a model by its registered name; looks at the disk only if the name is unknown."""

@@ -64,7 +64,7 @@ def _load_target(
     backend_class(entry.recipe)
     target = resolve_target(supervisor, entry, options, ignore_saved=call.save_options)
     if target.spec is not None:
-        supervisor.models.precheck(target.spec)
+        supervisor.models.specs.precheck(target.spec)
     whatever = not options and not call.save_options
     asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
     return target._replace(asked=asked, any=whatever, options={} if target.spec else options), options

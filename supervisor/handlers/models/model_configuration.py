@@ -41,7 +41,7 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
 def _options(models: ModelRegistry, entry: CatalogueEntry) -> list[ConfiguredValue]:
     """Return each option from the last layer that has it."""
     found: dict[str, ConfiguredValue] = {}
-    for layer in models.option_layers(entry):
+    for layer in models.specs.option_layers(entry):
         found |= {name: ConfiguredValue(name, value, layer.origin) for name, value in layer.options.items()}
     return list(found.values())
 

@@ -59,7 +59,7 @@ def _check_program(supervisor: Supervisor, entry: CatalogueEntry) -> None:
     descriptor = DESCRIPTORS.get(entry.recipe)
     if descriptor is not None and descriptor.checkpoint_scheme:
         expected = files.expected_files(entry)
-        supervisor.models.precheck(supervisor.models.spec(entry, {}, ignore_saved=True, found=expected))
+        supervisor.models.specs.precheck(supervisor.models.spec(entry, {}, ignore_saved=True, found=expected))
 
 
 def _named_entry(supervisor: Supervisor, call: PullModel) -> CatalogueEntry:

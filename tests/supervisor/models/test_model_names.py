@@ -71,7 +71,7 @@ def test_a_model_is_looked_up_once_for_a_request(
     entry = models.resolve("extra.m")
     found = models.located(entry)
     spec = models.spec(entry, {"ctx_size": 512}, found=found)
-    models.precheck(spec)
+    models.specs.precheck(spec)
     assert models.serves(spec, "chat/completions")
     assert len(lookups) == 1
 
