@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -154,15 +154,17 @@ class ForkServerLoop:
         memory.tune_gc()
 
     def _fork_supervisor(self, descriptor: int) -> None:
-        """Start a supervisor that becomes a child of the keeper: its parent, forked in between, ends at once."""
-        between = os.fork()
-        if between == 0:
-            if os.fork() == 0:
-                self.close()
-                forked_process.run_and_exit(partial(_run_supervisor, descriptor))
-            os._exit(0)
-        os.close(descriptor)
-        os.waitpid(between, 0)
+        """Start a supervisor; if that fails, the keeper reads why on the channel that the supervisor was to get."""
+
+        def become(_parent: int) -> NoReturn:
+            self.close()
+            forked_process.run_and_exit(partial(_run_supervisor, descriptor))
+
+        error = _fork_twice(become)
+        end = Channel(socket.socket(fileno=descriptor))
+        if error:
+            end.send(channel.LAST_WORDS, f"no process can be started: {os.strerror(error)}")
+        end.close()
 
     def _carry_out(self, orders: Channel, word: str, arguments: str, descriptor: int) -> None:
         """Start a process in the same way, which announces itself."""
@@ -180,30 +182,47 @@ class ForkServerLoop:
             return
         try:
             environment = fork_orders.read_environment(descriptor)
-            between = os.fork()
-            if between == 0:
-                self._fork_again(orders, number, module, environment)
-            _, status = os.waitpid(between, 0)
-            error = os.waitstatus_to_exitcode(status)
         except OSError as problem:
             error = problem.errno or errno.EIO
-        finally:
-            os.close(descriptor)
-        if error > 0:
-            orders.send(fork_orders.FAILED, f"{number} {os.strerror(error)}")
+        else:
 
-    def _fork_again(self, orders: Channel, number: str, module: str, environment: Mapping[str, str]) -> NoReturn:
-        """Fork the process itself, and exit with the number of the error if that fails."""
-        parent = os.getpid()
-        error = 0
-        try:
-            if os.fork() == 0:
+            def become(parent: int) -> NoReturn:
                 self._keeper.close()
                 forked_process.become(orders, number, module, environment, parent)
-        except OSError as problem:
-            error = problem.errno or errno.EIO
+
+            error = _fork_twice(become)
         finally:
-            os._exit(error)
+            os.close(descriptor)
+        if error:
+            orders.send(fork_orders.FAILED, f"{number} {os.strerror(error)}")
+
+
+def _fork_twice(become: Callable[[int], NoReturn]) -> int:
+    """Fork a process that becomes a child of the keeper, because its parent, forked in between, ends at once.
+
+    ``become``: what the process runs, with the pid of that parent.  Return the number of the error, 0 if there was none.
+    """
+    try:
+        between = os.fork()
+        if between == 0:
+            _fork_again(become)
+        _, status = os.waitpid(between, 0)
+    except OSError as problem:
+        return problem.errno or errno.EIO
+    return max(0, os.waitstatus_to_exitcode(status))
+
+
+def _fork_again(become: Callable[[int], NoReturn]) -> NoReturn:
+    """Fork the process itself, and exit with the number of the error if that fails."""
+    parent = os.getpid()
+    error = 0
+    try:
+        if os.fork() == 0:
+            become(parent)
+    except OSError as problem:
+        error = problem.errno or errno.EIO
+    finally:
+        os._exit(error)
 
 
 def _run_supervisor(descriptor: int) -> int:

@@ -16,6 +16,7 @@ import pytest
 from protocol import RELEASE
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.supervisor_process import SupervisorProcess
 from supervisor.lifecycle import fork_server
 from supervisor.lifecycle.fork_server import ForkServerLoop
 from supervisor.processes import environment_block, fork_orders
@@ -99,6 +100,27 @@ def test_the_second_fork_that_fails_is_answered(keeper: ChannelEnds, monkeypatch
     monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, errno.EAGAIN << 8))
     keeper.order("7 workers")
     assert keeper.orders.receive(1.0) == (FAILED, f"7 {os.strerror(errno.EAGAIN)}", -1)
+
+
+@pytest.mark.parametrize("failing_fork", [1, 2])
+def test_the_keeper_reads_why_a_supervisor_could_not_be_forked(
+    keeper: ChannelEnds, monkeypatch: pytest.MonkeyPatch, failing_fork: int
+) -> None:
+    if failing_fork == 1:
+        monkeypatch.setattr(os, "fork", failing(errno.EAGAIN))
+    else:
+        monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, errno.EAGAIN << 8))
+    supervisor = SupervisorProcess(0.0, {}, "0\n")
+    keeper.keeper.send(channel.START, descriptor=supervisor.end_of_channel.fileno())
+    supervisor.give(end_given=True)
+    keeper.fork_server.serve()
+    supervisor.receive(0.0)
+    assert supervisor.has_ended
+    why = f"no process can be started: {os.strerror(errno.EAGAIN)}"
+    assert supervisor.describe_end() == f"it ended before it ran: {why}"
+    supervisor.ended(0.0)
+    keeper.order("7 workers")
+    assert keeper.orders.receive(1.0) == (FAILED, f"7 {os.strerror(errno.EAGAIN)}", -1), "the fork server goes on"
 
 
 def test_an_order_whose_environment_could_not_be_received_is_answered(keeper: ChannelEnds) -> None:
