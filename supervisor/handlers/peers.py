@@ -26,7 +26,7 @@ from protocol.wire import envelope
 from protocol.wire.endpoints import spool
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
-from supervisor.scheduler.snapshots import is_consistent, join_snapshots, known_attempts
+from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts
 
 log = logs.get_logger()
 

@@ -40,8 +40,8 @@ from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.recovery import World
-from supervisor.scheduler.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
+from supervisor.scheduler.recovery.recovery_events import World
+from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
 
 TIMEOUT_S: Final = 2.0
 """A process that runs says Hello within milliseconds after it has noticed that its supervisor has ended."""

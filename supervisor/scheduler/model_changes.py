@@ -1,16 +1,13 @@
 """All changes of a model's state and of its worker's, of its specs, and of whether it is kept loaded. Pure.
 
-Nothing else writes these.  Which change is due is decided elsewhere: by events (:mod:`gateway_events`,
-:mod:`worker_events`) and by :mod:`reconcile`.
+Nothing else writes these, but for models that a new supervisor takes over (:mod:`recovery.taken_over_models`).  Which
+change is due is decided elsewhere: by events (:mod:`gateway_events`, :mod:`worker_events`) and by :mod:`reconcile`.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from protocol.failures import Failure
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
-from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.model_states import ModelEvent, ModelState
@@ -250,55 +247,3 @@ def lose_worker(model: ScheduledModel) -> None:
         model.keep_loaded = False
     model.transition(ModelEvent.WORKER_GONE)
     model.process = None
-
-
-# ---- after the death of a supervisor -----------------------------------------------------------------------------
-
-_TO_LOADING: Final = (
-    (ModelEvent.QUEUE, WorkerEvent.HELLO),
-    (ModelEvent.CHECK, WorkerEvent.CHECK),
-    (ModelEvent.CHECKED, WorkerEvent.CHECKED),
-    (ModelEvent.LOAD, WorkerEvent.LOAD),
-)
-"""What has happened to a model and to its worker until its engine was started."""
-
-
-def take_over(
-    state: SchedulerState,
-    model: ScheduledModel,
-    process: ScheduledWorker,
-    phase: WorkerPhase,
-    facts: EngineReady | None,
-) -> None:
-    """Give a model the worker that an earlier supervisor gave it: both go the way to what the worker does now.
-
-    A worker that has lost its engine is ready at first; the loss is an event of its own.
-    """
-    for of_model, of_process in _TO_LOADING:
-        model.transition(of_model)
-        process.transition(of_process)
-    model.process, process.model = process, model
-    process.facts = facts
-    if phase is WorkerPhase.LEAVING:
-        model.transition(ModelEvent.UNLOAD)
-        state.expect_end(process)
-    elif phase is WorkerPhase.READY and facts is not None:
-        become_ready(state, model, process, facts)
-    elif phase is WorkerPhase.ENGINE_LOST:
-        model.transition(ModelEvent.READY)
-        process.transition(WorkerEvent.READY)
-        model.keep_loaded = True
-
-
-def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
-    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
-    process = model.process
-    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
-        return
-    process.remembered = model.overrides
-    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
-
-
-def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:
-    """Let what calls had asked for a loaded model count again."""
-    model.overrides = process.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)

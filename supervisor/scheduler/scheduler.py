@@ -12,7 +12,8 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from supervisor.scheduler import gateway_events, reconcile, recovery, spare_workers, worker_events
+from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_events
+from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.state import SchedulerState
 
 
@@ -35,8 +36,8 @@ class Scheduler(SchedulerState):
     gateway_gone = gateway_events.gateway_gone
     close = gateway_events.close
 
-    recovered = recovery.recovered
-    worker_reconnected = recovery.worker_reconnected
+    recovered = recovery_events.recovered
+    worker_reconnected = recovery_events.worker_reconnected
 
     worker_reported = worker_events.worker_reported
     version_mismatch = spare_workers.version_mismatch

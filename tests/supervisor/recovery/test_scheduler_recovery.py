@@ -11,7 +11,7 @@ from protocol.messages.recovery import RememberedState, RememberState, WorkerPha
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.recovery import AttemptAt, RunningAttempt, RunningWorker, World
+from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import ModelTarget, SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from protocol.ids import RequestKey
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot, WorkerPhase, WorkerSnapshot
-from supervisor.scheduler.recovery import AttemptAt, RunningAttempt, RunningWorker, World
+from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 
 
 def is_consistent(snapshot: WorkerSnapshot) -> bool:

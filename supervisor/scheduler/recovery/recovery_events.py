@@ -1,7 +1,7 @@
 """The one event with which a new supervisor's scheduler begins: what workers and gateways report of their work. Pure.
 
 A supervisor that dies takes only decisions with it.  Workers report what is loaded and what runs
-(:mod:`supervisor.scheduler.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
+(:mod:`supervisor.scheduler.recovery.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
 and make their calls again: nothing of that is in the :class:`World`.  Failures of the past, positions of
 requests that were about to be retried, and shares between keys are not known any more.
 """
@@ -20,6 +20,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_changes, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.queue.work_items import SlotGrant
+from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import ModelTarget, SchedulerState
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
@@ -141,8 +142,8 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
         state.kill_worker(process)
         return
-    model_changes.take_over(state, model, process, running.phase, running.facts)
-    model_changes.restore_remembered(model, process, running.remembered)
+    taken_over_models.take_over(state, model, process, running.phase, running.facts)
+    taken_over_models.restore_remembered(model, process, running.remembered)
     model.last_use = running.last_use or now
 
 

@@ -1,0 +1,1 @@
+"""What a new supervisor's scheduler makes of the reports of its peers."""
