@@ -1,4 +1,4 @@
-"""One file for each thing that can break while requests run: a process dies, hangs or is stopped, a client hangs up
+"""One file for each thing that can break while requests run, in a folder for what it happens to.
 
-or reads slowly, a model does not load. Each test checks what clients are told and that nothing is left over.
+Each test checks what clients are told and that nothing is left over. What several folders need is beside this file.
 """

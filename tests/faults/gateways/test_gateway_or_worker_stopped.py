@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
-from tests.faults.gateway_streams import streams_at_each
+from tests.faults.gateways.gateway_streams import streams_at_each
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer

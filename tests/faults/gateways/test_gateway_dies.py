@@ -7,7 +7,7 @@ import signal
 
 from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
-from tests.faults.gateway_streams import streams_at_each
+from tests.faults.gateways.gateway_streams import streams_at_each
 from tests.support import processes
 from tests.support.descriptors import no_descriptors
 from tests.support.server import LemonbusServer

@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol import RELEASE, VERSION
 from tests.conftest import StartServer
-from tests.faults.upgrade_command import upgrade
+from tests.faults.upgrades.upgrade_command import upgrade
 from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT

@@ -10,7 +10,7 @@ from functools import partial
 import simple_websocket
 
 from tests.faults.conftest import LOOP
-from tests.faults.recoveries import recovered_since, recoveries
+from tests.faults.supervisors.recoveries import recovered_since, recoveries
 from tests.support import processes
 from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer

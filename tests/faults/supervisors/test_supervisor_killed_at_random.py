@@ -18,8 +18,8 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program_by_model
 from tests.fake_engines.slow_generation import text_of
-from tests.faults.recoveries import recoveries
 from tests.faults.repeating_clients import asking
+from tests.faults.supervisors.recoveries import recoveries
 from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT

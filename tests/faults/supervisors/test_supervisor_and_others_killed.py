@@ -7,7 +7,7 @@ import signal
 
 from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
-from tests.faults.recoveries import kill_supervisor, recovered_since, recoveries
+from tests.faults.supervisors.recoveries import kill_supervisor, recovered_since, recoveries
 from tests.support import processes
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer

@@ -13,7 +13,7 @@ import pytest
 
 from protocol import RELEASE, VERSION
 from tests.conftest import StartServer
-from tests.faults.upgrade_command import upgrade
+from tests.faults.upgrades.upgrade_command import upgrade
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import LOOP
-from tests.faults.recoveries import kill_supervisor, present_health
+from tests.faults.supervisors.recoveries import kill_supervisor, present_health
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays
 

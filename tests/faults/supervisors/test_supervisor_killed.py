@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.conftest import StartServer
 from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
-from tests.faults.recoveries import kill_supervisor, present_health
+from tests.faults.supervisors.recoveries import kill_supervisor, present_health
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer

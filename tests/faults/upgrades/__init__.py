@@ -1,0 +1,1 @@
+"""Another release that takes over from a running server, under load too, or cannot."""
