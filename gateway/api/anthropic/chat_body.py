@@ -59,7 +59,7 @@ def _tools(request: PromptRequest) -> Json:
         return {}
     choice = request.tool_choice
     chosen = choice.name if choice is not None and choice.type == "tool" else None
-    fields: Json = {"tools": [_function(tool) for tool in request.tools if chosen in (None, tool.name)]}
+    fields: Json = {"tools": [_function(tool) for tool in request.client_tools if chosen in (None, tool.name)]}
     if choice is not None:
         fields["tool_choice"] = _TOOL_CHOICES[choice.type]
         if request.one_call:

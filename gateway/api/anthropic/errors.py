@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.api.anthropic.message_request import THREAD
 from protocol.failures import Code, Failure
 
 OVERLOADED_STATUS: Final = 529
@@ -45,6 +46,8 @@ def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[
     error: dict[str, Any] = {"type": type_of(failure), "message": failure.message, "code": failure.code.value}
     if failure.param:
         error["param"] = failure.param
+    if failure.param == THREAD:
+        error["details"] = {"error_code": "thread_unsupported_request", "unsupported": [THREAD]}
     if failure.model:
         error["model"] = failure.model
     if detail and failure.detail:

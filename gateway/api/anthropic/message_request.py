@@ -6,7 +6,7 @@ Fields of Anthropic's that change nothing here are accepted and not read: ``meta
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,10 @@ from gateway.api.anthropic.content_blocks import Block, TextBlock
 from gateway.api.common.inference.sampling_fields import Fraction, Penalty
 from gateway.api.common.operations import NOT_EMPTY
 from protocol.failures import invalid
+
+THREAD: Final = "thread"
+"""The field that asks to keep the conversation, and to continue it. Anthropic's packages send it in their tool runners, and send the
+conversation whole when the error says that it is not supported."""
 
 
 class Message(msgspec.Struct):
@@ -30,13 +34,24 @@ class Message(msgspec.Struct):
 
 
 class Tool(msgspec.Struct):
-    """A tool that the client runs. Tools of other types are Anthropic's."""
+    """A tool that the client runs, if it has no type or ``custom``. Tools of other types are Anthropic's."""
 
     name: str
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+_RUN_BY_ANTHROPIC: Final = (
+    "web_search_",
+    "web_fetch_",
+    "code_execution_",
+    "tool_search_tool_",
+    "advisor_",
+    "mcp_toolset",
+)
+"""What the types of the tools begin with that Anthropic's servers run."""
 
 
 class MessageToolChoice(msgspec.Struct):
@@ -84,7 +99,17 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     mcp_servers: list[Any] | None = None
+    thread: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def client_tools(self) -> list[Tool]:
+        """The tools that the model is told of.
+
+        Tools that Anthropic runs are left out beside others: agents send both, and a model can do without a tool that it is
+        free to call.
+        """
+        return [tool for tool in self.tools or () if not (tool.type or "").startswith(_RUN_BY_ANTHROPIC)]
 
     @property
     def one_call(self) -> bool:
@@ -93,14 +118,18 @@ class PromptRequest(msgspec.Struct, kw_only=True):
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
+        if self.thread is not None:
+            raise invalid("`thread`: no conversations are kept here; send the whole one, without `thread`", THREAD)
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
         if self.mcp_servers:
             raise invalid(
                 "`mcp_servers`: this server connects to none; give the client's tools in `tools`", "mcp_servers"
             )
+        offered = self.client_tools or self.tools or []
         for position, tool in enumerate(self.tools or []):
-            self._check_tool(tool, f"tools[{position}]")
+            if tool in offered:
+                self._check_tool(tool, f"tools[{position}]")
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
         if self.thinking is not None and self.thinking.type == "enabled" and self.thinking.budget_tokens is None:
@@ -118,7 +147,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     def _check_tool_choice(self, choice: MessageToolChoice) -> None:
         if choice.type in ("any", "tool") and not self.tools:
             raise invalid("`tool_choice` asks for a call, and there are no `tools`", "tool_choice")
-        if choice.type == "tool" and choice.name not in {tool.name for tool in self.tools or []}:
+        if choice.type == "tool" and choice.name not in {tool.name for tool in self.client_tools}:
             raise invalid("`tool_choice.name` must be the name of one of the `tools`", "tool_choice.name")
 
 

@@ -12,9 +12,19 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 
 OURS: Final = frozenset(
-    {"Response.store", "Logprob.id", "Logprob.bytes", "LogprobTopLogprob.id", "LogprobTopLogprob.bytes"}
+    {
+        "Response.store",
+        "ResponseCustomToolCall.status",
+        "Logprob.id",
+        "Logprob.bytes",
+        "LogprobTopLogprob.id",
+        "LogprobTopLogprob.bytes",
+    }
 )
-"""Fields that we send beyond the types of every version of the packages: OpenAI's own server sends ``store``, llama.cpp the others."""
+"""Fields that we send beyond the types of every version of the packages.
+
+OpenAI's own server sends ``store`` and ``status``, llama.cpp the others.
+"""
 NEWER: Final = frozenset(
     {"Response.completed_at", "InputTokensDetails.cache_write_tokens", "ResponseFunctionCallArgumentsDoneEvent.name"}
 )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.responses.input import content_parts
+from gateway.api.responses.input.tools import custom_arguments, engine_name
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
@@ -32,10 +33,20 @@ class FunctionCallItem(msgspec.Struct):
     call_id: str
     name: str
     arguments: str
+    namespace: str | None = None
 
 
-class FunctionCallOutputItem(msgspec.Struct):
-    """What a called function returned."""
+class CustomToolCallItem(msgspec.Struct):
+    """A call of a custom tool that the model made."""
+
+    call_id: str
+    name: str
+    input: str
+    namespace: str | None = None
+
+
+class CallOutputItem(msgspec.Struct):
+    """What a called tool returned."""
 
     call_id: str
     output: str | list[dict[str, Any]]
@@ -60,7 +71,9 @@ class ReasoningItem(msgspec.Struct):
 ITEM_TYPES: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
     "message": (MessageItem, "msg"),
     "function_call": (FunctionCallItem, "fc"),
-    "function_call_output": (FunctionCallOutputItem, "fco"),
+    "function_call_output": (CallOutputItem, "fco"),
+    "custom_tool_call": (CustomToolCallItem, "ctc"),
+    "custom_tool_call_output": (CallOutputItem, "ctco"),
     "reasoning": (ReasoningItem, "rs"),
 }
 """Type of an item → its fields, and the prefix of its id."""
@@ -127,7 +140,7 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, im
             part = "output_text" if read.role == "assistant" else "input_text"
             whole["content"] = [{"type": part, "text": read.content}]
         content_parts.chat_content(whole["content"], f"{where}.content", read.role, image)  # raises for a wrong one
-    elif isinstance(read, FunctionCallOutputItem) and not isinstance(read.output, str):
+    elif isinstance(read, CallOutputItem) and not isinstance(read.output, str):
         content_parts.text_of(read.output, f"{where}.output")
     if kind != "reasoning":
         whole["status"] = whole.get("status") or "completed"
@@ -154,10 +167,11 @@ class _Chat:
         if kind == "reasoning":
             self._next_turn()
             self._reasoning = body_decoding.convert(item, ReasoningItem, "input").text
-        elif kind == "function_call":
-            function = {"name": item["name"], "arguments": item["arguments"]}
+        elif kind in ("function_call", "custom_tool_call"):
+            arguments = item["arguments"] if kind == "function_call" else custom_arguments(item["input"])
+            function = {"name": engine_name(item["name"], item.get("namespace")), "arguments": arguments}
             self._calls.append({"id": item["call_id"], "type": "function", "function": function})
-        elif kind == "function_call_output":
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             self._end_turn()
             output = content_parts.text_of(item["output"], "input")
             self._messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})

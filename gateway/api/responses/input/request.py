@@ -30,7 +30,7 @@ NOT_SERVED: Final = {
     "moderation": "there is no moderation model",
 }
 """Field that would change the answer → what to do instead."""
-HOSTED_TOOL_ADVICE: Final = "only tools of type function are: run it yourself and offer it as a function"
+HOSTED_TOOL_ADVICE: Final = "only tools that the client runs are: run it yourself and offer it as a function"
 MAX_METADATA: Final = 16
 
 Text64 = Annotated[str, Meta(max_length=64)]
@@ -44,6 +44,29 @@ class FunctionTool(msgspec.Struct):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
     description: str | None = None
+
+
+class NamespaceTool(msgspec.Struct):
+    """Tools under a common name, such as those of one MCP server that the client is connected to."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    tools: list[dict[str, Any]]
+
+
+class InputGrammar(msgspec.Struct):
+    """The form of a custom tool's input."""
+
+    type: Literal["text", "grammar"]
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class CustomTool(msgspec.Struct):
+    """A tool that the client runs on a text, which need not be JSON."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    description: str | None = None
+    format: InputGrammar | None = None
 
 
 class TextFormat(msgspec.Struct):

@@ -1,26 +1,118 @@
-"""The tools of a request, and which of them the model may call. Pure."""
+"""The tools of a request, and which of them the model may call. Pure.
+
+Engines know functions alone. A tool in a namespace is a function whose name has both parts, and a custom tool one whose only
+parameter is its text; their calls get their own form back.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from gateway.api.responses.input.request import HOSTED_TOOL_ADVICE, FunctionTool, ResponseRequest, ToolChoice
+from gateway.api.responses.input.request import (
+    HOSTED_TOOL_ADVICE,
+    CustomTool,
+    FunctionTool,
+    NamespaceTool,
+    ResponseRequest,
+    ToolChoice,
+)
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 
-def read_tools(request: ResponseRequest) -> list[FunctionTool]:
-    """Return the functions; raises ``invalid_request`` naming every hosted tool among the tools."""
-    hosted = sorted({str(tool.get("type")) for tool in request.tools or () if tool.get("type") != "function"})
-    if hosted:
+class CustomInput(msgspec.Struct):
+    """The arguments of the function that stands for a custom tool."""
+
+    input: str
+
+
+_OFFERED: Final = ("function", "custom", "namespace")
+"""Types of tools that a model is told of. The others are run by OpenAI's servers."""
+_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+"""The parameters of the function that a custom tool is for the engine."""
+_input_of: Final = msgspec.json.Decoder(CustomInput).decode
+
+
+class ClientTool(msgspec.Struct):
+    """A tool that the client runs, and what its calls have in the response."""
+
+    function: FunctionTool
+    """As the engine gets it, but for the name."""
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+    @property
+    def engine_name(self) -> str:
+        """The name that the engine gets."""
+        return engine_name(self.name, self.namespace)
+
+
+def client_tools(request: ResponseRequest) -> dict[str, ClientTool]:
+    """Return the tools by the name that the engine gets for each.
+
+    Hosted tools are left out beside others: coding agents send both with every request, and a model can do without a tool
+    that it is free to call.  Raises ``invalid_request`` naming the hosted tools if there is nothing else.
+    """
+    tools = {each.engine_name: each for each in _read_tools(request.tools or (), "tools")}
+    hosted = sorted({str(tool.get("type")) for tool in request.tools or ()} - {"namespace"})
+    if hosted and not tools:
         are = "is" if len(hosted) == 1 else "are"
         raise invalid(f"`tools`: {', '.join(hosted)} {are} not served here; {HOSTED_TOOL_ADVICE}", "tools")
+    return tools
+
+
+def offered_tools(request: ResponseRequest) -> list[dict[str, Any]]:
+    """Return the given tools without those that are left out, as the response lists them."""
     return [
-        body_decoding.convert(tool, FunctionTool, f"tools[{position}]")
-        for position, tool in enumerate(request.tools or ())
+        {"parameters": None, "strict": None, **tool} if tool["type"] == "function" else tool
+        for tool in request.tools or ()
+        if tool.get("type") in _OFFERED
     ]
+
+
+def engine_name(name: str, namespace: str | None) -> str:
+    """Return the name that the engine gets for a tool."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def custom_arguments(text: str) -> str:
+    """Return the arguments of the function that stands for a custom tool, for a call of the tool with ``text``."""
+    return msgspec.json.encode(CustomInput(text)).decode()
+
+
+def custom_input(arguments: str) -> str:
+    """Return the text of a custom tool's call; arguments that were cut off or are of another form are taken as they are."""
+    try:
+        return _input_of(arguments).input
+    except msgspec.DecodeError:
+        return arguments
+
+
+def _read_tools(tools: Sequence[dict[str, Any]], where: str, namespace: str | None = None) -> Iterator[ClientTool]:
+    for position, tool in enumerate(tools):
+        here = f"{where}[{position}]"
+        kind = tool.get("type")
+        if kind == "function":
+            function = body_decoding.convert(tool, FunctionTool, here)
+            yield ClientTool(function, function.name, namespace)
+        elif kind == "custom":
+            custom = body_decoding.convert(tool, CustomTool, here)
+            yield ClientTool(_function_for(custom), custom.name, namespace, custom=True)
+        elif kind == "namespace" and namespace is None:
+            group = body_decoding.convert(tool, NamespaceTool, here)
+            yield from _read_tools(group.tools, f"{here}.tools", group.name)
+
+
+def _function_for(tool: CustomTool) -> FunctionTool:
+    """Return the function that stands for a custom tool. Its grammar is told to the model, and not enforced."""
+    texts = [tool.description or ""]
+    if tool.format is not None and tool.format.definition:
+        texts.append(f"The input must follow this {tool.format.syntax or ''} grammar:\n{tool.format.definition}")
+    return FunctionTool(tool.name, _INPUT, description="\n".join(filter(None, texts)) or None)
 
 
 def tool_fields(request: ResponseRequest) -> dict[str, Any]:
@@ -29,40 +121,39 @@ def tool_fields(request: ResponseRequest) -> dict[str, Any]:
     Engines know no choice but ``none``, ``auto`` and ``required``: a choice that names functions offers these alone.
     Raises ``invalid_request`` for a choice of something that is not offered.
     """
-    functions = read_tools(request)
+    tools = client_tools(request)
     choice = request.tool_choice
     mode: str = choice if isinstance(choice, str) else "auto"
     if isinstance(choice, ToolChoice):
-        functions, mode = _chosen(choice, functions)
-    if not functions:
+        tools, mode = _chosen(choice, tools)
+    if not tools:
         if mode == "required":
             raise invalid("`tool_choice` is required, and `tools` is empty", "tool_choice")
         return {}
     return {
-        "tools": [{"type": "function", "function": _function(each)} for each in functions],
+        "tools": [{"type": "function", "function": _function(name, each.function)} for name, each in tools.items()],
         "tool_choice": mode,
         "parallel_tool_calls": request.parallel_tool_calls is not False,
     }
 
 
-def _function(tool: FunctionTool) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(tool)
+def _function(name: str, tool: FunctionTool) -> dict[str, Any]:
+    fields = {**msgspec.structs.asdict(tool), "name": name}
     fields["parameters"] = tool.parameters or {"type": "object", "properties": {}}
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _chosen(choice: ToolChoice, functions: list[FunctionTool]) -> tuple[list[FunctionTool], str]:
-    if choice.type == "function":
+def _chosen(choice: ToolChoice, offered: dict[str, ClientTool]) -> tuple[dict[str, ClientTool], str]:
+    if choice.type in ("function", "custom"):
         wanted, mode = [choice.name or ""], "required"
     elif choice.type == "allowed_tools":
         for tool in choice.tools or ():
-            if tool.get("type") != "function":
+            if tool.get("type") not in ("function", "custom"):
                 raise invalid(f"`tool_choice.tools`: {tool.get('type')} is not served here", "tool_choice.tools")
         wanted, mode = [str(tool.get("name")) for tool in choice.tools or ()], choice.mode or "auto"
     else:
         raise invalid(f"`tool_choice`: {choice.type} is not served here; {HOSTED_TOOL_ADVICE}", "tool_choice")
-    offered = {each.name: each for each in functions}
     for name in wanted:
         if name not in offered:
             raise invalid(f"`tool_choice` names {name!r}, which is not among `tools`", "tool_choice")
-    return [offered[name] for name in dict.fromkeys(wanted)], mode
+    return {name: offered[name] for name in wanted}, mode

@@ -1,21 +1,24 @@
 """The output items of a response as a chat completion's pieces arrive, and the events that tell of them. Pure.
 
-Pieces of one kind make one item: thoughts a ``reasoning`` item, text a ``message``, each tool call a ``function_call``. A piece of
-another kind ends the item before it.
+Pieces of one kind make one item: thoughts a ``reasoning`` item, text a ``message``, each tool call a ``function_call`` or, of a
+custom tool, a ``custom_tool_call``. A piece of another kind ends the item before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gateway.api.responses.input.input_items import NewId
+from gateway.api.responses.input.tools import ClientTool, custom_input
 from protocol.failures import Code, Failure
 from protocol.wire.openai_chunks import ChoiceDelta, ToolCallDelta
 
 Event = tuple[str, dict[str, Any]]
 """Type of an event, and its fields except for the type and the sequence number."""
+_CALLS: Final = ("function_call", "custom_tool_call")
 _logprob: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -48,7 +51,7 @@ class _OpenItem:
     @property
     def position(self) -> dict[str, Any]:
         position = {"item_id": self.item["id"], "output_index": self.index}
-        return position if self.kind == "function_call" else {**position, "content_index": 0}
+        return position if self.kind in _CALLS else {**position, "content_index": 0}
 
     def part(self, *, empty: bool = False) -> dict[str, Any]:
         text = "" if empty else self.text
@@ -60,15 +63,18 @@ class _OpenItem:
     def whole(self, status: str) -> dict[str, Any]:
         if self.kind == "function_call":
             return {**self.item, "status": status, "arguments": self.text}
+        if self.kind == "custom_tool_call":
+            return {**self.item, "status": status, "input": custom_input(self.text)}
         return {**self.item, "status": status, "content": [self.part()]}
 
 
 class OutputItems:
     """The output of one response."""
 
-    def __init__(self, new_id: NewId) -> None:
-        """Begin without items."""
+    def __init__(self, new_id: NewId, tools: Mapping[str, ClientTool]) -> None:
+        """Begin without items; ``tools``: by the names that the engine has for them."""
         self._new_id = new_id
+        self._tools = tools
         self._open: _OpenItem | None = None
         self._done: list[dict[str, Any]] = []
         self._calls = -1
@@ -127,7 +133,8 @@ class OutputItems:
         events: list[Event] = []
         if call.index > self._calls:
             self._calls = call.index
-            events = self._begin("function_call", call)
+            tool = self._tools.get(call.function.name)
+            events = self._begin(_CALLS[tool is not None and tool.custom], call)
         elif self._open is None or self._open.call != call.index:
             raise Failure(Code.BACKEND_ERROR, "the engine mixed the pieces of several tool calls").raised()
         open_call = self._open
@@ -136,6 +143,7 @@ class OutputItems:
         if text:
             open_call.pieces.append(text)
             self.length += len(text)
+        if text and open_call.kind == "function_call":
             events.append(("response.function_call_arguments.delta", {**open_call.position, "delta": text}))
         return events
 
@@ -143,14 +151,7 @@ class OutputItems:
         events = self._end("completed")
         item: dict[str, Any]
         if call is not None:
-            item = {
-                "type": kind,
-                "id": self._new_id("fc"),
-                "call_id": call.id or self._new_id("call"),
-                "name": call.function.name,
-                "status": "in_progress",
-                "arguments": "",
-            }
+            item = self._call_item(kind, call)
         elif kind == "reasoning":
             item = {"type": kind, "id": self._new_id("rs"), "status": "in_progress", "summary": [], "content": []}
         else:
@@ -167,6 +168,22 @@ class OutputItems:
             events.append(("response.content_part.added", {**opened.position, "part": opened.part(empty=True)}))
         return events
 
+    def _call_item(self, kind: str, call: ToolCallDelta) -> dict[str, Any]:
+        """Return the item of a call that begins, with the name that the client gave the tool."""
+        tool = self._tools.get(call.function.name)
+        named: dict[str, Any] = {"name": tool.name if tool else call.function.name}
+        if tool is not None and tool.namespace:
+            named["namespace"] = tool.namespace
+        custom = kind == "custom_tool_call"
+        return {
+            "type": kind,
+            "id": self._new_id("ctc" if custom else "fc"),
+            "call_id": call.id or self._new_id("call"),
+            **named,
+            "status": "in_progress",
+            "input" if custom else "arguments": "",
+        }
+
     def _end(self, status: str) -> list[Event]:
         ended, self._open = self._open, None
         if ended is None:
@@ -178,11 +195,15 @@ class OutputItems:
             # Some versions of the openai package require the name here, as OpenAI's reference does.
             fields = {**ended.position, "name": whole["name"], "arguments": ended.text}
             events.append(("response.function_call_arguments.done", fields))
+        elif ended.kind == "custom_tool_call":
+            # The engine writes JSON, whose text is known when all of it is there.
+            events.append(("response.custom_tool_call_input.delta", {**ended.position, "delta": whole["input"]}))
+            events.append(("response.custom_tool_call_input.done", {**ended.position, "input": whole["input"]}))
         elif ended.kind == "reasoning":
             events.append(("response.reasoning_text.done", {**ended.position, "text": ended.text}))
         else:
             fields = {**ended.position, "text": ended.text, "logprobs": ended.logprobs}
             events.append(("response.output_text.done", fields))
-        if ended.kind != "function_call":
+        if ended.kind not in _CALLS:
             events.append(("response.content_part.done", {**ended.position, "part": ended.part()}))
         return [*events, ("response.output_item.done", {"output_index": ended.index, "item": whole})]

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.api.responses.input.input_items import NewId
 from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.input.tools import client_tools, offered_tools
 from gateway.api.responses.output.output_items import Event, OutputItems, Position
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Usage
@@ -28,7 +29,7 @@ class ResponseBuilder:
         self.usage: Usage | None = None
         self._request = request
         self._created_at = int(now)
-        self._output = OutputItems(new_id)
+        self._output = OutputItems(new_id, client_tools(request))
         self._finish_reason = ""
 
     def add(self, choice: ChoiceDelta) -> list[Event]:
@@ -98,7 +99,7 @@ class ResponseBuilder:
                 "verbosity": (text.verbosity if text else None) or "medium",
             },
             "tool_choice": _tool_choice(request),
-            "tools": [{"parameters": None, "strict": None, **tool} for tool in request.tools or ()],
+            "tools": offered_tools(request),
             "top_logprobs": request.top_logprobs or 0,
             "top_p": request.top_p,
             "truncation": request.truncation or "disabled",

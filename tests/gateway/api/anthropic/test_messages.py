@@ -20,6 +20,7 @@ from tests.gateway.app_client import AppClient, StreamedAnswer
 URL = "/v1/messages"
 HI = [{"role": "user", "content": "Hi"}]
 LEAST: dict[str, Any] = {"model": "m", "max_tokens": 16, "messages": HI}
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 TOOL = {"name": "clock", "input_schema": {"type": "object"}}
 USE = {"type": "tool_use", "id": "a", "name": "clock", "input": {}}
 CHUNKS = [
@@ -146,7 +147,9 @@ def test_arguments_of_a_call(
         ({"system": [{"type": "image"}]}, "system"),
         ({"temperature": 3}, "temperature"),
         ({"stop_sequences": [""]}, "stop_sequences"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
+        ({"tools": [SEARCH]}, "web_search_20250305"),
+        ({"tools": [TOOL, {"type": "computer_20250124", "name": "computer"}]}, "computer_20250124"),
+        ({"tools": [TOOL, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice.name"),
         ({"tools": [{"name": "clock"}]}, "input_schema"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "any"}}, "tools"),
@@ -162,6 +165,24 @@ def test_what_is_refused_names_the_field(ask: AppClient, changes: dict[str, Any]
     assert (result.status_code, result.json["type"], error["type"]) == (400, "error", "invalid_request_error")
     assert word in error["message"] + error["param"]
     assert result.json["request_id"] == result.headers["request-id"]
+    assert not ask.asked(work.SubmitRequest)
+
+
+def test_a_tool_that_anthropic_runs_is_left_out_beside_others(ask: AppClient) -> None:
+    ask.answers["chat/completions"] = completion(content="Once")
+    assert ask("POST", URL, {**LEAST, "tools": [SEARCH, TOOL]}).status_code == 200
+    assert [tool["function"]["name"] for tool in json.loads(ask.bus.bodies[0])["tools"]] == [TOOL["name"]]
+
+
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}])
+@pytest.mark.parametrize("path", [URL, f"{URL}/count_tokens"])
+def test_a_thread_is_refused_so_that_tool_runners_send_the_whole_conversation(
+    ask: AppClient, thread: dict[str, Any], path: str
+) -> None:
+    result = ask("POST", path, {**LEAST, "thread": thread})
+    assert result.status_code == 400
+    assert result.json["error"]["type"] == "invalid_request_error"
+    assert result.json["error"]["details"]["error_code"] == "thread_unsupported_request"
     assert not ask.asked(work.SubmitRequest)
 
 

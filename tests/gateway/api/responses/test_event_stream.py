@@ -15,6 +15,18 @@ CASES: dict[str, dict[str, Any]] = {
     "text": {"store": False},
     "reasoning_and_text": {},
     "parallel_calls": {"tools": [{"type": "function", "name": "get_weather"}]},
+    "coding_agent": {
+        "tools": [
+            {
+                "type": "namespace",
+                "name": "agents",
+                "description": "Tools for agents.",
+                "tools": [{"type": "function", "name": "spawn_agent"}],
+            },
+            {"type": "custom", "name": "apply_patch"},
+            {"type": "web_search"},
+        ]
+    },
     "cut_off": {"max_output_tokens": 2},
     "no_output": {},
     "log_probabilities": {"include": ["message.output_text.logprobs"], "top_logprobs": 1},

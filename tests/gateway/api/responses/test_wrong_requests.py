@@ -61,6 +61,10 @@ FUNCTION = {"type": "function", "name": "f"}
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
         ({"tools": [{"type": "web_search"}, {"type": "mcp"}]}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
+        ({"tools": [FUNCTION, {"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
         ({"tools": [FUNCTION], "tool_choice": {"type": "mcp"}}, "tool_choice"),
@@ -75,8 +79,8 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(ask: AppClient, fields: di
     assert not ask.bus.sent
 
 
-def test_hosted_tools_are_named(ask: AppClient) -> None:
-    tools = [{"type": "web_search"}, FUNCTION, {"type": "file_search"}]
+def test_hosted_tools_are_named_if_there_is_nothing_else(ask: AppClient) -> None:
+    tools = [{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": []}, {"type": "file_search"}]
     answer = ask("POST", "/v1/responses", {"model": "m", "input": "hi", "tools": tools})
     assert "file_search, web_search are not served here" in answer.json["error"]["message"]
 
