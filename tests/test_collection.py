@@ -14,7 +14,7 @@ from tests.support.deferred_packages import __all__ as deferred
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = [
     "tests/compatibility/images/test_edits.py",
-    "tests/compatibility/test_ollama_models.py",
+    "tests/compatibility/models/test_ollama_models.py",
     "tests/server/apis/test_openapi.py",
 ]
 _PROGRAM = """
