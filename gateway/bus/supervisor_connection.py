@@ -1,4 +1,4 @@
-"""What this gateway sends to the present supervisor, and to each that takes over: a snapshot, then all that waits, in order.
+"""What this gateway sends to each supervisor that it connects with: a snapshot, then all waiting requests and calls, in order.
 
 Invariants:
 

@@ -1,7 +1,7 @@
 """``/logs/stream``: the server's log over a WebSocket, on the port of HTTP.
 
-Each reader has three greenlets: one reads the WebSocket, one reads the bus, and the request's own writes.  Between the
-last two is a limited backlog: a slow reader misses entries, learns how many, and delays no other client.
+Each reader has three greenlets: one reads the WebSocket, one reads the bus, and that of the request writes.  Between the
+last two is a bounded backlog: a slow reader misses entries, is told how many, and delays no other client.
 """
 
 from __future__ import annotations

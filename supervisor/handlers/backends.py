@@ -1,4 +1,4 @@
-"""Installing and removing backends: one job process each, the calls that wait for it, and the models to unload first."""
+"""Installs and removes backends: one job process each, the calls that wait for it, and the models to unload first."""
 
 from __future__ import annotations
 

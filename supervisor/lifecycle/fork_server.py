@@ -1,8 +1,8 @@
 """The fork server: has imported all of the supervisor's modules, and forks a supervisor when the keeper says so.
 
 It also forks workers and jobs for the present supervisor, after it has imported what they need.  All that it
-forks becomes a child of the keeper, and outlives the fork server.  It opens no socket of ZeroMQ, starts no thread and has no
-loop: what is forked must be whole.
+forks becomes a child of the keeper, and outlives the fork server.  It opens no ZeroMQ socket, starts no thread and has no
+loop, because a fork would not have working copies of them.
 """
 
 from __future__ import annotations

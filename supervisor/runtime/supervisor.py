@@ -1,4 +1,4 @@
-"""The supervisor: owns the bus, the processes and the scheduler, and connects them. It decides nothing.
+"""The supervisor: owns the bus, the processes and the scheduler, and connects them. The scheduler decides.
 
 A message, the end of a process or a timer comes in; the scheduler decides what follows, as a list of effects; the
 supervisor has them carried out (:mod:`supervisor.runtime.effect_executor`).  What each message means is in

@@ -1,4 +1,4 @@
-"""Events of gateways: requests, loads and unloads, and that a gateway or a caller is gone. Pure."""
+"""Events of gateways: requests, loads, unloads, downloads; a gateway or a caller is gone. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of workers: they report, a model was checked or is ready, an attempt ended, an engine or a worker is gone. Pure."""
+"""Events of workers: a worker reports, a model was checked or is ready, an attempt ended, an engine or a worker is gone. Pure."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ Invariants:
 * A connection is kept for another request only after a complete response with a length of its own.
 * A kept connection that closes before any byte of a response is no failure: the request is sent again on a new
   connection.  llama-server closes a connection after every stream and after about a hundred other responses (measured).
-* A connection that cannot be opened, because this process has no descriptors left for example, raises nothing: the
+* If a connection cannot be opened, for example because this process has no descriptors left, nothing is raised: the
   request that is sent on it breaks, as it does when the engine refuses the connection.
 * An exception of our own code in a handler fails that one request (``crashed``); it is never reported as bad HTTP.
 

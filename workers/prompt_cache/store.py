@@ -2,8 +2,8 @@
 
 Invariants:
 
-* A folder with an entry's name is complete, as far as the disk tells; its checksums are verified before an engine reads it,
-  because an engine believes what it reads, and answers nonsense or dies of a broken file.
+* A folder with an entry's name is complete.  Its checksums are verified before an engine reads it, because an engine does not
+  notice a broken file: it answers nonsense or crashes.
 * A draft belongs to the process that holds its lock. The drafts of dead processes are removed by the next :meth:`PromptCacheStore.tidy`.
 * Folders appear and disappear under the lock of the store, which other servers with the same ``cache_dir`` respect too.
 """

@@ -6,8 +6,8 @@ Invariants:
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
   `LoadFailed`, also when code of ours raises.
-* A worker that no supervisor has ever welcomed ends after ``peer_silence``: one of the two runs other code, or their
-  sockets are gone, and no message would ever arrive.
+* A worker that no supervisor has ever welcomed ends after ``peer_silence``: either the two run different code, or their
+  sockets are gone, so no message would arrive.
 * The supervisor's end changes nothing: ``supervisor_link.py`` connects with the next one.  The keeper's end is the server's.
 * The process ends only when no request is left or the grace is over, and not before its engine.
 """

@@ -1,8 +1,8 @@
 """FastFlowLM: models on AMD's NPU, through the ``flm serve`` that is installed on the machine.
 
-It binds its port before it has loaded anything and answers when it has tried to, whether that went well or not: so a
-warm-up decides.  It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was
-started with, or it changes to another one, which it may first have to download.
+It binds its port before it loads its model, and answers after the load even if that failed: so a warm-up request decides.
+It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was started with: for another
+tag it would change the model, and perhaps download it first.
 """
 
 from __future__ import annotations

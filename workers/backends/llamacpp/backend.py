@@ -1,4 +1,4 @@
-"""llama.cpp: GGUF models through its HTTP server, which is ours over xllamacpp, a release's or the user's."""
+"""llama.cpp: GGUF models through llama-server: our own over xllamacpp, that of a release, or the user's."""
 
 from __future__ import annotations
 
