@@ -103,10 +103,18 @@ COMPOSING_FOLDERS = {
 """Folder that puts others together → the files outside it that may import it."""
 
 
-LAYERED_PACKAGES = {"protocol": True, "gateway": True, "supervisor": False, "workers": False}
-"""Package whose folders do not import each other in a circle → whether this holds inside its folders as well.
+LAYERED_FOLDERS = {
+    "protocol": True,
+    "gateway": True,
+    "supervisor": False,
+    "supervisor/models": False,
+    "supervisor/scheduler": False,
+    "workers": False,
+    "workers/jobs": False,
+}
+"""Folder whose subfolders do not import each other in a circle → whether they count with all that is inside them, one by one.
 
-Where it does not, a folder's own files list its subfolders (recipes, jobs) and have what these share.
+Where they do not, a folder's own files list its subfolders (recipes, jobs, events) and have what these share.
 """
 
 
@@ -213,25 +221,24 @@ def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> N
     assert not wrong
 
 
-def folder_of(module: str, *, nested: bool) -> str:
-    """Return the folder that a module lies in. One beside all folders of its package stands for itself."""
-    if not nested:
-        return ".".join(module.split(".")[:2])
-    outer, _, _ = module.rpartition(".")
-    is_folder = (ROOT.joinpath(*module.split(".")) / "__init__.py").exists()
-    return module if is_folder or outer in PACKAGES else outer
+def subfolder_of(module: str, folder: str, *, nested: bool) -> str:
+    """Return the subfolder of a folder that a module lies in. A file beside all folders of its package stands for itself."""
+    parts = module.split(".") if nested else module.split(".")[: folder.count("/") + 2]
+    is_folder = (ROOT.joinpath(*parts) / "__init__.py").exists()
+    return ".".join(parts if is_folder or len(parts) == 2 else parts[:-1])
 
 
-@pytest.mark.parametrize("package", LAYERED_PACKAGES)
-def test_folders_do_not_import_each_other_in_a_circle(package: str) -> None:
-    nested = LAYERED_PACKAGES[package]
-    found: dict[str, dict[str, str]] = {}  # folder → folder that it imports → the import
-    for path in (ROOT / package).rglob("*.py"):
-        own = folder_of(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), nested=nested)
-        for module in imports(path):
-            other = folder_of(module, nested=nested)
-            if within(module, package) and other != own:
-                found.setdefault(own, {}).setdefault(other, f"{name(path)} imports {module}")
+@pytest.mark.parametrize("folder", LAYERED_FOLDERS)
+def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
+    nested, outer = LAYERED_FOLDERS[folder], folder.replace("/", ".")
+    found: dict[str, dict[str, str]] = {}  # subfolder → subfolder that it imports → the import
+    for path in (ROOT / folder).rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        own = subfolder_of(module, folder, nested=nested)
+        for imported in imports(path):
+            other = subfolder_of(imported, folder, nested=nested)
+            if within(imported, outer) and other != own and outer not in (own, other):
+                found.setdefault(own, {}).setdefault(other, f"{name(path)} imports {imported}")
     circle: list[str] = []  # each is imported by the next one
     try:
         TopologicalSorter(found).prepare()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from protocol.failures import Failure
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
+from protocol.messages.recovery import RememberedState, RememberState
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.model_states import ModelEvent, ModelState
@@ -122,6 +123,15 @@ def forget(state: SchedulerState, model: ScheduledModel) -> None:
     state.remember_use(model)
     if model.provisional:
         state.emit(ForgetModel(model.name))
+
+
+def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
+    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
+    process = model.process
+    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
+        return
+    process.remembered = model.overrides
+    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
 
 
 # ---- to ready ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from supervisor.scheduler.load_assignment import (
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import announce_queued, grant_queued
-from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
@@ -58,7 +57,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name))
         announce_queued(state, model, now)
-        taken_over_models.let_worker_remember(state, model)
+        model_changes.let_worker_remember(state, model)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)

@@ -11,7 +11,6 @@ from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue.work_items import PendingCall
-from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 
@@ -39,7 +38,7 @@ def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller:
 
     The answer promises that a pin or an idle time counts. A supervisor that takes over learns them from the worker alone.
     """
-    taken_over_models.let_worker_remember(state, model)
+    model_changes.let_worker_remember(state, model)
     asked = model.process is not None and model.overrides != PolicyOverrides()
     worker = model.process.worker if model.process is not None and asked else ""
     state.emit(AnswerCall(caller.peer, caller.number, report, after=worker))

@@ -1,4 +1,4 @@
-"""What workers keep of a model for another supervisor, and the model's state when that one takes over. Pure.
+"""The state of a model whose worker an earlier supervisor had started, and what calls had asked for it. Pure.
 
 Beside :mod:`supervisor.scheduler.model_changes`, this alone changes the states of models.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.messages.peers import EngineReady
-from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
+from protocol.messages.recovery import RememberedState, WorkerPhase
 from supervisor.scheduler import model_changes
-from supervisor.scheduler.effects import SendMessage
 from supervisor.scheduler.model_states import ModelEvent
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -51,15 +50,6 @@ def take_over(
         model.transition(ModelEvent.READY)
         process.transition(WorkerEvent.READY)
         model.keep_loaded = True
-
-
-def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
-    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
-    process = model.process
-    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
-        return
-    process.remembered = model.overrides
-    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
 
 
 def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:
