@@ -14,6 +14,7 @@ from protocol.messages.peers import (
     Hello,
     LoadFailed,
     ModelChecked,
+    PauseAccepting,
     Peer,
     Pong,
     Shutdown,
@@ -37,7 +38,10 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> 
         supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
         return
     if message.version not in UNDERSTOOD:
-        supervisor.other_version(peer, message.version)
+        if message.role == "gateway":
+            _gateway_of_other_version(supervisor, peer, message)
+        else:
+            supervisor.other_version(peer, message.version)
         return
     known = supervisor.peers.get(peer) is not None
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
@@ -71,6 +75,16 @@ def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, 
         supervisor.loop.on_death(pid, partial(gateway_gone, supervisor, peer))
     for worker in supervisor.peers.of("worker"):
         supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))
+
+
+def _gateway_of_other_version(supervisor: Supervisor, peer: str, message: Hello) -> None:
+    """Keep clients away from a gateway that cannot serve them; it leaves when another one can."""
+    log.warning("a gateway of another version takes no requests", gateway=peer, version=message.version)
+    supervisor.leaving_peers.add(peer)
+    supervisor.bus.send(peer, PauseAccepting())
+    leave = Shutdown(0.0, "gateways of another version of lemonbus serve")
+    supervisor.gateway.when_serving(partial(supervisor.bus.send, peer, leave))
+    supervisor.gateway.not_understood(message.pid)
 
 
 def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
 from supervisor.runtime.supervisor import Handler, Supervisor
+
+RETRY_S: Final = 10.0
+"""A release that cannot serve any more lets the installed one try again so long after it has failed."""
 
 log = logs.get_logger()
 
@@ -39,6 +42,9 @@ class Upgrades:
         self._callers: list[tuple[str, int]] = []
         self._last_failure: Failure | None = None
         """Why the last upgrade failed; it may be the one that this supervisor's predecessor made way for."""
+        self._must_follow = False
+        """Whether this release cannot serve any more."""
+        supervisor.gateway.on_not_understood = self._cannot_serve
         keeper.on_upgrade_begun = self._begun
         keeper.on_upgrade_refused = self._refused
         keeper.on_upgrade_failed = self._failed
@@ -59,6 +65,21 @@ class Upgrades:
             report = UpgradeReport(RELEASE, os.getpid())
             supervisor.gateway.when_serving(partial(supervisor.calls.answer, peer, call.number, report))
 
+    def _cannot_serve(self) -> None:
+        """Let the installed release take over, without being asked: only that can start gateways which are understood."""
+        if not self._must_follow:
+            self._must_follow = True
+            log.error(
+                "the installed release takes over: gateways of this one cannot be started any more", release=RELEASE
+            )
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._last_failure is None:
+            self._keeper.upgrade()
+        else:
+            self._supervisor.loop.call_later(RETRY_S, self._keeper.upgrade)
+
     def _begun(self) -> None:
         self._last_failure = None
 
@@ -69,6 +90,8 @@ class Upgrades:
         failure = self._last_failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
         log.error("not upgraded: this release goes on", release=RELEASE, why=why)
         self._refuse_callers(failure)
+        if self._must_follow:
+            self._follow()
 
     def _refuse_callers(self, failure: Failure) -> None:
         callers, self._callers = self._callers, []

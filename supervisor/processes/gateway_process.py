@@ -62,6 +62,8 @@ class GatewayProcess:
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not started again."""
         self.on_ended: Callable[[], None] = lambda: None
+        self.on_not_understood: Callable[[], None] = lambda: None
+        """Called when a gateway that was started for this release speaks another version: other files are installed now."""
 
     def start(self) -> None:
         """Start gunicorn, unless it runs or the server is shutting down."""
@@ -137,7 +139,7 @@ class GatewayProcess:
     def worker_up(self, pid: int) -> None:
         """Note that a gateway of this pid has said Hello: earlier failures are forgotten."""
         self._backoff.ready()
-        if self.serves or self.child is None or process_tree.parent(pid) != self.child.pid:
+        if self.serves or not self._has_started(pid):
             return
         self.serves = True
         callbacks, self._when_serving = self._when_serving, []
@@ -146,6 +148,15 @@ class GatewayProcess:
         former, self._former = self._former, []
         for child in former:
             self._retire(child)
+
+    def not_understood(self, pid: int) -> None:
+        """Note that a gateway of this pid speaks another version of the protocol."""
+        if self._has_started(pid):
+            self.on_not_understood()
+
+    def _has_started(self, pid: int) -> bool:
+        """Return whether the process of this pid is a gateway of the present master."""
+        return self.child is not None and process_tree.parent(pid) == self.child.pid
 
     def when_serving(self, callback: Callable[[], None]) -> None:
         """Call back as soon as :attr:`serves` is true: now, if it is."""

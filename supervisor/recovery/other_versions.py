@@ -52,6 +52,7 @@ class OtherVersions:
             self._models[peer] = hello.model
         elif hello.role == "gateway":
             self._supervisor.bus.send(peer, PauseAccepting())
+            self._supervisor.gateway.not_understood(hello.pid)
         self._waiting[peer] = hello
         if self._supervisor.gateway.serves or self._supervisor.scheduler.closing:
             self._tell_to_leave()

@@ -5,6 +5,7 @@ Each test installs a release of another version of the protocol, unless it says 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -12,8 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from protocol import RELEASE, VERSION
+from supervisor.keeper import process_tree
 from tests.conftest import StartServer
 from tests.faults.upgrades.upgrade_command import upgrade
+from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
@@ -93,22 +96,6 @@ def test_a_release_whose_supervisors_die_changes_nothing(
     assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)
 
 
-def test_a_release_whose_gateways_do_not_start_changes_nothing(
-    loaded: LemonbusServer, install: Callable[..., str]
-) -> None:
-    server = loaded
-    before = what_serves(server)
-    install("gateway/app.py", "\nimport nothing_of_that_name\n", same_version=True)
-    upgraded = server.client.start("POST", "/internal/upgrade", {})
-    wait_for(lambda: server.supervisor_pid not in (0, before.supervisor), "a supervisor of the new release runs")
-    assert server.client.chat(CHAT).text == CHAT_TEXT, "the former gateways go on"
-    answer = upgraded.finish(60)
-    assert answer.status == 500
-    assert "its gateways did not serve" in answer.error["message"]
-    assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)
-
-
 class ServingProcesses(NamedTuple):
     """What an upgrade that fails must leave as it is; the supervisor is another one of the same release."""
 
@@ -153,3 +140,37 @@ def test_a_supervisor_that_is_killed_after_an_upgrade_is_replaced(
     server.kill_supervisor()
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert server.health()["version"] == release
+
+
+def test_a_server_whose_gateways_died_after_an_update_is_taken_over_by_the_installed_release(
+    loaded: LemonbusServer, install: Callable[..., str]
+) -> None:
+    server = loaded
+    release = install("gateway/app.py", "")
+    processes.kill(process_tree.parent(server.gateway_pids()[0]))
+    wait_for(lambda: version_served(server) == release, "gateways that the supervisor understands serve", 60)
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+
+
+def version_served(server: LemonbusServer) -> str:
+    """Return the release that answers; nothing while none does."""
+    with contextlib.suppress(OSError):
+        answer = server.client.get("/v1/health", patience=2.0)
+        return str(answer.json()["version"]) if answer.status == 200 else ""
+    return ""
+
+
+def test_a_release_whose_gateways_do_not_start_changes_nothing(
+    loaded: LemonbusServer, install: Callable[..., str]
+) -> None:
+    server = loaded
+    before = what_serves(server)
+    install("gateway/app.py", "\nimport nothing_of_that_name\n", same_version=True)
+    upgraded = server.client.start("POST", "/internal/upgrade", {})
+    wait_for(lambda: server.supervisor_pid not in (0, before.supervisor), "a supervisor of the new release runs")
+    assert server.client.chat(CHAT).text == CHAT_TEXT, "the former gateways go on"
+    answer = upgraded.finish(60)
+    assert answer.status == 500
+    assert "its gateways did not serve" in answer.error["message"]
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)

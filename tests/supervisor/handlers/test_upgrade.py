@@ -12,7 +12,7 @@ import pytest
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
-from supervisor.handlers.upgrade import Upgrades
+from supervisor.handlers.upgrade import RETRY_S, Upgrades
 from supervisor.runtime.supervisor import Supervisor
 
 PEER = "g1"
@@ -38,6 +38,8 @@ class UpgradeCalls:
     def __init__(self) -> None:
         self.keeper = RecordedKeeper()
         self.answers: dict[int, Code | UpgradeReport] = {}
+        self.gateway = SimpleNamespace(when_serving=lambda callback: callback(), on_not_understood=None)
+        self.later: list[tuple[float, Callable[[], None]]] = []
         calls = SimpleNamespace(answer=self._answer, refuse=self._refuse)
         self._supervisor = cast(
             "Supervisor",
@@ -45,7 +47,8 @@ class UpgradeCalls:
                 scheduler=SimpleNamespace(closing=False),
                 calls=calls,
                 peers={PEER: "a gateway"},
-                gateway=SimpleNamespace(when_serving=lambda callback: callback()),
+                gateway=self.gateway,
+                loop=SimpleNamespace(call_later=lambda seconds, callback: self.later.append((seconds, callback))),
             ),
         )
         self._handler = Upgrades(self._supervisor, self.keeper).handlers()[UpgradeServer]
@@ -87,3 +90,20 @@ def test_an_upgrade_that_does_not_begin_is_no_failed_one(calls: UpgradeCalls) ->
     calls.keeper.on_upgrade_refused("the last one is not complete yet")
     assert calls.answers == {1: Code.OVERLOADED}
     assert calls.asked_later(2) == SERVES
+
+
+def test_a_release_that_cannot_serve_any_more_lets_the_installed_one_take_over_again_and_again(
+    calls: UpgradeCalls,
+) -> None:
+    for _ in range(2):  # each of its gateways
+        calls.gateway.on_not_understood()
+    assert (calls.keeper.asked, calls.later) == (1, [])
+    calls.keeper.on_upgrade_begun()
+    calls.keeper.on_upgrade_failed("it cannot be imported")
+    assert calls.later == [(RETRY_S, calls.keeper.upgrade)]
+
+
+def test_a_release_that_goes_on_after_a_failed_upgrade_waits_before_the_next(calls: UpgradeCalls) -> None:
+    calls.keeper.on_upgrade_failed("its gateways did not serve")
+    calls.gateway.on_not_understood()
+    assert calls.later == [(RETRY_S, calls.keeper.upgrade)]
