@@ -1,4 +1,4 @@
-"""Programs that stand in for llama-server, sd-server and flm, each of the first kind with one fault; started by name
+"""Programs that stand in for llama-server, sd-server and flm; those of llama-server have one fault each, in a folder
 
-as ``python -m tests.fake_engines.NAME``. Tests import ``llama_server.program`` and ``flm``. No tests here.
+for when it shows. Tests import ``llama_server.program``, which starts them by their file's name, and ``flm``. No tests here.
 """

@@ -1,4 +1,4 @@
-"""A well-behaved stand-in for llama-server over asyncio; each program beside this file misbehaves in one way.
+"""A well-behaved stand-in for llama-server over asyncio; each program in the folders beside this file misbehaves in one way.
 
 ``program()`` and ``program_by_model()`` give a test an executable path for the setting ``llama_server``, with the backend ``system``.
 """
@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 
 def program(folder: Path, name: str) -> str:
-    """Return an executable that runs ``tests/fake_engines/NAME.py``; its process keeps the pid that was started."""
+    """Return an executable that runs the file NAME.py of this folder; its process keeps the pid that was started."""
     return program_by_model(folder, {}, name)
 
 
@@ -35,13 +35,16 @@ def program_by_model(folder: Path, names: Mapping[str, str], other: str = "well_
     ``names``: the model's file without its end → a program as for :func:`program`; ``other``: that of all other models.
     """
     path = folder / f"engine-{'-'.join([*names.values(), other])}"
-    cases = [f'*"/{model}.gguf "*) name={name};;' for model, name in names.items()]
-    choice = f'case "$* " in {" ".join([*cases, f"*) name={other};;"])} esac'
-    path.write_text(
-        f'#!/bin/sh\n{choice}\nPYTHONPATH={ROOT} exec {sys.executable} -m "tests.fake_engines.$name" "$@"\n'
-    )
+    cases = [f'*"/{model}.gguf "*) module={_module(name)};;' for model, name in names.items()]
+    choice = f'case "$* " in {" ".join([*cases, f"*) module={_module(other)};;"])} esac'
+    path.write_text(f'#!/bin/sh\n{choice}\nPYTHONPATH={ROOT} exec {sys.executable} -m "$module" "$@"\n')
     path.chmod(0o700)
     return str(path)
+
+
+def _module(name: str) -> str:
+    (file,) = Path(__file__).parent.rglob(f"{name}.py")
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
 class FakeLlamaServer:

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program_by_model
-from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
 from tests.support.models.tiny_models import prompt_of

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.large_output import PIECE
+from tests.fake_engines.generation.large_output import PIECE
 from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.fake_engines.slow_generation import text_of
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
 from tests.faults.gateways.gateway_streams import streams_at_each
 from tests.support import processes

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Self
 
-from tests.fake_engines.slow_generation import text_of
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.support import processes
 from tests.support.models.tiny_models import TALE_TEXT
 from tests.support.server import LemonbusServer

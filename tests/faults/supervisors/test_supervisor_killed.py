@@ -6,7 +6,7 @@ SIGTERM around its death: ``tests/server/operation/test_keeper.py``.
 from __future__ import annotations
 
 from tests.conftest import StartServer
-from tests.fake_engines.slow_generation import text_of
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
 from tests.faults.supervisors.recoveries import kill_supervisor, present_health
 from tests.support import processes

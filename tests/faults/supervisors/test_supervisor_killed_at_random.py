@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program_by_model
-from tests.fake_engines.slow_generation import text_of
 from tests.faults.repeating_clients import asking
 from tests.faults.supervisors.recoveries import recoveries
 from tests.support import processes

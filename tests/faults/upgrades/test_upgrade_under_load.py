@@ -11,8 +11,8 @@ import pytest
 
 from protocol import RELEASE
 from tests.conftest import StartServer
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
-from tests.fake_engines.slow_generation import text_of
 from tests.faults.repeating_clients import Clients, asking
 from tests.support.http_exchange import HttpExchange
 from tests.support.installed_code import InstalledCode

@@ -12,8 +12,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
-from tests.fake_engines.slow_generation import text_of
 from tests.support import processes
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from protocol.config.settings import Settings
+from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
-from tests.fake_engines.slow_generation import text_of
 from tests.support import processes
 from tests.support.configuration_file import ConfiguredServer
 from tests.support.http_exchange import HttpExchange

@@ -8,8 +8,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 
+from tests.fake_engines.generation.slow_generation import COUNT
 from tests.fake_engines.llama_server import Body, FakeLlamaServer
-from tests.fake_engines.slow_generation import COUNT
 
 BEFORE = 3
 """Words that it says before it is continued."""
