@@ -1,8 +1,8 @@
 """Where kept prompt caches lie: workers write them, a job removes those of a deleted model.
 
 ``CACHE_DIR/prompt_caches/MODEL-KEY-NUMBER/`` holds the slots of one engine, with a manifest.  MODEL is a digest of the
-model's name, KEY one of everything that must be the same for the files to be of use, and NUMBER grows with time.  A folder
-gets that name when it is complete; names that begin with a dot are drafts.
+model's name, KEY one of everything that must be the same for the files to be of use, and NUMBER is greater for a later one.
+A folder gets that name when it is complete; names that begin with a dot are drafts.
 """
 
 from __future__ import annotations

@@ -159,7 +159,10 @@ class PromptCacheStore:
         manifest = Manifest(model, list(slots))
         (draft.folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
         with self._locked():
-            entry = self.root / str(EntryName(prompt_caches.model_digest(model), key, time.time_ns()))
+            digest = prompt_caches.model_digest(model)
+            # The clock may have been set back since the last entry was saved, which this one replaces all the same.
+            others = [each.name.number + 1 for each in self._entries() if each.name.model == digest]
+            entry = self.root / str(EntryName(digest, key, max([time.time_ns(), *others])))
             draft.folder.rename(entry)
             draft.release()
             self._remove(entries_to_remove(self._entries(), self.limit))

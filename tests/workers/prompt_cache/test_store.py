@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,17 @@ def test_a_later_save_replaces_an_earlier_one_of_the_same_key(store: PromptCache
     second = save(store, slots=(1,))
     assert names(store) == sorted([second.folder.name, other.folder.name])
     assert store.find("m", KEY) == second
+    assert not first.folder.exists()
+
+
+def test_a_later_save_replaces_an_earlier_one_after_the_clock_was_set_back(
+    store: PromptCacheStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = save(store)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000)
+    second = save(store, slots=(1,))
+    assert store.find("m", KEY) == second
+    assert names(store) == [second.folder.name]
     assert not first.folder.exists()
 
 
