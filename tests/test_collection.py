@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import collection
-from tests.support.deferred_packages import __all__ as deferred
+from tests.support.clients.deferred_packages import __all__ as deferred
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = [

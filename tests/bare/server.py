@@ -12,7 +12,7 @@ from typing import IO
 import psutil
 
 from tests.bare.root import Root
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.ports import free_port
 
 MODEL = "SmolLM2-135M-Instruct-GGUF"

@@ -10,7 +10,7 @@ import psutil
 
 from tests.bare.container import Container
 from tests.bare.root import CHECKOUT, Root
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.tiny_models import link_models
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.measuring import until
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.ports import free_port
 from tests.support.processes import ENGINE_KEYS, ProcessInfo
 

@@ -10,8 +10,8 @@ import msgspec
 from tests.benchmarks.engine_alone import engine_alone
 from tests.benchmarks.measuring import median, ms, percentile, until
 from tests.support import processes
-from tests.support.http_client import RawHttpClient, engine_client
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient, engine_client
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients.ollama_client import ollama_client
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.ollama_client import ollama_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes.release_server import ReleaseServer, llama_server, tar
-from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 VULKAN = {"recipe": "llamacpp", "backend": "vulkan"}

@@ -15,10 +15,10 @@ from tests.compatibility.hub_server import point_to
 from tests.conftest import StartServer
 from tests.fake_engines import flm
 from tests.support import processes
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes import driver_tools
 from tests.support.fakes.hub import Hub
 from tests.support.fakes.machines import laptop
-from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 MODEL, TAG = "Llama-3.2-1B-FLM", "llama3.2:1b"

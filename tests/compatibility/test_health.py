@@ -13,7 +13,7 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol import RELEASE
 from tests.compatibility.field_paths import missing
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from tests.support.deferred_packages import openai
+from tests.support.clients.deferred_packages import openai
 from tests.support.server import LemonbusServer
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.soak import oracle
-from tests.support.http_client import RawHttpClient
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.http_exchange import HttpExchange
 
 PATIENCE_S: Final = 90.0
 """Within this time every request must have ended, whatever was killed meanwhile."""

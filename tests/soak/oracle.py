@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from protocol.failures import Code
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 
 TEXTS: Final = {"extra.tiny-chat": CHAT_TEXT, "extra.tiny-tale": TALE_TEXT}

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, Self
 
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 

@@ -17,7 +17,7 @@ import msgspec
 from protocol.config import handover
 from protocol.config.settings import Settings
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.log_file import LogFile
 from tests.support.models.tiny_models import link_models
 from tests.support.ports import free_port

@@ -10,8 +10,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from tests.support import processes
-from tests.support.http_client import RawHttpClient, engine_client
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient, engine_client
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.processes import ProcessInfo
 from tests.support.waiting import wait_for
 

@@ -26,8 +26,8 @@ from tests.compatibility.backend_installation import (
 )
 from tests.compatibility.conftest import RunCommand
 from tests.compatibility.hub_server import HubServer
+from tests.support.clients.http_client import run_concurrently
 from tests.support.fakes.release_server import ReleaseServer
-from tests.support.http_client import run_concurrently
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for

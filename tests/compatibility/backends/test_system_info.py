@@ -21,9 +21,9 @@ from supervisor.machine.hardware import read_machine_from
 from tests.compatibility.conftest import RunCommand
 from tests.compatibility.field_paths import missing
 from tests.conftest import StartServer
+from tests.support.clients.http_client import run_concurrently
 from tests.support.fakes import driver_tools
 from tests.support.fakes.machines import RYZEN, laptop, workstation
-from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 from workers.jobs.probe import probe

@@ -12,8 +12,8 @@ from tests.compatibility.flm_on_npu import EMBED, MODEL, SPEECH, TAG, engine_of,
 from tests.compatibility.hub_server import ids, pull, registered
 from tests.fake_engines import flm
 from tests.support import processes
+from tests.support.clients.http_client import run_concurrently
 from tests.support.fakes.hub import Hub
-from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

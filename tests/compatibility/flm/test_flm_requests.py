@@ -12,8 +12,8 @@ import pytest
 
 from tests.compatibility.flm_on_npu import MODEL, TAG, engine_of, granted, load
 from tests.fake_engines import flm
-from tests.support.http_client import RawHttpClient, run_concurrently
-from tests.support.ndjson import lines
+from tests.support.clients.http_client import RawHttpClient, run_concurrently
+from tests.support.clients.ndjson import lines
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

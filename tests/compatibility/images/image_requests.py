@@ -7,7 +7,7 @@ from typing import Any
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.images import TURBO, safetensors
 from tests.support.processes import ProcessInfo
 from tests.support.server import LemonbusServer

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.wire.form_data import FormPart
 from tests.compatibility.images.image_requests import ALIAS, MODEL, send_form
-from tests.support.deferred_packages import openai
+from tests.support.clients.deferred_packages import openai
 from tests.support.images import Seen, pictures, png, seen
 from tests.support.server import LemonbusServer
 

@@ -22,7 +22,7 @@ from tests.compatibility.images.image_requests import (
     kill_engine,
     start,
 )
-from tests.support.deferred_packages import openai
+from tests.support.clients.deferred_packages import openai
 from tests.support.images import pictures, seen
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays, wait_for

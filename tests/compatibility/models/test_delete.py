@@ -21,8 +21,8 @@ from tests.compatibility.hub_server import (
     pull,
     registered,
 )
+from tests.support.clients.http_client import run_concurrently
 from tests.support.fakes.hub import Hub
-from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compatibility.hub_server import HubServer, cached
-from tests.support.deferred_packages import ollama
+from tests.support.clients.deferred_packages import ollama
 from tests.support.fakes.hub import Hub
 from tests.support.server import LemonbusServer
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.compatibility.hub_server import ONNX, UNREGISTERED, HubServer
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes.hub import Hub
-from tests.support.http_exchange import HttpExchange
 from tests.support.models.genai_models import GENAI_TEXT
 from tests.support.server import LemonbusServer
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.compatibility.hub_server import CPU, PHI, PROJECTOR, HubServer, cached, ids, pull, registered
+from tests.support.clients.http_client import run_concurrently
 from tests.support.fakes.hub import Hub
-from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compatibility.hub_server import SHARDS, TOKEN, VARIANTS, HubServer, heal
+from tests.support.clients.http_client import run_concurrently
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes.hub import Hub
-from tests.support.http_client import run_concurrently
-from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.compatibility.field_paths import missing
 from tests.compatibility.hub_server import HubServer
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
+from tests.support.clients.ndjson import lines
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.ndjson import lines
 from tests.support.server import LemonbusServer
 
 LLAMA, NOMIC = "llama3.2:1b", "nomic-embed"

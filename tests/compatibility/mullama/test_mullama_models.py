@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.compatibility.hub_server import registered
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes.hub import Hub
-from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
-from tests.support.anthropic_client import anthropic_client
+from tests.support.clients.anthropic_client import anthropic_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -9,8 +9,8 @@ import pytest
 from tests.fake_engines.llama_server import ANSWER
 from tests.faults.conftest import load_and_ask
 from tests.support import processes
-from tests.support.http_client import run_concurrently
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import run_concurrently
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for

@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
-from tests.support.ndjson import lines
-from tests.support.ollama_client import ollama_client
+from tests.support.clients.http_exchange import HttpExchange
+from tests.support.clients.ndjson import lines
+from tests.support.clients.ollama_client import ollama_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

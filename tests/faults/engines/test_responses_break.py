@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.faults.conftest import CALM, LOOP
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
-from tests.support.openai_client import openai_client
+from tests.support.clients.http_exchange import HttpExchange
+from tests.support.clients.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conftest import StartServer
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.processes import ProcessInfo
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for

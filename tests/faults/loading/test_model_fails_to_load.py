@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program_by_model
 from tests.support import processes
-from tests.support.http_client import chat_body
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import chat_body
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays, wait_for

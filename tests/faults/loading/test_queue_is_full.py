@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conftest import StartServer
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.http_client import run_concurrently
+from tests.support.clients.http_client import run_concurrently
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.server import LemonbusServer
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
 from tests.support import processes
-from tests.support.http_client import chat_body
+from tests.support.clients.http_client import chat_body
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.waiting import wait_for
 

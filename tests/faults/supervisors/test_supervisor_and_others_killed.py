@@ -9,7 +9,7 @@ from tests.fake_engines.generation.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
 from tests.faults.supervisors.recoveries import kill_supervisor, recovered_since, recoveries
 from tests.support import processes
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -12,7 +12,7 @@ import simple_websocket
 from tests.faults.conftest import LOOP
 from tests.faults.supervisors.recoveries import recovered_since, recoveries
 from tests.support import processes
-from tests.support.openai_client import openai_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

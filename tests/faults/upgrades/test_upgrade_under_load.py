@@ -14,7 +14,7 @@ from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
 from tests.faults.repeating_clients import Clients, asking
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer

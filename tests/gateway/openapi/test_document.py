@@ -25,7 +25,7 @@ from protocol.failures import Code, Failure
 from protocol.runtime import logs
 from tests.gateway.api.toy_dialect import SayResource, ToyDialect
 from tests.gateway.app_client import AppClient
-from tests.support.deferred_packages import schemathesis
+from tests.support.clients.deferred_packages import schemathesis
 from tests.support.openapi_bodies import body_check
 
 ROOT = Path(__file__).resolve().parents[3]

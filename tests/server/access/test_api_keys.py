@@ -13,7 +13,7 @@ import simple_websocket
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.conftest import ADMIN_KEY, KEY
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -14,8 +14,8 @@ from supervisor.runtime.supervisor import RECONCILE_INTERVAL_S
 from supervisor.scheduler.queue.grants import ANNOUNCED_AFTER_S
 from tests.conftest import KEY
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays, wait_for
 

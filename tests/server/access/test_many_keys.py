@@ -14,8 +14,8 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
-from tests.support.request_burst import BurstClient, RequestBurst
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.request_burst import BurstClient, RequestBurst
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.clients.openai_client import openai_client
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

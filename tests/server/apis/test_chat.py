@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.http_client import chat_body, engine_client
+from tests.support.clients.http_client import chat_body, engine_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 
 if TYPE_CHECKING:

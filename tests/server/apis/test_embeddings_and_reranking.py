@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.support.openai_client import openai_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.server import LemonbusServer
 
 EMBED, RERANK = "extra.tiny-embed", "extra.tiny-rerank"

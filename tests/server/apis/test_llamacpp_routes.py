@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from tests.support.http_client import RawHttpClient, engine_client
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient, engine_client
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 FILL, EMBED, RERANK, LOOP = "extra.tiny-infill", "extra.tiny-embed", "extra.tiny-rerank", "extra.tiny-loop"

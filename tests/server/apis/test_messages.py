@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import KEY
-from tests.support.anthropic_client import anthropic_client
+from tests.support.clients.anthropic_client import anthropic_client
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer

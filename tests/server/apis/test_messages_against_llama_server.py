@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import engine_client
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import engine_client
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 DIFFERENCES = {

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support import processes
-from tests.support.http_client import engine_client
+from tests.support.clients.http_client import engine_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.openai_client import openai_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.server import LemonbusServer
 
 CHAT = "extra.tiny-chat"

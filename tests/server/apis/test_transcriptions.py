@@ -11,8 +11,8 @@ from protocol.wire.form_data import FormPart
 from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.audio import wav
-from tests.support.deferred_packages import openai
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.deferred_packages import openai
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for

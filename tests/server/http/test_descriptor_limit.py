@@ -7,7 +7,7 @@ import resource
 import socket
 
 from tests.conftest import SMALL_LIMIT
-from tests.support.http_client import chat_body
+from tests.support.clients.http_client import chat_body
 from tests.support.server import LemonbusServer
 from workers.engine.process import ENGINE_DESCRIPTORS
 

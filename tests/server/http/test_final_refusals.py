@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.openai_client import openai_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -43,7 +43,7 @@ OTHER_PROGRAM = {"model_name": "user.Own", "checkpoint": "llama3.2:1b", "recipe"
 def test_the_library_asks_once(
     shared_server: LemonbusServer, ask: Callable[[openai.OpenAI], Any], path: str, status: int, code: str
 ) -> None:
-    import openai  # noqa: PLC0415 - see tests/support/openai_client.py
+    import openai  # noqa: PLC0415 - see tests/support/clients/openai_client.py
 
     client = openai_client(shared_server).with_options(max_retries=2)
     before = len(shared_server.lines)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.error_responses import check_error_response
+from tests.support.clients.error_responses import check_error_response
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.error_responses import check_error_response
+from tests.support.clients.error_responses import check_error_response
 from tests.support.server import LemonbusServer
 
 CHAT = "extra.tiny-chat"

@@ -15,8 +15,8 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support import processes
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes.hub import Hub, gguf
-from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

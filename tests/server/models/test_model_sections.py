@@ -8,7 +8,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.conftest import StartServer
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 

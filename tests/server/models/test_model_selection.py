@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.tiny_models import TALE_TEXT
 from tests.support.server import LemonbusServer
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support import processes
+from tests.support.clients.ndjson import lines
 from tests.support.models.genai_models import CONTEXT, GENAI_TEXT, write_genai_model
-from tests.support.ndjson import lines
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 

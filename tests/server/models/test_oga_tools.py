@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_client import anthropic_client
+from tests.support.clients.anthropic_client import anthropic_client
+from tests.support.clients.ollama_client import ollama_client
+from tests.support.clients.openai_client import openai_client
 from tests.support.models.genai_models import write_genai_model
-from tests.support.ollama_client import ollama_client
-from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 
 MODEL = "extra.tiny-oga-hermes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tests.support.http_client import run_concurrently
+from tests.support.clients.http_client import run_concurrently
 from tests.support.models.tiny_models import prompt_of, tiny_models, write_all
 
 

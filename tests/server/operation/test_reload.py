@@ -16,8 +16,8 @@ from protocol.config.settings import Settings
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
 from tests.support import processes
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.configuration_file import ConfiguredServer
-from tests.support.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for

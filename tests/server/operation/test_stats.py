@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.http_client import run_concurrently
+from tests.support.clients.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 
 ONE_SLOT, EIGHT_SLOTS = "extra.tiny-loop", "extra.tiny-chat"

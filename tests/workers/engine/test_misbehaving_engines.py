@@ -15,7 +15,7 @@ from protocol.messages.peers import EngineDied, LoadFailed, StartEngine
 from protocol.messages.work import AttemptEnded
 from tests.fake_engines.llama_server import ANSWER, program
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, WorkerProcess, running_worker

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.waiting import wait_for
 from workers.engines.http_server import MAX_WAITING_REQUESTS, EngineHttpHandler, EngineHttpServer, not_found_error
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.http_client import RawHttpClient
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 

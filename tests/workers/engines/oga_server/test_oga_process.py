@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.genai_models import write_genai_model
 from tests.support.waiting import wait_for
 from tests.workers.engines.oga_server.oga_process import COMMAND, complete, oga_server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import RawHttpClient
+from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.genai_models import write_genai_model
 from tests.workers.engines.oga_server.oga_process import oga_server
 from workers.engines.oga_server.tools.schema_limits import schema_problem

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import RawHttpClient, run_concurrently
+from tests.support.clients.http_client import RawHttpClient, run_concurrently
 from tests.support.models.genai_models import GENAI_TEXT, write_genai_model
 from tests.workers.engines.oga_server.oga_process import KEY, complete, oga_server
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import RawHttpClient
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.genai_models import TOOL_MODELS, write_genai_model
 from tests.workers.engines.oga_server.oga_process import oga_server
 from workers.engines.http_errors import EngineHttpError

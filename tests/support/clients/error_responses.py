@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
-from tests.support.http_client import Json, RawHttpClient
+from tests.support.clients.http_client import Json, RawHttpClient
 
 PATIENCE_S: Final = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.http_exchange import HttpExchange
+from tests.support.clients.http_exchange import HttpExchange
 
 
 def lines(exchange: HttpExchange) -> list[Any]:

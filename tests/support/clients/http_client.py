@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tests.support.http_exchange import PATIENCE, HttpExchange
+from tests.support.clients.http_exchange import PATIENCE, HttpExchange
 from tests.support.processes import ProcessInfo, engine_key
 
 T = TypeVar("T")
