@@ -48,7 +48,7 @@ def model_argument(required: bool = True) -> Decorator:
     """Add the argument MODEL, passed as ``model``, completed with the names that the server knows."""
     # Any default, even None, would make it optional.
     optional: dict[str, Any] = {} if required else {"default": ""}
-    return click.argument("model", required=required, shell_complete=_model_names, **optional)
+    return click.argument("model", required=required, shell_complete=complete_model, **optional)
 
 
 def connect_client(url: str | None) -> ApiClient:
@@ -63,7 +63,8 @@ def connect_client(url: str | None) -> ApiClient:
     return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key)
 
 
-def _model_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
+def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
+    """Return the names of models that begin with ``incomplete``, as the server knows them."""
     server = context.params.get("server") or connect_client(given_url(context))
     try:
         models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]

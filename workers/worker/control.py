@@ -229,7 +229,8 @@ class WorkerController:
         state = self._state
         self._enter(WorkerProcessEvent.ENGINE_EXITED)
         how = f"{session.backend.program} {exit_.reason}"
-        failure = session.failure or Failure(Code.BACKEND_DIED, how, model=session.spec.name)
+        message = f"{session.backend.program} of {session.spec.name} {exit_.reason}"
+        failure = session.failure or Failure(Code.BACKEND_DIED, message, model=session.spec.name)
         if state is WorkerProcessState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
             self._requests.fail_all(replace(failure, detail=exit_.output))

@@ -97,7 +97,7 @@ class EngineSession:
 
     def end_unusable(self, reason: str) -> None:
         """End an engine whose slots cannot be freed any more."""
-        message = f"{self.backend.program} does not tell whether it is idle, and was ended"
+        message = f"{self.backend.program} of {self.spec.name} does not report whether it is idle, and was ended"
         self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
 
     def save_and_stop(self) -> None:
@@ -176,14 +176,14 @@ class EngineSession:
 
     def _hung(self) -> None:
         silence = self.backend.silence
-        message = f"{self.backend.program} made no progress for {silence:g} s and was ended"
+        message = f"{self.backend.program} of {self.spec.name} made no progress for {silence:g} s and was ended"
         self._note(Failure(Code.HUNG, message, model=self.spec.name))
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
 
     def _memory_exceeded(self, used: int) -> None:
         limit = self.backend.settings.memory_limit
         message = (
-            f"{self.backend.program} used {used / _GIB:.2f} GiB of memory, more than memory_limit allows "
+            f"{self.backend.program} of {self.spec.name} used {used / _GIB:.2f} GiB of memory, more than memory_limit allows "
             f"({limit / _GIB:.2f} GiB), and was ended"
         )
         self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))

@@ -11,16 +11,23 @@ import click
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
-from gateway.cli.options import json_option, server_option
+from gateway.cli.options import complete_model, json_option, server_option
 from protocol.config.settings import LOG_LEVELS
 
 COLOURS: Final = {"Warning": "yellow", "Error": "red", "Fatal": "red"}
 DIMMED: Final = ("Debug", "Trace")
+PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job")
 
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Continue with new lines, also after a restart of the server.")
-@click.option("--model", default="", metavar="NAME", help="Only lines about this model, by its registered name.")
+@click.option(
+    "--model",
+    default="",
+    metavar="NAME",
+    help="Only lines about this model, by its registered name.",
+    shell_complete=complete_model,
+)
 @click.option("--request", "request_id", default="", metavar="ID", help="Only lines of this request (X-Request-ID).")
 @click.option(
     "--level",
@@ -28,7 +35,12 @@ DIMMED: Final = ("Debug", "Trace")
     metavar="LEVEL",
     help="This level and above: " + ", ".join(LOG_LEVELS) + ".",
 )
-@click.option("--process", default="", metavar="NAME", help="Only supervisor, gateway, worker, engine or job.")
+@click.option(
+    "--process",
+    type=click.Choice(PROCESSES, case_sensitive=False),
+    metavar="NAME",
+    help="Only lines of these processes: " + ", ".join(PROCESSES) + ".",
+)
 @click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N of the retained lines.")
 @json_option("every entry as one line of JSON")
 @server_option
@@ -37,7 +49,7 @@ def command(
     model: str,
     request_id: str,
     level: str | None,
-    process: str,
+    process: str | None,
     tail: int | None,
     as_json: bool,
     server: ApiClient,

@@ -58,6 +58,12 @@ def test_logs_says_that_nothing_matches(server: FakeServer, lemonbus: Ends) -> N
     assert lemonbus("logs") == (0, "", "")
 
 
+def test_logs_refuses_a_process_that_does_not_exist(lemonbus: Ends) -> None:
+    code, _, err = lemonbus("logs", "--process", "wroker")
+    assert code == 2
+    assert "'supervisor', 'gateway', 'worker', 'engine', 'job'" in err
+
+
 def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     def talk(peer: simple_websocket.Server) -> None:
         peer.receive(timeout=10)
