@@ -1,38 +1,14 @@
-"""The structure of the code, read off its source: which package may import which, and what every file must have."""
+"""The structure of the code, read off its source: which package, folder and library may be imported where."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from protocol.models.recipes import DEFAULT_RECIPE
-from workers.backends.registry import DESCRIPTORS
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-PACKAGES = ("protocol", "supervisor", "workers", "gateway")
-
-
-FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-
-
-DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
-
-
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
-
-
-OURS = {*PACKAGES, "tests", "deploy"}
-
+from tests.support.source_code import FILES, PACKAGES, ROOT, TESTS, imports, name, within
 
 TEST_IMPORT = re.compile(r"^\s*(from|import) (\.|[^\n(]*\btest_|[^\n(]*\([^)]*\btest_)", re.MULTILINE)
 """What an import of a file with tests, or a relative one, looks like."""
@@ -116,73 +92,6 @@ LAYERED_FOLDERS = {
 
 Where they do not, a folder's own files list its subfolders (recipes, jobs, events) and have what these share.
 """
-
-
-LONG = 300
-"""Lines beyond which a file should probably become a folder: reported."""
-
-
-TOO_LONG = 400
-
-
-@dataclass(frozen=True)
-class SourceFacts:
-    """What the tests below ask of a file. The syntax tree itself is not kept: hundreds of them cost memory and time."""
-
-    has_docstring: bool
-    imports: tuple[str, ...]
-    """Every module that it imports, anywhere in it."""
-
-
-@cache
-def facts(path: Path) -> SourceFacts:
-    """Parse a file, once."""
-    tree = ast.parse(path.read_text())
-    return SourceFacts(ast.get_docstring(tree) is not None, tuple(_imports(path, tree)))
-
-
-def imports(path: Path) -> tuple[str, ...]:
-    return facts(path).imports
-
-
-def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements and all those inside them; what a walk over every expression finds, in a fraction of its time."""
-    for statement in body:
-        yield statement
-        for field in ("body", "orelse", "finalbody"):
-            yield from statements(getattr(statement, field, []))
-        for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
-            yield from statements(part.body)
-
-
-def _imports(path: Path, tree: ast.Module) -> Iterator[str]:
-    for node in statements(tree.body):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            assert node.module is not None
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if is_module(inner) else node.module
-
-
-@cache
-def is_module(dotted: str) -> bool:
-    """Return whether one of ours is called so."""
-    package, _, rest = dotted.partition(".")
-    if package not in OURS:
-        return False
-    path = ROOT.joinpath(package, *rest.split("."))
-    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -297,62 +206,3 @@ def test_the_terminal_knows_nothing_of_the_server_but_its_addresses() -> None:
         if within(module, "gateway") and module != "gateway" and not within(module, "gateway.cli")
     ]
     assert not wrong
-
-
-def test_every_file_says_what_it_is_for() -> None:
-    assert [name(path) for path in [*FILES, *DEPLOYED] if not facts(path).has_docstring] == []
-
-
-def test_files_are_of_a_size_to_be_read() -> None:
-    lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
-    for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
-        print(f"{lines:5} {path}{'  to be split?' if lines > LONG else ''}")
-    assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
-
-
-def literals(path: Path) -> set[str]:
-    """Return the strings of a file that are no docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    docstrings = {
-        id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    return {
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    }
-
-
-def test_the_word_flm_stands_in_its_folders_and_two_registries() -> None:
-    """A recipe is one folder: its descriptor tells everything that other code has to know of it."""
-    own = ("workers/backends/flm/", "workers/jobs/flm/")
-    found = {
-        name(path): [
-            line.strip() for line in path.read_text().splitlines() if re.search("flm|FastFlow", line, re.IGNORECASE)
-        ]
-        for path in FILES
-        if not name(path).startswith(own)
-    }
-    assert {path: lines for path, lines in found.items() if lines} == {
-        "workers/backends/registry.py": [
-            "from workers.backends.flm import backend as flm",
-            "RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES]",
-        ],
-        "workers/jobs/model_programs.py": [
-            "from workers.jobs.flm.program import FLM",
-            "PROGRAMS: Final[dict[str, ModelProgram]] = {each.scheme: each for each in (FLM,)}",
-        ],
-    }
-
-
-@pytest.mark.parametrize("recipe", sorted(DESCRIPTORS))
-def test_no_code_asks_for_a_recipe_by_its_name(recipe: str) -> None:
-    """The only name outside of the recipes' folders is that of the default recipe, once."""
-    wrong = [
-        name(path)
-        for path in FILES
-        if not name(path).startswith(("workers/backends/", f"workers/jobs/{recipe}/"))
-        and recipe in path.read_text()
-        and recipe in literals(path)
-    ]
-    assert wrong == (["protocol/models/recipes.py"] if recipe == DEFAULT_RECIPE else [])
