@@ -1,5 +1,5 @@
 """The models that can be named, and what is known of them: names, files, what this machine can run, and state files.
 
 `catalogues/` is where they come from, `options/` what they are loaded with. Outside, import `registry.ModelRegistry`,
-`registration` and the functions of `files` and `state_files`. Add no message handling, process or socket here.
+`registration`, `names` and the functions of `files` and `state_files`. Add no message handling, process or socket here.
 """
