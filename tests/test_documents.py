@@ -70,7 +70,7 @@ def test_docstrings_name_modules_and_files_that_exist() -> None:
             text = file.read_text()
             dotted = re.findall(rf":(?:mod|class|func|meth):`~?((?:{'|'.join(PACKAGES)})\.[\w.]+)`", text)
             siblings = re.findall(r":mod:`(\w+)`", text)
-            paths = re.findall(r"``([\w/]+\.py)``", text)
+            paths = re.findall(r"`([\w/]+\.py)`", text)
             wrong += [f"{file.relative_to(ROOT)} names {name}" for name in dotted if not is_defined(name)]
             wrong += [
                 f"{file.relative_to(ROOT)} names {name}"

@@ -12,7 +12,7 @@ from protocol.runtime.log_records import DropCounter
 from protocol.wire import frames
 
 MAX_RECORDS: Final = 10_000
-"""Records that wait here, and messages that wait in the socket; what is beyond is dropped and counted."""
+"""Records that wait here, and messages that wait in the socket; further ones are dropped and counted."""
 DELAY_S: Final = 0.02
 RECORDS_PER_MESSAGE: Final = 256
 

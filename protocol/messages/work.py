@@ -60,7 +60,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     caller: Caller | None = None
     """None: the server has no keys."""
     since: float = 0.0
-    """When the request arrived, by ``CLOCK_MONOTONIC``, if it is asked of a supervisor that took over; 0: now."""
+    """When the request arrived, by ``CLOCK_MONOTONIC``, if a supervisor that took over gets it again; 0: now."""
     download_refusal: str = ""
     """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
     ttl: float | None = None

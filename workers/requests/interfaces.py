@@ -67,7 +67,7 @@ class RequestEngine(Protocol):
 
     @property
     def monitor(self) -> ProgressMonitor:
-        """What is told of its progress."""
+        """Watches its progress."""
 
     def end_unusable(self, reason: str) -> None:
         """End it: its slots cannot be freed any more."""

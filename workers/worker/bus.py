@@ -7,7 +7,7 @@ Invariants:
 * No call blocks.
 * Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
   other message.
-* Between two supervisors there is no connection, and what is sent is dropped: the next `Hello` says all of it.
+* Between two supervisors there is no connection, and messages are dropped: the next `Hello` has all that they said.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
 
     @property
     def client_tools(self) -> list[Tool]:
-        """The tools that the model is told of.
+        """The tools that the model may call.
 
         Tools that Anthropic runs are left out beside others: agents send both, and a model can do without a tool that it is
         free to call.

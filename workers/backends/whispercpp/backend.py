@@ -39,7 +39,7 @@ _LATEST: Final = "yue"
 _DECODER: Final = "av"
 """The package that our server reads recordings with; installations from before it lack it."""
 _FIXED_FIELDS: Final = (FormPart("response_format", b"verbose_json"), FormPart("no_language_probabilities", b"true"))
-"""What is asked of the engine whatever a client wants; the probabilities would cost another look at the recording."""
+"""Fields of every request, whatever its client asks for; the probabilities would cost another pass over the recording."""
 _WARM_UP_FIELDS: Final = (FormPart("audio_ctx", b"64"), FormPart("temperature_inc", b"0"), FormPart("max_tokens", b"1"))
 
 

@@ -140,7 +140,7 @@ class OgaRequest(msgspec.Struct):
 
     @property
     def offered_tools(self) -> list[OfferedTool]:
-        """The tools that the model is told of."""
+        """The tools that the model may call."""
         return [] if self.tool_choice == "none" else self.tools or []
 
     @property

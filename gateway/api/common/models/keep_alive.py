@@ -11,7 +11,7 @@ from protocol.failures import invalid
 KeepAlive = int | float | str
 """Seconds, or a duration such as ``5m`` or ``1h30m``; negative: for ever."""
 NEVER: Final = math.inf
-"""The idle seconds after which a model is unloaded that stays for ever."""
+"""The idle seconds of a model that no idle time unloads."""
 
 _LONGEST_S: Final = 1e12
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)

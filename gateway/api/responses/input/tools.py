@@ -30,7 +30,7 @@ class CustomInput(msgspec.Struct):
 
 
 _OFFERED: Final = ("function", "custom", "namespace")
-"""Types of tools that a model is told of. The others are run by OpenAI's servers."""
+"""Types of tools that a model may call. OpenAI's servers run the others."""
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """The parameters of the function that a custom tool is for the engine."""
 _input_of: Final = msgspec.json.Decoder(CustomInput).decode
