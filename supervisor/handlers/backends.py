@@ -106,7 +106,7 @@ class BackendJobs:
         elif pin is None or not pin.complete:
             raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
         elif supervisor.settings.offline:
-            reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine and the server is offline"
+            reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine, and the setting `offline` forbids downloads"
             raise Failure(Code.OFFLINE, reason).raised()
         else:
             self._begin(supervisor, peer, call, BackendJob(key, _install_order(supervisor, key, backend, pin)))

@@ -73,7 +73,7 @@ def run_order(
             return remove(order)
         if not offline:
             return install(order, progress)
-        failure = Failure(Code.OFFLINE, f"backend {name} could not be {verb}: the server is offline")
+        failure = Failure(Code.OFFLINE, f"backend {name} could not be {verb}: the setting `offline` forbids downloads")
     except SourceError as problem:
         reason = f"backend {name} could not be {verb}: {problem}"
         failure = Failure(Code.DOWNLOAD_FAILED, reason, detail=problem.detail)

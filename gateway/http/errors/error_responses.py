@@ -171,7 +171,7 @@ def _http_failure(req: falcon.Request, problem: falcon.HTTPError) -> Failure:
     if code == Code.METHOD_NOT_ALLOWED:
         message = f"{req.method} is not allowed here"
     elif code == Code.NOT_FOUND:
-        message = "there is no such route"
+        message = "there is no such route; /docs shows all routes"
     else:
         message = problem.description or problem.title or "bad request"
     return Failure(code, message, status=status if HTTP_ERRORS[code].status != status else 0)

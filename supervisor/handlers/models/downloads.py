@@ -43,7 +43,7 @@ def fetch(
         running.pending = pending or running.pending
         return
     if supervisor.settings.offline and not present:
-        reason = f"Model {model} is not on this machine and the server is offline"
+        reason = f"Model {model} is not on this machine, and the setting `offline` forbids downloads"
         raise Failure(Code.OFFLINE, reason, model=model).raised()
     if len(supervisor.downloads.running()) >= MAX_DOWNLOADS:
         explanation = f"{MAX_DOWNLOADS} models are being downloaded already"

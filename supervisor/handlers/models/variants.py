@@ -42,7 +42,7 @@ class VariantQueries:
 
     def _ask(self, supervisor: Supervisor, peer: str, call: ListVariants, _payload: bytes) -> None:
         if supervisor.settings.offline:
-            raise Failure(Code.OFFLINE, "the server is offline: it asks no hub", status=500).raised()
+            raise Failure(Code.OFFLINE, "the setting `offline` forbids to ask the hub", status=500).raised()
         same = (
             query for query in self._by_job.values() if query.checkpoint == call.checkpoint and query.result is None
         )

@@ -29,9 +29,11 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
         if not broken:
             return DownloadOutcome(Pulled(order.name, len(order.present)), [])
         if offline:
-            return DownloadOutcome(_failed(order, Code.OFFLINE, f"{broken}, and the server is offline"), [])
+            return DownloadOutcome(
+                _failed(order, Code.OFFLINE, f"{broken}, and the setting `offline` forbids downloads"), []
+            )
     if offline:
-        return DownloadOutcome(_failed(order, Code.OFFLINE, "the server is offline"), [])
+        return DownloadOutcome(_failed(order, Code.OFFLINE, "the setting `offline` forbids downloads"), [])
     errors: list[tuple[str, SourceError]] = []
     for source in order.sources:
         try:
