@@ -301,5 +301,8 @@ class Keeper:
 
 def print_line(line: str) -> None:
     """Print one line on stderr, if it can be written to: there is no supervisor to log it."""
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
     with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
-        os.write(2, f"lemonbus: {line}\n".encode())
+        if poll.poll(0):  # a pipe that is full and not read would keep the keeper from its end
+            os.write(2, f"lemonbus: {line}\n".encode())

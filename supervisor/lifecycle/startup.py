@@ -11,6 +11,7 @@ from protocol.runtime import memory
 if __name__ == "__main__":
     memory.pause_gc()
 
+import contextlib
 import errno
 import itertools
 import os
@@ -79,8 +80,9 @@ def report_failure(given: StartupSettings, failure: Failure) -> int:
 
 
 def print_line(line: str, code: int) -> int:
-    """Print one line on stderr; return the exit code."""
-    os.write(2, f"lemonbus: {line}\n".encode())
+    """Print one line on stderr, if it can be written to; return the exit code."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"lemonbus: {line}\n".encode())
     return code
 
 

@@ -42,7 +42,7 @@ class EngineExit(NamedTuple):
     """How an engine ended."""
 
     reason: str
-    """``was killed by SIGKILL``, ``exited with code 1``."""
+    """``was killed by SIGSEGV``, ``exited with code 1``."""
     output: str
     """Its last lines of output, for administrators."""
 
@@ -66,6 +66,7 @@ class EngineProcess:
         self._loop = loop
         self._on_exit = on_exit
         self._kill_timer: Timer | None = None
+        self._kill_sent = False
         # Bound before SO_REUSEPORT is set: the engine can bind the port too, and the system gives it to no other process.
         self._reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -119,6 +120,8 @@ class EngineProcess:
             pipe.close()
         self._reserved.close()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        if code == -signal.SIGKILL and not self._kill_sent:
+            reason += ", perhaps because memory ran out"  # the kernel says it to the administrator alone
         self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines)))
 
     def stop(self) -> None:
@@ -131,6 +134,7 @@ class EngineProcess:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended already."""
+        self._kill_sent = self._kill_sent or number == signal.SIGKILL
         self._process.send_signal(number)
 
     def resident(self) -> int:

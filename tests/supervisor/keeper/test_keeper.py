@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -92,6 +93,30 @@ def test_a_last_line_that_cannot_be_written_changes_no_exit_code(redirection: st
     behaviours.write_text("die")
     script = f'exec "$0" -S tests/supervisor/keeper/run_keeper.py {behaviours} 1 {redirection}'
     ended = subprocess.run(["sh", "-c", script, sys.executable], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False)
+    assert ended.returncode == 1
+    assert not processes.with_word(str(behaviours))
+
+
+def test_a_last_line_that_is_not_read_keeps_no_keeper_from_its_end(tmp_path: Path) -> None:
+    behaviours = tmp_path / "behaviours"
+    behaviours.write_text("die")
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, bytes(4096))
+    command = [sys.executable, "-S", "tests/supervisor/keeper/run_keeper.py", str(behaviours), "1"]
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=writer,
+            timeout=30.0,
+            check=False,
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
     assert ended.returncode == 1
     assert not processes.with_word(str(behaviours))
 

@@ -62,6 +62,11 @@ def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, expected
     assert expected in lines[0]
 
 
+def test_the_exit_code_is_the_same_where_nothing_can_be_printed(lemonbus: Any) -> None:
+    code, lines = lemonbus("serve", "--state-dir=/proc/x", within=["sh", "-c", 'exec "$@" 2>/dev/full', "sh"])
+    assert (code, lines) == (startup.EXIT_USAGE, [])
+
+
 def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) -> None:
     code, lines = lemonbus("config", file="\nwhispercpp_backend = 'nonsense'")
     assert (code, len(lines)) == (2, 1), lines
