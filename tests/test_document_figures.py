@@ -1,0 +1,87 @@
+"""What the documents say of limits, times and commands is what the code has: a figure may change in one place alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway.bus.supervisor_connection import MAX_WAITING
+from gateway.cli.exit_codes import EXIT_CODE_HELP
+from gateway.cli.main import COMMANDS, cli
+from gateway.media.image_source import MAX_IMAGE_BYTES, MAX_IMAGES
+from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S
+from gateway.server.gunicorn_master import KEEP_ALIVE_S
+from protocol.config.resolver import MAX_FILE_BYTES
+from protocol.config.settings import Settings
+from supervisor.keeper.heartbeat import SILENCE_S
+from supervisor.metrics.accumulators import MAX_MODELS
+from supervisor.metrics.collection import COLLECTION_TIMEOUT_S
+from supervisor.metrics.server_metrics import DOCUMENTED_DURATION_BUCKETS
+from supervisor.recovery.recovering import TIMEOUT_S
+from workers.backends.flm.backend import MAX_CONNECTIONS
+from workers.engines.oga_server.tools import schema_limits
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULTS = Settings()
+BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
+
+
+@pytest.mark.parametrize(
+    ("document", "statement"),
+    [
+        ("README.md", f"newest {DEFAULTS.response_store_entries} responses in memory"),
+        ("README.md", f"at most {DEFAULTS.response_store_bytes >> 20} MiB, for a day"),
+        ("docs/configuration.md", f"may have {MAX_FILE_BYTES >> 20} MiB"),
+        ("docs/keys.md", f"{MAX_IMAGES} images of {MAX_IMAGE_BYTES >> 20} MiB each"),
+        ("docs/keys.md", f"`fetch_images_timeout` ({DEFAULTS.fetch_images_timeout:g} s)"),
+        ("docs/supervisor.md", f"hangs for {SILENCE_S:g} s"),
+        ("docs/supervisor.md", f"not answered after {TIMEOUT_S:g} s"),
+        (
+            "docs/supervisor.md",
+            f"up to {MAX_WAIT_FOR_SUPERVISOR_S:g} s without any supervisor and {MAX_WAITING:,} requests",
+        ),
+        ("docs/metrics.md", f"at most {COLLECTION_TIMEOUT_S * 1000:g} ms"),
+        ("docs/metrics.md", f"The first {MAX_MODELS} models"),
+        ("docs/metrics.md", f"{BUCKETS} s"),
+        ("docs/proxies.md", f"after {KEEP_ALIVE_S} s"),
+        ("docs/proxies.md", f"`header_silence` ({DEFAULTS.header_silence:g} s)"),
+        ("docs/engines/flm.md", f"`--socket {MAX_CONNECTIONS}`"),
+        ("docs/engines/oga.md", f"{schema_limits.MAX_ITEMS:,} items"),
+        ("docs/engines/oga.md", f"{schema_limits.MAX_BYTES >> 10} KiB"),
+        ("deploy/systemd/lemonbus.service", f"for `grace` seconds ({DEFAULTS.grace:g})"),
+    ],
+)
+def test_a_figure_is_the_one_of_the_code(document: str, statement: str) -> None:
+    assert statement in " ".join((ROOT / document).read_text().split())
+
+
+def test_the_readme_has_the_exit_codes_of_the_command_line() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for code in re.findall(r"^(?:Exit codes: )?(\d+) ", EXIT_CODE_HELP.replace("; ", "\n"), re.MULTILINE):
+        assert re.search(rf"[:;]\s{code}\s", readme), code
+
+
+def test_the_readme_lists_the_commands() -> None:
+    table = (ROOT / "README.md").read_text().split("## The command line")[1].split("\n## ")[0]
+    named = set(re.findall(r"[`, ]([a-z-]+)(?=[ `\[])", " ".join(re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE))))
+    assert set(COMMANDS) - named == {"version"}
+
+
+def test_the_documents_use_flags_that_exist() -> None:
+    context = click.Context(cli)
+    wrong = []
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for name, rest in re.findall(r"lemonbus ([a-z-]+)((?: [^`\n]*)?)", document.read_text()):
+            command = cli.get_command(context, name)
+            if isinstance(command, click.Group) and rest.split():
+                command = command.get_command(context, rest.split()[0])
+            if command is None:
+                continue
+            flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+            words = rest.split(" # ")[0]
+            used = re.findall(r"(?<![\w'=-])(--[a-z][a-z-]*)", words)
+            wrong += [f"{document.name}: lemonbus {name} {flag}" for flag in used if flag not in {*flags, "--help"}]
+    assert wrong == []
