@@ -12,11 +12,12 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference, stream_to
 from gateway.api.responses.background import BackgroundRuns
+from gateway.api.responses.conversation import read_conversation
 from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.input.chat_request import chat_body, shortened
-from gateway.api.responses.input.input_items import Item, read_items, references
+from gateway.api.responses.input.input_items import Item
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.item_ids import ResponseIds, response_of
+from gateway.api.responses.item_ids import ResponseIds
 from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.api.responses.output.whole_response import whole_response
@@ -29,12 +30,10 @@ from gateway.media.image_source import image_source
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.reservation import reserve
-from protocol.failures import Code, LemonbusError, invalid
+from protocol.failures import Code, LemonbusError
 
 ENDPOINT: Final = "chat/completions"
 """The endpoint of the internal format."""
-MAX_REFERRED_RESPONSES: Final = 100
-"""Stored responses that are read for the references of one request."""
 T = TypeVar("T")
 
 
@@ -67,11 +66,9 @@ class ResponsesResource:
         data = body_decoding.read_json(req, self._session.settings.body_limit)
         request = body_decoding.decode(data, ResponseRequest)
         request.check()
-        previous = request.previous_response_id
-        earlier = self._store.conversation(req.env, previous) if previous else []
         ids = ResponseIds()
         image = image_source(self._session, req.env, ENDPOINT, request.model)
-        own = read_items(request.input, self._known(req.env, request, earlier), ids, image)
+        earlier, own = read_conversation(self._store, req.env, request, ids, image)
         body = chat_body(request, [*earlier, *own], image)
         builder = ResponseBuilder(request, ids, time.time(), request.model or "")
         if request.background:
@@ -83,14 +80,6 @@ class ResponsesResource:
             answer_inference(self._session, req, resp, self._translated(req, request, own, encoded, builder))
 
         ask_truncating(body, request.truncation == "auto", answer)
-
-    def _known(self, env: dict[str, Any], request: ResponseRequest, earlier: list[Item]) -> list[Item]:
-        """Return the items that the request may refer to: those of the conversation, and of responses that it does not name."""
-        ids = {item["id"] for item in earlier}
-        others = {response_of(each) for each in references(request.input) if each not in ids} - {""}
-        if len(others) > MAX_REFERRED_RESPONSES:
-            raise invalid(f"`input` refers to items of more than {MAX_REFERRED_RESPONSES} responses", "input")
-        return [*earlier, *(item for other in others for item in self._store.items(env, other))]
 
     def _translated(
         self, req: falcon.Request, request: ResponseRequest, own: list[Item], body: bytes, builder: ResponseBuilder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
-from gateway.api.responses import create, stored
+from gateway.api.common.unsupported import UnsupportedResource
+from gateway.api.responses import create, input_tokens, stored
 from gateway.api.responses.background import BackgroundRuns
 from gateway.bus.session import SupervisorSession
 
@@ -18,6 +19,10 @@ class ResponsesDialect(Dialect):
         return versioned(
             {
                 "responses": create.ResponsesResource(session, store, BackgroundRuns(session)),
+                "responses/compact": UnsupportedResource(
+                    "compaction is", "send a shorter `input`, or `truncation` auto"
+                ),
+                "responses/input_tokens": input_tokens.InputTokensResource(session, store),
                 "responses/{response_id}": stored.StoredResponseResource(store),
                 "responses/{response_id}/input_items": stored.InputItemsResource(store),
                 "responses/{response_id}/cancel": stored.CancelResource(store),

@@ -7,8 +7,17 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import EVENT_STREAM, INFERENCE, NOT_FOUND, Documentation, Operation, Stream
-from gateway.api.responses import create, stored, stored_form
+from gateway.api.common.operations import (
+    EVENT_STREAM,
+    INFERENCE,
+    NOT_FOUND,
+    UNSUPPORTED,
+    Documentation,
+    Operation,
+    Stream,
+)
+from gateway.api.common.unsupported import UnsupportedResource
+from gateway.api.responses import create, input_tokens, stored, stored_form
 from gateway.api.responses.input.request import ResponseRequest
 
 _REQUEST: Final = {"model": "SmolLM2-135M-Instruct-GGUF", "input": "Why is the sky blue?", "max_output_tokens": 64}
@@ -101,6 +110,19 @@ DOCUMENTATION: Final = Documentation(
                     },
                 },
             )
+        },
+        input_tokens.InputTokensResource: {
+            "POST": Operation(
+                "Counts the tokens of a response's prompt.",
+                body=ResponseRequest,
+                needs=("input",),
+                answer=input_tokens.InputTokens,
+                failures=INFERENCE,
+                examples={"text": _REQUEST},
+            )
+        },
+        UnsupportedResource: {
+            "POST": Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
         },
         stored.StoredResponseResource: {
             "GET": Operation(

@@ -1,0 +1,72 @@
+"""``POST responses/input_tokens``: how many tokens the prompt of a response has, by the engine's template and tokenizer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.responses.conversation import read_conversation
+from gateway.api.responses.input.chat_request import chat_body
+from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.item_ids import ResponseIds
+from gateway.api.responses.stored import StoreClient
+from gateway.bus.session import SupervisorSession
+from gateway.http.bodies import body_decoding
+from gateway.media.image_source import image_source
+from gateway.requests.inference import WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import Code, Failure
+from protocol.wire.decoding import DECODE_ERRORS
+
+ENDPOINT: Final = "chat/completions/input_tokens"
+"""The endpoint of the internal format."""
+
+
+class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens"):
+    """A count of tokens."""
+
+    input_tokens: int
+
+
+class _EngineCount(msgspec.Struct):
+    input_tokens: int
+
+
+_decode: Final = msgspec.json.Decoder(_EngineCount).decode
+
+
+class InputTokensResource(InferenceResource):
+    """``POST responses/input_tokens``."""
+
+    def __init__(self, session: SupervisorSession, store: StoreClient) -> None:
+        """Ask engines through ``session``; ``store`` has the conversations."""
+        super().__init__(session)
+        self._store = store
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; the engine counts what it would be given for the response."""
+        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), ResponseRequest)
+        request.check()
+        image = image_source(self._session, req.env, ENDPOINT, request.model)
+        earlier, own = read_conversation(self._store, req.env, request, ResponseIds(), image)
+        body = chat_body(msgspec.structs.replace(request, stream=False), [*earlier, *own], image)
+        return TranslatedRequest(
+            ENDPOINT,
+            request.model or "",
+            msgspec.json.encode(body),
+            weight=0,
+            answer=AnswerFormat(falcon.MEDIA_JSON, token_count),
+        )
+
+
+def token_count(answer: WholeAnswer) -> bytes:
+    """Return the JSON of a count; raises ``backend_error`` for an answer that is none."""
+    try:
+        count = _decode(answer.body).input_tokens
+    except DECODE_ERRORS as problem:
+        message = "the engine's answer was not understood"
+        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+    return msgspec.json.encode(InputTokens(count))
