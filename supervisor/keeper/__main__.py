@@ -20,6 +20,9 @@ def main() -> int:
     """Run the server; return the exit code."""
     process_tree.set_name("lemonbus-keeper")
     _open_standard_streams()
+    if not os.path.isdir("/proc/self"):
+        print_line("/proc is not mounted (in a chroot or container): the server's processes are found there")
+        return EXIT_FAILED
     try:
         keeper = Keeper(os.environ)
     except (OSError, ImportError) as problem:

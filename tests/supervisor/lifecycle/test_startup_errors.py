@@ -167,6 +167,15 @@ def test_a_runtime_directory_without_free_inodes_ends_the_start(lemonbus: Any, t
     assert "--runtime-dir" in lines[0]
 
 
+def test_a_start_without_proc_is_explained(lemonbus: Any) -> None:
+    within = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted on this machine")
+    code, lines = lemonbus("serve", within=within)
+    assert (code, len(lines)) == (startup.EXIT_FAILED, 1), lines
+    assert lines[0].startswith("lemonbus: /proc is not mounted")
+
+
 def test_a_directory_of_another_program_is_not_changed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as theirs:
