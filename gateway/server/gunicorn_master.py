@@ -93,10 +93,10 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
             logs.get_logger().error("gateway worker could not be started", why=why, restart_in=pause)
 
     def worker_ended(self, pid: int) -> None:
-        """Note that a worker was reaped; if it died at its start, the next one may have to wait."""
+        """Note that a worker was reaped; if it died soon after its start, the next one may have to wait."""
         pause = self._pauses.ended(pid, time.monotonic())
         if pause:
-            logs.get_logger().error("gateway worker died at its start", gateway_pid=pid, restart_in=pause)
+            logs.get_logger().error("gateway worker died soon after its start", gateway_pid=pid, restart_in=pause)
 
     def spawn_worker(self) -> int:
         """Fork while SIGTERM is blocked: one that arrived before the worker has handlers of its own would be lost."""
