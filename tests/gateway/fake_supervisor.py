@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import pkgutil
 import queue
 import subprocess
 import threading
@@ -15,6 +17,8 @@ from typing import Any
 import msgspec
 import zmq
 
+import protocol.messages
+import protocol.models
 from protocol import ids
 from protocol.config import settings
 from protocol.failures import Failure
@@ -25,6 +29,11 @@ from protocol.runtime.loop import Loop
 from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_connection import find_supervisor
 from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
+
+# A message can be decoded once its module is imported, whatever tests have run before.
+for _package in (protocol.messages, protocol.models):
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        importlib.import_module(_module.name)
 
 _STANDING_IN = ("sleep", "600")
 
