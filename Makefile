@@ -30,7 +30,7 @@ help:
 	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
 	@echo 'make test    all tests'
 	@echo 'make shuffle all tests, in a random order: none may depend on another'
-	@echo 'make properties  a thousand random inputs for each property, new ones each time'
+	@echo 'make properties  ten times as many inputs for each property, new ones each time'
 	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
 	@echo 'make fuzz    CASES (20000) random requests made of /openapi.json, judged by it'
 	@echo 'make check   ruff, ruff format, mypy --strict'

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from protocol.failures import Code, Failure
 from tests.gateway.app_client import AppClient
+from tests.support.properties import examples
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 VALID: dict[str, dict[str, Any]] = {
@@ -109,7 +110,7 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return route, body
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=requests())
 def test_no_request_is_answered_with_500(ask: AppClient, request: tuple[str, dict[str, Any]]) -> None:
     accepted = Failure(Code.CONFLICT, "it came through")

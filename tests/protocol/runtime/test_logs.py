@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.runtime import logs
 from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
+from tests.support.properties import examples
 
 ROOT = Path(logs.__file__).parents[2]
 
@@ -110,7 +111,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.dictionaries(st.text(), anything))
 def test_anything_becomes_one_bounded_json_line(record: dict[str, Any]) -> None:
     line = encoded(record)

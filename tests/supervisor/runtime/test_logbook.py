@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
@@ -21,6 +21,7 @@ from supervisor.runtime.logbook import (
     MAX_RETAINED_BYTES,
     LogBook,
 )
+from tests.support.properties import examples
 
 
 def record(event: str = "e", **fields: Any) -> bytes:
@@ -238,7 +239,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(step, max_size=30))
 def test_snapshot_and_batches_are_complete_or_count_what_is_missing(steps: list[tuple[str, Any]]) -> None:
     book = filled(5)

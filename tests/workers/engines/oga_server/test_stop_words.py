@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from workers.engines.oga_server.stop_words import StopWordFilter
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
 def test_stop_words_are_found_however_the_text_is_cut(text: str, words: list[str], data: st.DataObject) -> None:
     stop_words, shown, at = StopWordFilter(words), "", 0

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from workers.engines.oga_server.tools.call_parser import CallArguments, CallEvent, CallStart, TextPiece, ToolCallParser
 from workers.engines.oga_server.tools.formats import (
     FORMATS,
@@ -125,7 +126,7 @@ def _pieces(form: ToolCallFormat) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(parts), max_size=12).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.sampled_from(FORMATS).flatmap(lambda form: st.tuples(st.just(form), _pieces(form))), st.data())
 def test_any_cut_of_an_answer_yields_the_same(case: tuple[ToolCallFormat, str], data: st.DataObject) -> None:
     form, answer = case
@@ -139,7 +140,7 @@ def test_any_cut_of_an_answer_yields_the_same(case: tuple[ToolCallFormat, str], 
     assert _is_subsequence(text, answer)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(FORMATS), st.text("abc<{[ \n", max_size=12), st.data())
 def test_no_part_of_a_marker_is_shown_before_a_call(form: ToolCallFormat, before: str, data: st.DataObject) -> None:
     """What was given out at any time is a beginning of the text before the call."""
