@@ -55,6 +55,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._heartbeat_fd = app.heartbeat_fd
         self._keeper = os.pidfd_open(app.process_context.keeper)
         self._retiring = False
+        """Whether its workers are told to end: their ends are no failures."""
         self._pauses = RestartPauses()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -95,7 +96,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
     def worker_ended(self, pid: int) -> None:
         """Note that a worker was reaped; if it died soon after its start, the next one may have to wait."""
         pause = self._pauses.ended(pid, time.monotonic())
-        if pause:
+        if pause and not self._retiring:
             logs.get_logger().error("gateway worker died soon after its start", gateway_pid=pid, restart_in=pause)
 
     def spawn_worker(self) -> int:
@@ -116,6 +117,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers; the supervisor is told not to expect heartbeats meanwhile."""
+        self._retiring = True
         self._beat(_STOPPING)
         super().stop(graceful)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from gateway.server import gunicorn_master
+from gateway.server.gunicorn_master import GunicornMaster
 from gateway.server.restart_pauses import EARLY_S, MAX_PAUSE_S, RestartPauses
 
 
@@ -39,3 +43,19 @@ def test_two_that_die_together_count_twice() -> None:
         pauses.started(pid, 0.0)
     assert [pauses.ended(pid, 0.5) for pid in (1, 2)] == [0.0, 0.1]
     assert pauses.left(0.5) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("retiring", "lines"), [(False, 1), (True, 0)])
+def test_workers_that_were_told_to_end_are_no_failures(
+    monkeypatch: pytest.MonkeyPatch, *, retiring: bool, lines: int
+) -> None:
+    logged: list[str] = []
+    logger = type("Logger", (), {"error": lambda _self, event, **_: logged.append(event)})()
+    monkeypatch.setattr(gunicorn_master.logs, "get_logger", lambda: logger)
+    master = GunicornMaster.__new__(GunicornMaster)
+    master._retiring, master._pauses = retiring, RestartPauses()
+    for pid in (1, 2):
+        master._pauses.started(pid, time.monotonic())
+    for pid in (1, 2):
+        master.worker_ended(pid)
+    assert len(logged) == lines
