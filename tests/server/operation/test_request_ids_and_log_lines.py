@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from typing import Any
 
@@ -105,10 +104,19 @@ def test_what_a_client_wrote_is_in_no_line_and_in_its_answer(
 
 
 def test_no_path_of_the_machine_is_in_any_answer(server: LemonbusServer) -> None:
+    # Command lines of engines and details of failures have paths. Only administrators get them, pages of other sites never.
+    garbage = server.models / "garbage.gguf"
+    garbage.write_bytes(b"no GGUF")
+    failed = server.client.post("/v1/load", {"model_name": "extra.garbage"})
+    garbage.unlink()
+    assert failed.error["code"] == "model_unusable"
+    assert server.home.name in server.client.get("/v1/health").body.decode()
+    health = server.client.start("GET", "/v1/health", headers={"Origin": "https://elsewhere.example"}).finish()
+    assert "extra.garbage" in health.body.decode()
     asked = [
         server.client.get("/v1/models?show_all=true"),
         server.client.get(f"/v1/models/{CHAT}"),
-        server.client.get("/v1/health"),
+        health,
         server.client.get("/v1/stats"),
         server.client.get("/v1/slots"),
         server.client.chat(CHAT),
@@ -121,9 +129,8 @@ def test_no_path_of_the_machine_is_in_any_answer(server: LemonbusServer) -> None
         server.client.post("/v1/slots/0?action=restore", {"filename": "nothing.bin"}),
     ]
     for answer in asked:
-        expected = re.sub(r'"launch_command":\[[^]]*\]', "", answer.body.decode())  # that is for administrators alone
-        assert server.home.name not in expected, answer
-        assert "Traceback" not in expected, answer
+        assert server.home.name.encode() not in answer.body, answer
+        assert b"Traceback" not in answer.body, answer
 
 
 def test_the_log_stream(server: LemonbusServer) -> None:
