@@ -26,17 +26,18 @@ CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 NUMBERS = itertools.count(1)
 DIES = """
 import os, pathlib
+from protocol import RELEASE
+_deaths = pathlib.Path(f"deaths.{RELEASE}")
 _whole = Recovery._end
 def _end(self):
     _whole(self)
-    if pathlib.Path("deaths").exists():
-        died = int(pathlib.Path("deaths").read_text())
-        pathlib.Path("deaths").write_text(str(died - 1))
-        if died > 0:
-            os.kill(os.getpid(), 9)
+    left = int(_deaths.read_text())
+    _deaths.write_text(str(left - 1))
+    if left > 0:
+        os.kill(os.getpid(), 9)
 Recovery._end = _end
 """
-"""At the end of a supervisor of a release: it is killed when it has taken over, before its gateways serve; so many times."""
+"""Code that kills supervisors of a release when they have taken over, before its gateways serve; the file says how many."""
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +83,11 @@ def test_a_release_whose_supervisors_die_changes_nothing(
     loaded: LemonbusServer, code: InstalledCode, install: Callable[..., str]
 ) -> None:
     server = loaded
-    (code.folder / "deaths").write_text("1000")
     before = what_serves(server)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
     stream.until(lambda it: len(it.events) > 2)
-    install("supervisor/recovery/recovering.py", DIES)
+    release = install("supervisor/recovery/recovering.py", DIES)
+    (code.folder / f"deaths.{release}").write_text("1000")
     exit_code, _, message = upgrade(server)
     assert exit_code == 1
     assert f"release {before.release} goes on" in message
@@ -114,12 +115,13 @@ def test_a_supervisor_that_is_killed_during_an_upgrade_is_replaced_by_one_of_the
     loaded: LemonbusServer, code: InstalledCode, install: Callable[..., str]
 ) -> None:
     server = loaded
-    (code.folder / "deaths").write_text("1")
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
     stream.until(lambda it: len(it.events) > 2)
     release = install("supervisor/recovery/recovering.py", DIES)
+    deaths = code.folder / f"deaths.{release}"
+    deaths.write_text("1")
     assert upgrade(server) == (0, f"Release {release} serves.\n", "")
-    assert (code.folder / "deaths").read_text() == "-1", "one was killed, and one was not"
+    assert deaths.read_text() == "-1", "one was killed, and one was not"
     assert stream.finish(60).done
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert server.health()["version"] == release
