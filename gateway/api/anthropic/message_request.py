@@ -42,6 +42,11 @@ class Tool(msgspec.Struct):
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
 
+    @property
+    def is_run_by_anthropic(self) -> bool:
+        """Whether Anthropic's servers run it."""
+        return (self.type or "").startswith(_RUN_BY_ANTHROPIC)
+
 
 _RUN_BY_ANTHROPIC: Final = (
     "web_search_",
@@ -109,7 +114,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
         Tools that Anthropic runs are left out beside others: agents send both, and a model can do without a tool that it is
         free to call.
         """
-        return [tool for tool in self.tools or () if not (tool.type or "").startswith(_RUN_BY_ANTHROPIC)]
+        return [tool for tool in self.tools or () if not tool.is_run_by_anthropic]
 
     @property
     def one_call(self) -> bool:
@@ -126,9 +131,9 @@ class PromptRequest(msgspec.Struct, kw_only=True):
             raise invalid(
                 "`mcp_servers`: this server connects to none; give the client's tools in `tools`", "mcp_servers"
             )
-        offered = self.client_tools or self.tools or []
+        others = bool(self.client_tools)
         for position, tool in enumerate(self.tools or []):
-            if tool in offered:
+            if not (others and tool.is_run_by_anthropic):
                 self._check_tool(tool, f"tools[{position}]")
         if self.tool_choice is not None:
             self._check_tool_choice(self.tool_choice)
