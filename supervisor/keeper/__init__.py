@@ -2,5 +2,5 @@
 
 It keeps what must outlive a supervisor: the lock of the runtime directory, the listener, and the processes of the server.
 It stays small, because nothing starts it again: the standard library alone, no ``typing``, no bus, no settings, no log.
-The supervisor imports `channel` and `process_tree`; nothing else outside imports it.
+The supervisor imports `channel`, `error_output` and `process_tree`; nothing else outside imports it.
 """

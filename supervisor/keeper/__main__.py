@@ -10,7 +10,8 @@ import os
 import sys
 
 from supervisor.keeper import process_tree
-from supervisor.keeper.keeper import Keeper, print_line
+from supervisor.keeper.error_output import print_line
+from supervisor.keeper.keeper import Keeper
 from supervisor.keeper.restart_policy import EXIT_FAILED
 
 LAST_STANDARD_STREAM = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -11,6 +10,7 @@ import time
 from collections.abc import MutableMapping, Sequence
 
 from supervisor.keeper import channel, process_tree, reaper
+from supervisor.keeper.error_output import print_line
 from supervisor.keeper.fork_server import ForkServer
 from supervisor.keeper.fork_servers import ForkServers
 from supervisor.keeper.restart_policy import Exit, RestartPolicy, SupervisorEnd
@@ -297,12 +297,3 @@ class Keeper:
         self._supervisor_due = now + decision.pause
         if not end.handed_over:
             self._manager.status(f"the supervisor is started again ({self._why})")
-
-
-def print_line(line: str) -> None:
-    """Print one line on stderr, if it can be written to: there is no supervisor to log it."""
-    poll = select.poll()
-    poll.register(2, select.POLLOUT)
-    with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
-        if poll.poll(0):  # a pipe that is full and not read would keep the keeper from its end
-            os.write(2, f"lemonbus: {line}\n".encode())

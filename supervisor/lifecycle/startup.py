@@ -11,7 +11,6 @@ from protocol.runtime import memory
 if __name__ == "__main__":
     memory.pause_gc()
 
-import contextlib
 import errno
 import itertools
 import os
@@ -28,6 +27,7 @@ from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.keeper import error_output
 from supervisor.models.options.settings_check import check_settings
 
 EXIT_FAILED: Final = 1
@@ -81,8 +81,7 @@ def report_failure(given: StartupSettings, failure: Failure) -> int:
 
 def print_line(line: str, code: int) -> int:
     """Print one line on stderr, if it can be written to; return the exit code."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"lemonbus: {line}\n".encode())
+    error_output.print_line(line)
     return code
 
 
