@@ -29,7 +29,7 @@ MAX_ACCEPT_BATCH: Final = 64
 _MAX_SPARE_GREENLETS: Final = 64
 """Greenlets that wait for another connection: a new one costs two system calls, and memory shared by all threads."""
 PAUSE_S: Final = 0.1
-"""Seconds without accepting after an error of the system: mostly, there are too many open files."""
+"""Seconds without accepting when all connections are busy, or after an error of the system: mostly, too many open files."""
 LOG_INTERVAL_S: Final = 10.0
 """Least seconds between two log lines about such errors."""
 _MAX_BACKLOG: Final = 4096
@@ -42,14 +42,23 @@ ServeConnection = Callable[[ClientSocket, Any], None]
 class Acceptor:
     """One listener and its open connections."""
 
-    def __init__(self, listener: Any, serve: ServeConnection, most: int, accept_batch: int = ACCEPT_BATCH) -> None:
-        """Call ``serve(client_socket, address)`` for each connection, for at most ``most`` at the same time.
+    def __init__(
+        self,
+        listener: Any,
+        serve: ServeConnection,
+        most: int,
+        accept_batch: int = ACCEPT_BATCH,
+        end_idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Call ``serve(client_socket, address)`` for each connection, for about ``most`` at the same time.
 
-        ``listener``: a listening socket of gevent's.  ``serve`` runs in a greenlet, and closes its socket.
+        ``listener``: a listening socket of gevent's.  ``serve`` runs in a greenlet, and closes its socket.  ``end_idle`` ends
+        the connection that has waited longest for a request, so that a new one gets its place, and returns whether there was one.
         """
         self._listener = listener
         self._serve = serve
         self._most = most
+        self._end_idle = end_idle
         self._first_batch = self._batch = accept_batch
         # Read once: each access makes an enumeration.
         self._kind = listener.family, listener.type, listener.proto
@@ -59,8 +68,8 @@ class Acceptor:
         listener.setblocking(False)
         # Before the events of open connections: most of them end.
         self._watcher: Any = self._hub.loop.io(listener.fileno(), _READ, priority=self._hub.loop.MAXPRI)
-        self._after_error: Any = None
-        """The timer that ends a pause after an error of the system."""
+        self._pause_timer: Any = None
+        """The timer that ends a pause: no place is free, or the system has reported an error."""
         self._paused = False
         self._refused = 0
         """Errors of the system since the last log line."""
@@ -73,7 +82,7 @@ class Acceptor:
     def start(self) -> None:
         """Accept connections from now on, or again."""
         self._paused = False
-        if self._watcher is not None and self._after_error is None and len(self._busy) < self._most:
+        if self._watcher is not None and self._pause_timer is None and len(self._busy) < self._most:
             self._watcher.start(self._accept_ready)
 
     def pause(self) -> None:
@@ -84,9 +93,10 @@ class Acceptor:
 
     def _accept_ready(self) -> None:
         for _ in range(self._batch):
-            if len(self._busy) >= self._most:
-                # The next connection that ends starts it again.
-                self._watcher.stop()
+            full = len(self._busy) >= self._most
+            if full and not self._end_idle():
+                # The next connection that ends starts it again; one that becomes idle is found after the pause.
+                self._pause_accepting()
                 return
             try:
                 fd, address = self._listener._accept()  # noqa: SLF001
@@ -100,11 +110,14 @@ class Acceptor:
                     self._watcher.stop()
                     return
                 self._log_refusal(problem)
+                self._end_idle()
                 self._pause_accepting()
                 return
             child = self._idle.pop() if self._idle else greenlet(self._serve_connections, self._hub)
             self._busy.add(child)
             child.switch(connection)
+            if full:
+                return  # the connection that was told to end does so in the next iteration
         self._batch = min(2 * self._batch, MAX_ACCEPT_BATCH)
 
     def _log_refusal(self, problem: OSError) -> None:
@@ -118,13 +131,14 @@ class Acceptor:
 
     def _pause_accepting(self) -> None:
         self._watcher.stop()
-        self._after_error = self._hub.loop.timer(PAUSE_S)
-        self._after_error.start(self._resume_after_error)
+        self._pause_timer = self._hub.loop.timer(PAUSE_S)
+        self._pause_timer.start(self._resume_accepting)
 
-    def _resume_after_error(self) -> None:
-        self._after_error.close()
-        self._after_error = None
-        if not self._paused:
+    def _resume_accepting(self) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.close()
+            self._pause_timer = None
+        if not self._paused and self._watcher is not None:
             self._watcher.start(self._accept_ready)
 
     def _serve_connections(self, connection: tuple[Any, Any]) -> None:
@@ -142,8 +156,7 @@ class Acceptor:
                 self._busy.discard(current)
             if self._watcher is None or len(self._idle) >= _MAX_SPARE_GREENLETS:
                 return
-            if self._after_error is None and not self._paused:
-                self._watcher.start(self._accept_ready)
+            self._resume_accepting()
             self._idle.append(current)
             connection = self._hub.switch()
 
@@ -157,11 +170,11 @@ class Acceptor:
         if for_all:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
-        for watcher in (self._watcher, self._after_error):
+        for watcher in (self._watcher, self._pause_timer):
             if watcher is not None:
                 watcher.stop()
                 watcher.close()
-        self._watcher = self._after_error = None
+        self._watcher = self._pause_timer = None
         with contextlib.suppress(OSError):
             self._listener.close()
 

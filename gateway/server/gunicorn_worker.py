@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import gevent
@@ -34,8 +37,19 @@ _READ: Final = 1
 _WELCOME_WAIT_S: Final = 1.0
 """Seconds for which connections are not accepted before the supervisor has answered."""
 _NO_WELCOME: Final = 1
+_RESERVED_DESCRIPTORS: Final = 16
+"""File descriptors that connections leave to the sockets of the bus, to spooled bodies and to fetched images.
+
+ZeroMQ aborts a process that has none left when another process connects to it.
+"""
 _REFUSALS_S: Final = 0.2
 """Seconds for the refusals of the requests that waited, before a process without a supervisor ends."""
+
+
+def _free_descriptors() -> int:
+    """Return how many more files this process may open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - len(list(Path("/proc/self/fd").iterdir()))
 
 
 class GunicornWorker(GeventWorker):  # type: ignore[misc]
@@ -51,7 +65,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Prepare, before the fork: make nothing that takes time or must not be shared."""
         super().__init__(*args, **kwargs)
-        self.idle: set[ClientSocket] = set()
+        self.idle: dict[ClientSocket, None] = {}
         self._stop_event = Event()
         self._watchers: list[Any] = []
         self._watches: list[ProcessWatch] = []
@@ -72,6 +86,15 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
 
     def _serve(self, client_socket: ClientSocket, address: Any) -> None:
         ClientConnection(self, client_socket, address).serve()
+
+    def _end_idle_connection(self) -> bool:
+        """End the connection that has waited longest for a request; return whether there was one (in the hub)."""
+        oldest = next(iter(self.idle), None)
+        if oldest is None:
+            return False
+        del self.idle[oldest]
+        oldest.stop_expecting()
+        return True
 
     # The process
 
@@ -134,8 +157,9 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             self.session.has_started.wait()
         # Where there are several processes, each leaves connections that it cannot serve at once to the others.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
+        most = min(self.worker_connections, _free_descriptors() - _RESERVED_DESCRIPTORS)
         self._acceptors = acceptors = [
-            Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
+            Acceptor(listener, self._serve, most, accept_batch, self._end_idle_connection) for listener in self.sockets
         ]
         self.start_queue = StartQueue()
         self.serving = True

@@ -12,7 +12,7 @@ class NeverPausingSocket:
         self.pieces = list(pieces)
         self.answers: list[bytes] = []
 
-    def expect_request(self, seconds: float, idle: set[Any]) -> None:
+    def expect_request(self, seconds: float, idle: dict[Any, None]) -> None:
         pass
 
     def request_arrived(self) -> None:

@@ -46,26 +46,26 @@ class ClientSocket:
         self._writer: Any = None
         self._deadline: float | None = None
         """Monotonic seconds at which reading ends."""
-        self._idle: set[ClientSocket] | None = None
+        self._idle: dict[ClientSocket, None] | None = None
 
     def fileno(self) -> int:
         """Return its descriptor."""
         return self.raw.fileno()
 
-    def expect_request(self, seconds: float, idle: set[ClientSocket]) -> None:
+    def expect_request(self, seconds: float, idle: dict[ClientSocket, None]) -> None:
         """Wait for a request from now on: reading ends after ``seconds``, or with :meth:`stop_expecting`.
 
-        The socket is in ``idle`` until :meth:`request_arrived`.
+        The socket is the last of ``idle`` until :meth:`request_arrived`.
         """
         self._deadline = time.monotonic() + seconds
         self._idle = idle
-        idle.add(self)
+        idle[self] = None
 
     def request_arrived(self) -> None:
         """Remove the deadline: the request is here."""
         self._deadline = None
         if self._idle is not None:
-            self._idle.discard(self)
+            self._idle.pop(self, None)
 
     def stop_expecting(self) -> None:
         """End the wait for a request, unless the request is here already."""

@@ -46,8 +46,8 @@ class ServingProcess(Protocol):
     """Headers of errors that the application does not write."""
     base_environ: dict[str, Any]
     """What the environments of all requests have in common."""
-    idle: set[ClientSocket]
-    """Connections that wait for their next request."""
+    idle: dict[ClientSocket, None]
+    """Connections that wait for their next request, the one that has waited longest first."""
     start_queue: StartQueue
     request_counts: RequestCounts
     keep_alive_s: float

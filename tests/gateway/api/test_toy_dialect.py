@@ -146,7 +146,7 @@ class ServingToys:
         self.error_headers = self.wsgi.error_headers
         self.request_counts = ask.session.request_counts
         self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
-        self.idle: set[Any] = set()
+        self.idle: dict[Any, None] = {}
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,54 @@ def test_an_exception_in_a_connection_is_counted_and_the_next_is_served(listener
             until(lambda count=count: INTERNAL_ERRORS.count == before + count)
 
 
+def test_the_oldest_idle_connection_gives_way_to_a_new_one(listener: Any) -> None:
+    serving = Serving()
+    idle: list[Any] = []
+
+    def serve(sock: Any, address: Any) -> None:
+        idle.append(sock)
+        serving(sock, address)
+
+    def end_idle() -> bool:
+        if not idle:
+            return False
+        idle.pop(0).cut()
+        return True
+
+    with accepting(Acceptor(listener, serve, 2, end_idle=end_idle)):
+        clients = [client(listener) for _ in range(5)]
+        until(lambda: len(serving.begun) == 5)
+        until(lambda: serving.ended == 3)
+        assert [one.recv(1) for one in clients[:3]] == [b""] * 3
+        for one in clients:
+            one.close()
+
+
+def test_a_connection_that_becomes_idle_gives_way_when_all_were_busy(
+    listener: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptors, "PAUSE_S", 0.01)
+    serving = Serving()
+    may_end: list[Any] = []
+    sockets: list[Any] = []
+
+    def serve(sock: Any, address: Any) -> None:
+        sockets.append(sock)
+        serving(sock, address)
+
+    def end_idle() -> bool:
+        return bool(may_end) and may_end.pop()()
+
+    def cut_first() -> bool:
+        sockets[0].cut()
+        return True
+
+    with accepting(Acceptor(listener, serve, 1, end_idle=end_idle)), client(listener), client(listener):
+        until(lambda: len(serving.begun) == 1)
+        may_end.append(cut_first)
+        until(lambda: len(serving.begun) == 2)
+
+
 class Refusing:
     """A listener for which the system has no file left, for some time."""
 

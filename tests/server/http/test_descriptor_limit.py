@@ -1,12 +1,13 @@
-"""Many clients, in a shell whose limit of open files is small."""
+"""Many clients, where the limit of open files is small."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
 import socket
+from pathlib import Path
 
-from tests.conftest import SMALL_LIMIT
+from tests.conftest import SMALL_LIMIT, StartServer
 from tests.support.clients.http_client import chat_body
 from tests.support.server import LemonbusServer
 from workers.engine.process import ENGINE_DESCRIPTORS
@@ -25,3 +26,16 @@ def test_more_clients_than_the_inherited_limit_are_served(keyed_server: Lemonbus
         assert server.client.post("/v1/chat/completions", body, **server.admin_headers).status == 200
     engine_limit = resource.prlimit(server.engine_pid(LOOP), resource.RLIMIT_NOFILE)[0]
     assert engine_limit == ENGINE_DESCRIPTORS
+
+
+def test_idle_connections_give_way_to_a_request(start_server: StartServer) -> None:
+    """The limit is lowered while the gateway runs, so that the system refuses connections, whatever is reserved for others."""
+    server = start_server("tiny-chat")
+    pid = next(line["pid"] for line in server.lines if line["event"] == "gateway worker up")
+    used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 16, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10.0)) for _ in range(48)]
+        assert server.client.get("/v1/models").status == 200
+        idle[0].settimeout(10.0)
+        assert idle[0].recv(1) == b"", "the oldest one was closed"

@@ -47,7 +47,7 @@ class OneRouteWorker:
 
     def __init__(self) -> None:
         self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
-        self.idle: set[Any] = set()
+        self.idle: dict[Any, None] = {}
         self.start_queue = StartQueue()
         self.request_counts = RequestCounts()
         self.app: Any = falcon.App(middleware=[RequestIdentity()])

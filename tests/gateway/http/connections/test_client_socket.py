@@ -120,10 +120,10 @@ def test_a_hang_up_is_noticed_by_reader_and_writer(client: socket.socket, connec
 
 
 def test_a_request_is_expected_for_so_long(connection: ClientSocket) -> None:
-    idle: set[ClientSocket] = set()
+    idle: dict[ClientSocket, None] = {}
     began = time.monotonic()
     connection.expect_request(0.05, idle)
-    assert idle == {connection}
+    assert list(idle) == [connection]
     assert connection.recv(10) == b""
     assert time.monotonic() - began >= 0.05
     assert connection.recv(10, likely=False) == b"", "not a moment longer"
@@ -132,7 +132,7 @@ def test_a_request_is_expected_for_so_long(connection: ClientSocket) -> None:
 
 
 def test_a_released_connection_still_reads_received_bytes(client: socket.socket, connection: ClientSocket) -> None:
-    idle: set[ClientSocket] = set()
+    idle: dict[ClientSocket, None] = {}
     connection.expect_request(60.0, idle)
     reading = gevent.spawn(connection.recv, 10)
     begun(reading)
@@ -152,7 +152,7 @@ def test_a_released_connection_still_reads_received_bytes(client: socket.socket,
 def test_a_request_that_arrives_while_the_connection_is_released_is_read(
     client: socket.socket, connection: ClientSocket
 ) -> None:
-    idle: set[ClientSocket] = set()
+    idle: dict[ClientSocket, None] = {}
     got: list[bytes] = []
 
     def serve() -> None:
