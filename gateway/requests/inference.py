@@ -17,6 +17,7 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.interfaces import RequestSession
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
+from protocol.models.request_limits import check_request_limits
 
 __all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
 
@@ -70,7 +71,7 @@ class AnswerStream:
     """
 
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
-        """Send the request."""
+        """Send the request; raises ``invalid_request`` for one that is too large in a part that engines compile."""
         self._session = session
         self._context = request_context(env)
         self._first = b""
@@ -82,6 +83,7 @@ class AnswerStream:
         self._exchange.cut = self._watch.cut
 
     def _started(self, request: InferenceRequest) -> RequestExchange:
+        check_request_limits(request.body)
         context = self._context
         reservation = context.take_reservation()
         try:

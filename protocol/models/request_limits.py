@@ -1,0 +1,168 @@
+"""How large the parts of a request may be that an engine compiles or iterates over. Pure.
+
+An engine compiles a grammar in its only loop, with recursion for nesting, before it looks at any other request: a large one stops
+all requests of the model, and a deeply nested one ends the process. docs/engines/llamacpp.md has what each costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import invalid
+from protocol.wire.decoding import DECODE_ERRORS
+
+MAX_DEPTH: Final = 100
+"""Nesting of groups in a grammar or a pattern, and of a JSON schema and of ``chat_template_kwargs``."""
+MAX_ALTERNATIVES: Final = 4_000
+"""``|`` of a grammar; entries of all ``enum``, ``anyOf``, ``oneOf`` and ``allOf`` of a request's schemas together."""
+MAX_REPETITIONS: Final = 20_000
+"""Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
+MAX_PROPERTIES: Final = 500
+"""``properties`` of one object of a schema: the work grows with their square."""
+MAX_PATTERN_CHARACTERS: Final = 4_096
+
+MAX_BYTES: Final = {
+    "grammar": 64 * 1024,
+    "json_schema": 256 * 1024,
+    "response_format": 256 * 1024,
+    "tools": 1024 * 1024,
+    "chat_template_kwargs": 64 * 1024,
+}
+"""Field → bytes of its JSON."""
+MAX_ENTRIES: Final = {
+    "prompt": 1_024,
+    "input": 2_048,
+    "documents": 2_048,
+    "stop": 256,
+    "samplers": 64,
+    "logit_bias": 4_096,
+}
+"""Field → entries of its list or object; a prompt of token numbers is one."""
+
+_ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf"})
+_COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
+_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|]', re.DOTALL)
+"""Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
+_LARGE_NUMBER_DIGITS: Final = 9
+
+
+class _Sizes(NamedTuple):
+    depth: int = 0
+    alternatives: int = 0
+    repetitions: int = 0
+
+
+class _LimitedFields(msgspec.Struct):
+    """The fields as JSON: msgspec passes over all others."""
+
+    grammar: msgspec.Raw = msgspec.Raw()
+    json_schema: msgspec.Raw = msgspec.Raw()
+    response_format: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    chat_template_kwargs: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    documents: msgspec.Raw = msgspec.Raw()
+    stop: msgspec.Raw = msgspec.Raw()
+    samplers: msgspec.Raw = msgspec.Raw()
+    logit_bias: msgspec.Raw = msgspec.Raw()
+
+
+_decode: Final = msgspec.json.Decoder(_LimitedFields).decode
+
+
+def check_request_limits(body: bytes) -> None:
+    """Raise ``invalid_request``, naming the field, its size and the limit, for a request that is too large in one part.
+
+    ``body``: JSON in OpenAI's or llama.cpp's form. What is not a JSON object is left to those who read it.
+    """
+    try:
+        fields = _decode(body)
+    except DECODE_ERRORS:
+        return
+    for name, most in MAX_BYTES.items():
+        raw = getattr(fields, name)
+        size = memoryview(raw).nbytes
+        if size:
+            _check(name, "bytes of JSON", size, most)
+            _check_contents(name, msgspec.json.decode(raw))
+    for name, most in MAX_ENTRIES.items():
+        raw = getattr(fields, name)
+        if memoryview(raw)[:1].tobytes() in (b"[", b"{"):
+            _check(name, "entries", _entries(msgspec.json.decode(raw)), most)
+
+
+def _check(name: str, what: str, size: int, most: int) -> None:
+    if size > most:
+        raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
+
+
+def _check_contents(name: str, value: Any) -> None:
+    if name == "grammar":
+        if isinstance(value, str):
+            _check_sizes(name, _text_sizes(_TOKEN.findall(value)))
+    else:
+        _check_sizes(name, _schema_sizes(name, value))
+
+
+def _check_sizes(name: str, sizes: _Sizes) -> None:
+    _check(name, "levels of nesting", sizes.depth, MAX_DEPTH)
+    _check(name, "alternatives", sizes.alternatives, MAX_ALTERNATIVES)
+    _check(name, "repetitions", sizes.repetitions, MAX_REPETITIONS)
+
+
+def _text_sizes(tokens: Sequence[str]) -> _Sizes:
+    """Return the sizes of a grammar or a pattern, as its tokens."""
+    depth = deepest = alternatives = repetitions = 0
+    for token in tokens:
+        if token == "(":  # noqa: S105 - of a grammar, not a password
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token == ")":  # noqa: S105
+            depth -= 1
+        elif token == "|":  # noqa: S105
+            alternatives += 1
+        elif token.isdigit():
+            repetitions += int(token[:_LARGE_NUMBER_DIGITS])
+    return _Sizes(deepest, alternatives, repetitions)
+
+
+def _schema_sizes(name: str, value: Any) -> _Sizes:
+    """Return the sizes of JSON with schemas in it, without recursion; raises as :func:`check_request_limits`."""
+    deepest = alternatives = repetitions = 0
+    left: list[tuple[Any, int]] = [(value, 1)]
+    while left:
+        node, depth = left.pop()
+        if not isinstance(node, dict | list):
+            continue
+        deepest = max(deepest, depth)
+        if isinstance(node, list):
+            left.extend((each, depth + 1) for each in node)
+            continue
+        for key, each in node.items():
+            if key in _ALTERNATIVES and isinstance(each, list):
+                alternatives += len(each)
+            elif key in _COUNTS and isinstance(each, int | float):
+                repetitions += int(min(max(each, 0), MAX_REPETITIONS + 1))
+            elif key == "properties" and isinstance(each, dict):
+                _check(name, "properties in one object", len(each), MAX_PROPERTIES)
+            elif key == "pattern" and isinstance(each, str):
+                _check(name, "characters in a `pattern`", len(each), MAX_PATTERN_CHARACTERS)
+                sizes = _text_sizes(_PATTERN_TOKEN.findall(each))
+                deepest = max(deepest, sizes.depth)
+                alternatives += sizes.alternatives
+                repetitions += sizes.repetitions
+            left.append((each, depth + 1))
+    return _Sizes(deepest, alternatives, repetitions)
+
+
+def _entries(value: Any) -> int:
+    """Return how many entries a list or an object has; a list of token numbers is one."""
+    if isinstance(value, list) and value and all(type(each) is int for each in value):
+        return 1
+    return len(value)

@@ -1,0 +1,81 @@
+"""Requests that are too large in one part are refused with the field, its size and the limit; ordinary large ones are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.failures import LemonbusError
+from protocol.models.request_limits import check_request_limits
+
+
+def _format(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def _check(body: object) -> None:
+    check_request_limits(msgspec.json.encode(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        ({"grammar": "root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000}, "grammar", "10000 levels of nesting"),
+        ({"grammar": "root ::= " + "|".join(["a"] * 5_001)}, "grammar", "5000 alternatives"),
+        ({"grammar": 'root ::= "a"{0,100000}'}, "grammar", "100000 repetitions"),
+        ({"grammar": 'root ::= "a"{0,' + " " * 1_000 + "100000}"}, "grammar", "100000 repetitions"),
+        ({"grammar": "root ::= " + " " * 65_536}, "grammar", "bytes of JSON"),
+        (_format({"enum": [f"v{i}" for i in range(10_000)]}), "response_format", "10000 alternatives"),
+        ({"json_schema": {"anyOf": [{"type": "null"}] * 4_001}}, "json_schema", "4001 alternatives"),
+        ({"json_schema": _nested(100)}, "json_schema", "levels of nesting"),
+        ({"json_schema": {"type": "string", "maxLength": 10**9}}, "json_schema", "repetitions"),
+        ({"json_schema": {"type": "string", "pattern": "^a{0,99999}$"}}, "json_schema", "99999 repetitions"),
+        ({"json_schema": {"type": "string", "pattern": "(" * 200 + ")" * 200}}, "json_schema", "levels of nesting"),
+        ({"json_schema": {"properties": {f"p{i}": {} for i in range(501)}}}, "json_schema", "501 properties"),
+        ({"tools": [{"function": {"parameters": {"enum": list(range(5_000))}}}]}, "tools", "5000 alternatives"),
+        ({"chat_template_kwargs": {"a": "b" * 65_536}}, "chat_template_kwargs", "bytes of JSON"),
+        ({"prompt": ["a"] * 20_000}, "prompt", "20000 entries; the limit is 1024"),
+        ({"input": ["a"] * 3_000}, "input", "3000 entries"),
+        ({"documents": ["a"] * 3_000}, "documents", "3000 entries"),
+        ({"stop": ["a"] * 300}, "stop", "300 entries"),
+        ({"logit_bias": {str(i): 1 for i in range(5_000)}}, "logit_bias", "5000 entries"),
+    ],
+)
+def test_refused(body: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(LemonbusError, match=words) as caught:
+        _check(body)
+    assert caught.value.failure.param == field
+    assert f"`{field}`" in caught.value.failure.message
+    assert "the limit is" in caught.value.failure.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"grammar": None, "tools": None, "stop": None, "prompt": "a"},
+        _format({"enum": [f"v{i}" for i in range(1_000)]}),
+        _format({"type": "object", "description": "a" * 100_000}),
+        {"json_schema": _nested(40)},
+        {"grammar": 'root ::= "((((" | [(|)]+ # {0,100000}\n' + "\n".join(f"r{i} ::= [0-9]{{1,9}}" for i in range(99))},
+        {"prompt": list(range(10_000))},
+        {"input": ["a"] * 2_048},
+        {"messages": [{"role": "user", "content": "("}] * 10_000},
+    ],
+)
+def test_accepted(body: dict[str, Any]) -> None:
+    _check(body)
+
+
+def test_what_is_no_object_is_left_to_others() -> None:
+    for body in (b"", b"[]", b"{broken", b"--boundary"):
+        check_request_limits(body)
