@@ -75,6 +75,8 @@ class ClientFlag(msgspec.Struct, frozen=True, omit_defaults=True):
     pattern: str = ""
     """Regular expression that the whole value must match; empty: the flag has no value."""
     files: FlagFiles = FlagFiles.NONE
+    most: int = 0
+    """The largest number that the value may be, also in the administrator's arguments; 0: none."""
 
 
 class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):

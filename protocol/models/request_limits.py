@@ -17,8 +17,11 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_DEPTH: Final = 100
 """Nesting of groups in a grammar or a pattern, and of a JSON schema and of ``chat_template_kwargs``."""
-MAX_ALTERNATIVES: Final = 4_000
-"""``|`` of a grammar; entries of all ``enum``, ``anyOf``, ``oneOf`` and ``allOf`` of a request's schemas together."""
+MAX_ALTERNATIVES: Final = 1_000
+"""``|`` of a grammar or a pattern; entries of all ``enum``, ``anyOf``, ``oneOf``, ``allOf`` and lists of ``type``
+of a request's schemas together. An engine compares those that are possible with each other, and each with its whole vocabulary."""
+MAX_OPTIONAL_PARTS: Final = 500
+"""``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: where all may be left out, the work grows with their square."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
 MAX_PROPERTIES: Final = 500
@@ -34,26 +37,29 @@ MAX_BYTES: Final = {
 }
 """Field → bytes of its JSON."""
 MAX_ENTRIES: Final = {
+    "messages": 4_096,
     "prompt": 1_024,
     "input": 2_048,
     "documents": 2_048,
     "stop": 256,
     "samplers": 64,
     "logit_bias": 4_096,
+    "dry_sequence_breakers": 64,
 }
 """Field → entries of its list or object; a prompt of token numbers is one."""
 
-_ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf"})
+_ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
-_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|]', re.DOTALL)
+_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
-_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
 _LARGE_NUMBER_DIGITS: Final = 9
 
 
 class _Sizes(NamedTuple):
     depth: int = 0
     alternatives: int = 0
+    optional: int = 0
     repetitions: int = 0
 
 
@@ -65,15 +71,20 @@ class _LimitedFields(msgspec.Struct):
     response_format: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
     chat_template_kwargs: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
     prompt: msgspec.Raw = msgspec.Raw()
     input: msgspec.Raw = msgspec.Raw()
     documents: msgspec.Raw = msgspec.Raw()
     stop: msgspec.Raw = msgspec.Raw()
     samplers: msgspec.Raw = msgspec.Raw()
     logit_bias: msgspec.Raw = msgspec.Raw()
+    dry_sequence_breakers: msgspec.Raw = msgspec.Raw()
 
 
 _decode: Final = msgspec.json.Decoder(_LimitedFields).decode
+_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 
 
 def check_request_limits(body: bytes) -> None:
@@ -94,7 +105,7 @@ def check_request_limits(body: bytes) -> None:
     for name, most in MAX_ENTRIES.items():
         raw = getattr(fields, name)
         if memoryview(raw)[:1].tobytes() in (b"[", b"{"):
-            _check(name, "entries", _entries(msgspec.json.decode(raw)), most)
+            _check(name, "entries", _entries(raw), most)
 
 
 def _check(name: str, what: str, size: int, most: int) -> None:
@@ -113,12 +124,13 @@ def _check_contents(name: str, value: Any) -> None:
 def _check_sizes(name: str, sizes: _Sizes) -> None:
     _check(name, "levels of nesting", sizes.depth, MAX_DEPTH)
     _check(name, "alternatives", sizes.alternatives, MAX_ALTERNATIVES)
+    _check(name, "optional parts", sizes.optional, MAX_OPTIONAL_PARTS)
     _check(name, "repetitions", sizes.repetitions, MAX_REPETITIONS)
 
 
 def _text_sizes(tokens: Sequence[str]) -> _Sizes:
     """Return the sizes of a grammar or a pattern, as its tokens."""
-    depth = deepest = alternatives = repetitions = 0
+    depth = deepest = alternatives = optional = repetitions = 0
     for token in tokens:
         if token == "(":  # noqa: S105 - of a grammar, not a password
             depth += 1
@@ -127,14 +139,16 @@ def _text_sizes(tokens: Sequence[str]) -> _Sizes:
             depth -= 1
         elif token == "|":  # noqa: S105
             alternatives += 1
+        elif token in ("?", "*"):
+            optional += 1
         elif token.isdigit():
             repetitions += int(token[:_LARGE_NUMBER_DIGITS])
-    return _Sizes(deepest, alternatives, repetitions)
+    return _Sizes(deepest, alternatives, optional, repetitions)
 
 
 def _schema_sizes(name: str, value: Any) -> _Sizes:
     """Return the sizes of JSON with schemas in it, without recursion; raises as :func:`check_request_limits`."""
-    deepest = alternatives = repetitions = 0
+    deepest = alternatives = optional = repetitions = 0
     left: list[tuple[Any, int]] = [(value, 1)]
     while left:
         node, depth = left.pop()
@@ -156,13 +170,17 @@ def _schema_sizes(name: str, value: Any) -> _Sizes:
                 sizes = _text_sizes(_PATTERN_TOKEN.findall(each))
                 deepest = max(deepest, sizes.depth)
                 alternatives += sizes.alternatives
+                optional += sizes.optional
                 repetitions += sizes.repetitions
             left.append((each, depth + 1))
-    return _Sizes(deepest, alternatives, repetitions)
+    return _Sizes(deepest, alternatives, optional, repetitions)
 
 
-def _entries(value: Any) -> int:
+def _entries(raw: msgspec.Raw) -> int:
     """Return how many entries a list or an object has; a list of token numbers is one."""
-    if isinstance(value, list) and value and all(type(each) is int for each in value):
+    if memoryview(raw)[:1].tobytes() == b"{":
+        return len(_object(raw))
+    entries = _list(raw)
+    if entries and all(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries):
         return 1
-    return len(value)
+    return len(entries)

@@ -18,6 +18,7 @@ LORA: Final = ("--lora", "--lora-scaled")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
 CACHE_RAM: Final = ("-cram", "--cache-ram")
 MAX_SLOTS: Final = 256
+MAX_THREADS: Final = 1_024
 
 FORBIDDEN_LLAMACPP_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), "-m"),

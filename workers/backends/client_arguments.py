@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -22,6 +23,8 @@ INTEGER: Final = r"-?\d{1,9}"
 COUNT: Final = r"\d{1,9}"
 NUMBER: Final = r"-?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})([eE][-+]?\d{1,2})?"
 WORD: Final = r"[\w.:+-]{1,64}"
+_NUMBER_CHARACTERS: Final = 20
+"""More than any limit has."""
 SWITCH: Final = "on|off|auto|enabled|disabled|true|false|yes|no|1|0"
 
 
@@ -30,14 +33,27 @@ def switches(names: str) -> list[ClientFlag]:
     return [ClientFlag(names.split())]
 
 
-def valued(names: str, pattern: str, files: FlagFiles = FlagFiles.NONE) -> list[ClientFlag]:
-    """Return flags whose whole value matches the regular expression."""
-    return [ClientFlag(names.split(), pattern, files)]
+def valued(names: str, pattern: str, files: FlagFiles = FlagFiles.NONE, most: int = 0) -> list[ClientFlag]:
+    """Return flags whose whole value matches the regular expression and is at most ``most``, unless that is 0."""
+    return [ClientFlag(names.split(), pattern, files, most)]
 
 
 def file_flags(names: str, files: FlagFiles = FlagFiles.ONE) -> list[ClientFlag]:
     """Return flags whose value names files."""
     return valued(names, r"[^\0]{1,4096}", files)
+
+
+def check_argument_numbers(option: str, flags: Sequence[ClientFlag], words: Sequence[str]) -> None:
+    """Raise ``invalid_request`` naming the first number that is larger than its flag allows.
+
+    This holds for clients and for the administrator. A value that is not a number is left to the engine.
+    """
+    limits = {name: flag.most for flag in flags if flag.most for name in flag.names}
+    for word, value in pairwise(words):
+        most = limits.get(arguments.flag_of(word))
+        if most and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and not -most <= int(value[:_NUMBER_CHARACTERS]) <= most:
+            shown = checkpoints.printable(value)
+            raise invalid(f"{option}: {word} cannot be {shown}; the largest number is {most}", option)
 
 
 def check_client_arguments(

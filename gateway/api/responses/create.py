@@ -31,6 +31,7 @@ from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.reservation import reserve
 from protocol.failures import Code, LemonbusError
+from protocol.models.request_limits import check_request_limits
 
 ENDPOINT: Final = "chat/completions"
 """The endpoint of the internal format."""
@@ -109,6 +110,7 @@ class ResponsesResource:
         body: dict[str, Any],
         builder: ResponseBuilder,
     ) -> None:
+        check_request_limits(msgspec.json.encode(body))  # not in the background: the response would be stored by then
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

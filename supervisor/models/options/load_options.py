@@ -17,7 +17,7 @@ from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import LoadOption, OptionValue, RecipeDescriptor
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from workers.backends.client_arguments import check_client_arguments
+from workers.backends.client_arguments import check_argument_numbers, check_client_arguments
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
 
 FILE: Final = "recipe_options.json"
@@ -60,6 +60,7 @@ def _checked(
         raise invalid(f"{name} must be a string, not {_in_words(value)}", name)
     if option.kind == "args":
         words = ARGUMENT_CHECKS[name](value)
+        check_argument_numbers(name, descriptor.client_flags, words)
         if directories is not None:
             check_client_arguments(name, descriptor.client_flags, words, directories)
     elif option.choices and value not in (*option.choices, "default"):

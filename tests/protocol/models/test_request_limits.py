@@ -35,7 +35,11 @@ def _check(body: object) -> None:
         ({"grammar": 'root ::= "a"{0,' + " " * 1_000 + "100000}"}, "grammar", "100000 repetitions"),
         ({"grammar": "root ::= " + " " * 65_536}, "grammar", "bytes of JSON"),
         (_format({"enum": [f"v{i}" for i in range(10_000)]}), "response_format", "10000 alternatives"),
-        ({"json_schema": {"anyOf": [{"type": "null"}] * 4_001}}, "json_schema", "4001 alternatives"),
+        ({"json_schema": {"anyOf": [{"type": "null"}] * 1_001}}, "json_schema", "1001 alternatives"),
+        ({"json_schema": {"type": ["string", "null"] * 501}}, "json_schema", "1002 alternatives"),
+        ({"json_schema": {"type": "string", "pattern": "a?b*" * 251}}, "json_schema", "502 optional parts"),
+        ({"grammar": "root ::= " + "[0-9]* a? " * 251}, "grammar", "502 optional parts"),
+        ({"messages": [{"role": "user", "content": "a"}] * 4_097}, "messages", "4097 entries"),
         ({"json_schema": _nested(100)}, "json_schema", "levels of nesting"),
         ({"json_schema": {"type": "string", "maxLength": 10**9}}, "json_schema", "repetitions"),
         ({"json_schema": {"type": "string", "pattern": "^a{0,99999}$"}}, "json_schema", "99999 repetitions"),
@@ -47,6 +51,7 @@ def _check(body: object) -> None:
         ({"input": ["a"] * 3_000}, "input", "3000 entries"),
         ({"documents": ["a"] * 3_000}, "documents", "3000 entries"),
         ({"stop": ["a"] * 300}, "stop", "300 entries"),
+        ({"dry_sequence_breakers": ["a"] * 65}, "dry_sequence_breakers", "65 entries"),
         ({"logit_bias": {str(i): 1 for i in range(5_000)}}, "logit_bias", "5000 entries"),
     ],
 )
@@ -69,7 +74,7 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         {"grammar": 'root ::= "((((" | [(|)]+ # {0,100000}\n' + "\n".join(f"r{i} ::= [0-9]{{1,9}}" for i in range(99))},
         {"prompt": list(range(10_000))},
         {"input": ["a"] * 2_048},
-        {"messages": [{"role": "user", "content": "("}] * 10_000},
+        {"messages": [{"role": "user", "content": "("}] * 4_000},
     ],
 )
 def test_accepted(body: dict[str, Any]) -> None:

@@ -39,6 +39,14 @@ def test_the_background(client: openai.OpenAI) -> None:
         client.responses.cancel(whole.id)
     with pytest.raises(openai.NotFoundError, match="not found"):
         client.responses.create(model="no-such-model", input="hi", background=True)
+    schema = {"enum": [f"v{i}" for i in range(10_000)]}
+    with pytest.raises(openai.BadRequestError, match="10000 alternatives"):
+        client.responses.create(
+            model=LOOP,
+            input="hi",
+            background=True,
+            text={"format": {"type": "json_schema", "name": "a", "schema": schema}},
+        )
     with pytest.raises(openai.BadRequestError, match="does not serve"):
         client.responses.create(model="extra.tiny-embed", input="hi", background=True, stream=True)
 

@@ -83,6 +83,7 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
         ({"whispercpp_backend": "x"}, "whispercpp_backend", "must be one of"),
         ({"sdcpp_backend": "x"}, "sdcpp_backend", "sdcpp_backend must be one of"),
         ({"llamacpp_args": "-np 0"}, "llamacpp_args", "-np needs a number"),
+        ({"llamacpp_args": "--threads 999999999"}, "llamacpp_args", "the largest number is 1024"),
         ({"llamacpp_args": "--port=1"}, "llamacpp_args", "llamacpp_args must not contain --port"),
         ({"slots": 257}, "slots", "up to 256"),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.models.recipes import FlagFiles, RecipeDescriptor
-from workers.backends.client_arguments import check_client_arguments, is_below
+from workers.backends.client_arguments import check_argument_numbers, check_client_arguments, is_below
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
 
 WITH_ARGUMENTS = [
@@ -106,6 +106,29 @@ def test_each_of_several_files_counts(value: str) -> None:
 def test_what_a_client_may_send(args: str) -> None:
     words = ARGUMENT_CHECKS["llamacpp_args"](args)
     check_client_arguments("llamacpp_args", DESCRIPTORS["llamacpp"].client_flags, words, [])
+
+
+@pytest.mark.parametrize(
+    ("option", "args"),
+    [
+        ("llamacpp_args", "--threads 999999999"),
+        ("llamacpp_args", "--log-file x -tb 1025"),
+        ("llamacpp_args", "--threads_http 999999999"),
+        ("llamacpp_args", f"--draft-max 1{'0' * 5000}"),
+        ("whispercpp_args", "-p 99999"),
+        ("sdcpp_args", "-t -99999"),
+    ],
+)
+def test_a_number_that_is_too_large_is_refused(option: str, args: str) -> None:
+    descriptor = next(descriptor for name, descriptor in WITH_ARGUMENTS if name == option)
+    with pytest.raises(LemonbusError, match="the largest number is") as caught:
+        check_argument_numbers(option, descriptor.client_flags, args.split())
+    assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, option)
+
+
+def test_numbers_that_are_large_enough() -> None:
+    words = ["-t", "-1", "--threads-http", "64", "--poll", "0", "--seed", "999999999", "--log-file", "999999999"]
+    check_argument_numbers("llamacpp_args", DESCRIPTORS["llamacpp"].client_flags, words)
 
 
 def test_a_directory_is_not_below_itself() -> None:

@@ -11,25 +11,39 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.recipes import ClientFlag, FlagFiles
-from workers.backends.client_arguments import COUNT, INTEGER, NUMBER, SWITCH, WORD, file_flags, switches, valued
+from workers.backends.arguments import MAX_THREADS
+from workers.backends.client_arguments import (
+    COUNT,
+    INTEGER,
+    NUMBER,
+    SWITCH,
+    WORD,
+    file_flags,
+    switches,
+    valued,
+)
 
 _CACHE_TYPE: Final = "f32|f16|bf16|q8_0|q4_0|q4_1|iq4_nl|q5_0|q5_1"
 _BATCH: Final = r"\d{1,5}"
 _MEBIBYTES: Final = r"\d{1,5}"
 """Memory for caches; -1, which means no limit, is the administrator's to give."""
+_DRAFT: Final = 1_024
+"""Tokens that a draft model may be ahead."""
+_CONTEXT: Final = 2**24
+_LAYERS: Final = 9_999
 _LIST: Final = r"[\w.,;:=/+*|()\[\]\\^$?-]{1,1024}"
 _TEXT: Final = r"[^\0]{1,16384}"
 
 SPECULATIVE: Final[list[ClientFlag]] = [
     *file_flags("-md --model-draft --spec-draft-model"),
-    *valued("--draft --draft-n --draft-max --spec-draft-n-max", COUNT),
-    *valued("--draft-min --draft-n-min --spec-draft-n-min", COUNT),
+    *valued("--draft --draft-n --draft-max --spec-draft-n-max", COUNT, most=_DRAFT),
+    *valued("--draft-min --draft-n-min --spec-draft-n-min", COUNT, most=_DRAFT),
     *valued("--draft-p-min --spec-draft-p-min --draft-p-split --spec-draft-p-split", NUMBER),
     *valued("-ngld --gpu-layers-draft --n-gpu-layers-draft --spec-draft-ngl", WORD),
     *valued("-devd --device-draft --spec-draft-device", _LIST),
     *valued("-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft", _CACHE_TYPE),
     *valued("--spec-type", r"[a-z0-9,-]{1,128}"),
-    *valued("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", COUNT),
+    *valued("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", COUNT, most=_DRAFT),
 ]
 
 CLIENT_FLAGS: Final[list[ClientFlag]] = [
@@ -43,15 +57,15 @@ CLIENT_FLAGS: Final[list[ClientFlag]] = [
     *switches("--cache-idle-slots --no-cache-idle-slots --cache-prompt --no-cache-prompt"),
     *switches("--context-shift --no-context-shift --swa-full"),
     *switches("--mmap --no-mmap --mlock --check-tensors -nr --no-repack --no-host --warmup --no-warmup"),
-    *valued("--cache-reuse --keep", COUNT),
+    *valued("--cache-reuse --keep", COUNT, most=_CONTEXT),
     *valued("-sps --slot-prompt-similarity", NUMBER),
     # Threads and devices.
-    *valued("-t --threads -tb --threads-batch --threads-http", INTEGER),
-    *valued("--prio --prio-batch --poll --poll-batch", INTEGER),
+    *valued("-t --threads -tb --threads-batch --threads-http", INTEGER, most=MAX_THREADS),
+    *valued("--prio --prio-batch --poll --poll-batch", INTEGER, most=100),
     *valued("--numa", "distribute|isolate|numactl"),
     *valued("-dev --device -ts --tensor-split -ot --override-tensor", _LIST),
     *valued("-sm --split-mode", "none|layer|row|tensor"),
-    *valued("-mg --main-gpu -ncmoe --n-cpu-moe", COUNT),
+    *valued("-mg --main-gpu -ncmoe --n-cpu-moe", COUNT, most=_LAYERS),
     *switches("-cmoe --cpu-moe --no-op-offload --op-offload"),
     *valued("-fit --fit -fa --flash-attn", SWITCH),
     *switches("-cb --cont-batching -nocb --no-cont-batching"),
@@ -59,14 +73,14 @@ CLIENT_FLAGS: Final[list[ClientFlag]] = [
     *valued("--override-kv", r"[\w.-]{1,128}=(int|float|bool|str):[^\0]{0,256}"),
     *valued("--rope-scaling", "none|linear|yarn"),
     *valued("--rope-scale --rope-freq-base --rope-freq-scale", NUMBER),
-    *valued("--yarn-orig-ctx", COUNT),
+    *valued("--yarn-orig-ctx", COUNT, most=_CONTEXT),
     *valued("--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast", NUMBER),
     *valued("--pooling", "none|mean|cls|last|rank"),
     *valued("--embd-normalize", INTEGER),
     *file_flags("--lora", FlagFiles.SEVERAL),
     *file_flags("--lora-scaled", FlagFiles.SCALED),
     *switches("--lora-init-without-apply"),
-    *valued("--image-min-tokens --image-max-tokens", COUNT),
+    *valued("--image-min-tokens --image-max-tokens", COUNT, most=_CONTEXT),
     *switches("--no-mmproj-offload --mmproj-offload"),
     # Templates and answers.
     *valued("--chat-template", r"[\w.-]{1,64}"),

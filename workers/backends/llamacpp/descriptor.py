@@ -77,7 +77,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         ),
         LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),
         LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MAX_SLOTS),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
     ],
     forbidden_flags=sorted(arguments.FORBIDDEN_LLAMACPP_FLAGS),
     client_flags=CLIENT_FLAGS,

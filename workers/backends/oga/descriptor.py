@@ -15,6 +15,7 @@ from protocol.models.checkpoints import GENAI_CONFIG
 from protocol.models.devices import HYBRID, Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
+from workers.backends import arguments
 
 _CPU: Final = Program(
     name="cpu",
@@ -52,7 +53,9 @@ def _recipe(
         LoadOption(
             "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, 2**24
         ),
-        LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, 1024),
+        LoadOption(
+            "threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, arguments.MAX_THREADS
+        ),
     ]
     if len(backends) > 1:
         names = [backend.name for backend in backends]

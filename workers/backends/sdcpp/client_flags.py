@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.recipes import ClientFlag
+from workers.backends.arguments import MAX_THREADS
 from workers.backends.client_arguments import COUNT, INTEGER, NUMBER, WORD, file_flags, switches, valued
 
 CLIENT_FLAGS: Final[list[ClientFlag]] = [
     *file_flags("--clip_g --clip_l --llm --qwen2vl --t5xxl --clip_vision --control-net --high-noise-diffusion-model"),
     *file_flags("--llm_vision --photo-maker --qwen2vl_vision --tae --taesd --vae"),
-    *valued("-t --threads --clip-skip --chroma-t5-mask-pad", COUNT),
+    *valued("-t --threads", COUNT, most=MAX_THREADS),
+    *valued("--clip-skip --chroma-t5-mask-pad", COUNT, most=1_024),
     *valued("-s --seed", INTEGER),
     *valued("--type --rng --sampler-rng --prediction --sampling-method --scheduler", WORD),
     *valued("--tensor-type-rules", r"[\w.,=*^$|\\-]{1,1024}"),

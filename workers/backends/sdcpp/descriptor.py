@@ -7,6 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from workers.backends import arguments
 from workers.backends.sdcpp.client_flags import CLIENT_FLAGS
 from workers.engines.sd_server.flags import PACKAGE
 
@@ -73,7 +74,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
         LoadOption("width", "int", "pixels of a picture's width", 512, MIN_SIDE_PX, MAX_SIDE_PX),
         LoadOption("height", "int", "pixels of a picture's height", 512, MIN_SIDE_PX, MAX_SIDE_PX),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
     ],
     forbidden_flags=[
         *("--diffusion-model", "--listen-ip", "--listen-port", "--model", "--serve-html-path", "-l", "-m"),

@@ -8,11 +8,20 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.recipes import ClientFlag
+from workers.backends.arguments import MAX_THREADS
 from workers.backends.client_arguments import COUNT, INTEGER, NUMBER, WORD, file_flags, switches, valued
 
+_AUDIO_CONTEXT: Final = 1_500
+"""What the models were trained with."""
+_DECODERS: Final = 8
+"""``WHISPER_MAX_DECODERS``: it writes beyond the end of an array for more."""
+
 CLIENT_FLAGS: Final[list[ClientFlag]] = [
-    *valued("-t --threads -p --processors -ot --offset-t -d --duration -ml --max-len -ac --audio-ctx", COUNT),
-    *valued("-mc --max-context -bo --best-of -bs --beam-size -on --offset-n", INTEGER),
+    *valued("-t --threads -p --processors", COUNT, most=MAX_THREADS),
+    *valued("-ot --offset-t -d --duration -ml --max-len", COUNT),
+    *valued("-ac --audio-ctx", COUNT, most=_AUDIO_CONTEXT),
+    *valued("-bo --best-of -bs --beam-size", INTEGER, most=_DECODERS),
+    *valued("-mc --max-context -on --offset-n", INTEGER),
     *valued("-wt --word-thold -et --entropy-thold -lpt --logprob-thold -nth --no-speech-thold", NUMBER),
     *valued("-l --language", WORD),
     *valued("--prompt", r"[^\0]{0,4096}"),

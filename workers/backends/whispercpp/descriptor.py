@@ -7,6 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
+from workers.backends import arguments
 from workers.backends.whispercpp.client_flags import CLIENT_FLAGS
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
@@ -59,7 +60,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
             choices=["cpu", "system", "vulkan", "npu"],
         ),
         LoadOption("whispercpp_args", "args", "further arguments for whisper-server", ""),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
     ],
     forbidden_flags=[
         "--host",

@@ -66,6 +66,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"llamacpp_args": 5}, "llamacpp_args", "a number"),
         ({"llamacpp_args": "--port 80"}, "llamacpp_args", "--port"),
         ({"llamacpp_args": "-m /etc/passwd"}, "llamacpp_args", "-m"),
+        ({"llamacpp_args": "-tb 999999999"}, "llamacpp_args", "-tb cannot be 999999999; the largest number is 1024"),
         ({"llamacpp_args": "'"}, "llamacpp_args", "split"),
         ({"whispercpp_args": "x"}, "whispercpp_args", "no option of recipe llamacpp"),
         ({"\ud800": 1}, "?", "no option"),
