@@ -216,6 +216,7 @@ class SupervisorConnection:
                 ttl=request.ttl,
                 reservation=exchange.reservation,
                 admitted=exchange.rate_limits is not None,
+                earlier=request.earlier,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

@@ -32,7 +32,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     """An inference request as an API family makes it.
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
-    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``: see there.
+    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``earlier``:
+    see there.
     """
 
     endpoint: str
@@ -43,6 +44,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     weight: int = 1
     query: str = ""
     ttl: float | None = None
+    earlier: Outcome | None = None
 
 
 class ExchangeDispatcher(Protocol):

@@ -15,8 +15,9 @@ from gateway.http.hangup import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.interfaces import RequestSession
+from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
 from protocol.failures import Code, Failure
-from protocol.messages.events import Outcome
+from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import check_request_limits
 
 __all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
@@ -75,6 +76,19 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
+        check_request_limits(request.body)
+        self._request = request
+        self._pieces = ListPieces(request.endpoint, request.body, request.weight)
+        self._piece = first = self._pieces.first()
+        self._events = PieceEvents(request.endpoint) if self._pieces.left else None
+        self._earlier: Outcome | None = None
+        """What the pieces that have ended cost, without the times of their tokens."""
+        self._tokens = 0
+        """Tokens of these pieces."""
+        self._cancelled = False
+        if self._pieces.left:
+            # What is to happen after the request happens after its last piece.
+            request = msgspec.structs.replace(request, body=first.body, weight=first.weight, ttl=None)
         self._exchange = self._started(request)
         self._context.exchange = self._exchange
         if request.weight:
@@ -83,7 +97,6 @@ class AnswerStream:
         self._exchange.cut = self._watch.cut
 
     def _started(self, request: InferenceRequest) -> RequestExchange:
-        check_request_limits(request.body)
         context = self._context
         reservation = context.take_reservation()
         try:
@@ -93,6 +106,27 @@ class AnswerStream:
             if reservation is not None:
                 reservation.close()
 
+    def _advance(self) -> bool:
+        """Send the next piece, when the present one has ended; return whether there was one."""
+        if not self._pieces.left:
+            return False
+        seconds = self._ended_outcome().total_s
+        self._earlier = msgspec.structs.replace(self.outcome, token_times=b"")
+        self._tokens += self._exchange.inbox.tokens
+        self._session.release(self._exchange)
+        self._piece = piece = self._pieces.following(seconds)
+        ttl = None if self._pieces.left else self._request.ttl
+        request = msgspec.structs.replace(
+            self._request, body=piece.body, weight=piece.weight, ttl=ttl, earlier=self._earlier
+        )
+        context = self._context
+        exchange = self._session.start_exchange(request, context.caller, context.download_refusal, 0)
+        self._exchange = context.exchange = exchange
+        exchange.cut = self._watch.cut
+        if self._cancelled:  # while other greenlets ran
+            self.cancel()
+        return True
+
     @property
     def model(self) -> str:
         """The registered name of the model, once granted; before that, the name that the client gave."""
@@ -101,16 +135,20 @@ class AnswerStream:
     @property
     def tokens(self) -> int:
         """Tokens that the iteration returned so far."""
-        return self._exchange.inbox.tokens
+        return self._tokens + self._exchange.inbox.tokens
 
     @property
     def finished(self) -> bool:
         """Whether the generation ended and all of it was returned: the iteration has nothing more."""
-        return self._exchange.outcome is not None and self._exchange.inbox.empty
+        return self._exchange.outcome is not None and self._exchange.inbox.empty and not self._pieces.left
 
     @property
     def outcome(self) -> Outcome:
         """What it cost. Only after the iteration ended normally."""
+        outcome = self._ended_outcome()
+        return outcome if self._earlier is None else total_outcome([self._earlier, outcome])
+
+    def _ended_outcome(self) -> Outcome:
         outcome = self._exchange.outcome
         if outcome is None:
             raise RuntimeError("the generation has not ended")
@@ -144,20 +182,33 @@ class AnswerStream:
 
     def whole(self) -> WholeAnswer:
         """Wait for the end and return the answer; raises ``LemonbusError`` for everything else that can come of it."""
+        body = self._whole_piece()
+        if self._pieces.left:
+            answers = [(self._piece.first, body)]
+            while self._advance():
+                answers.append((self._piece.first, self._whole_piece()))
+            body = joined_answer(self._request.endpoint, self._request.body, answers)
+        return WholeAnswer(body, self.model, self.outcome)
+
+    def _whole_piece(self) -> bytes:
         self.ended()
         if self._exchange.failure is not None:
             raise self._failure_to_raise().raised()
-        return WholeAnswer(self._exchange.inbox.take(), self.model, self.outcome)
+        return self._exchange.inbox.take()
 
     def _next(self, seconds: float | None) -> bytes | None:
-        exchange = self._exchange
         while True:
+            exchange = self._exchange
             if exchange.failure is not None and (exchange.failure.code in _CLIENT_LEFT_CODES or exchange.inbox.empty):
                 raise self._failure_to_raise().raised()
             piece = exchange.inbox.take()
+            if piece and self._events is not None:
+                piece = self._events.events(piece, self._piece.first, last=not self._pieces.left)
             if piece:
                 return piece
-            if exchange.outcome is not None:
+            if exchange.outcome is not None and exchange.inbox.empty:
+                if self._advance():
+                    continue
                 return None
             if exchange.failure is None and not exchange.waker.wait(seconds):
                 return b""
@@ -181,13 +232,14 @@ class AnswerStream:
 
     def cancel(self) -> None:
         """End the answer from the hub, as if its client had hung up."""
+        self._cancelled = True
         exchange = self._exchange
         exchange.abandon(Code.CANCELLED)
         exchange.waker.wake()
 
     def close(self) -> None:
         """Stop watching; stop the engine if the generation has not ended. Idempotent."""
-        self._context.outcome = self._exchange.outcome
+        self._context.outcome = self.outcome if self._exchange.outcome is not None else None
         self._watch.close()
         self._exchange.abandon(Code.CANCELLED)
         self._session.release(self._exchange)

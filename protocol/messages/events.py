@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -116,3 +117,18 @@ def failure_of(event: Event) -> Failure:
 def outcome_of(event: Event) -> Outcome:
     """Return what a DONE event carries."""
     return _outcome(event.data)
+
+
+def total_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return what the pieces of one request cost together, in their order."""
+    return Outcome(
+        prompt_tokens=sum(each.prompt_tokens for each in outcomes),
+        cached_tokens=sum(each.cached_tokens for each in outcomes),
+        output_tokens=sum(each.output_tokens for each in outcomes),
+        first_token_s=outcomes[0].first_token_s,
+        decode_s=sum(each.decode_s for each in outcomes),
+        total_s=sum(each.total_s for each in outcomes),
+        token_times=b"".join(each.token_times for each in outcomes),
+        model=outcomes[-1].model,
+        queue_s=sum(each.queue_s for each in outcomes),
+    )

@@ -69,6 +69,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number of the :class:`ReserveRequest` that has counted it against the limits of its key; 0: nothing has."""
     admitted: bool = False
     """A supervisor that has ended had admitted it: the limits of its key do not refuse it now."""
+    earlier: Outcome | None = None
+    """It is a further piece of a request that was admitted and counted, one with a long list: what the pieces before it cost."""
 
 
 @control_message

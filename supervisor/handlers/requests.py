@@ -9,6 +9,7 @@ from typing import Final
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.messages.events import total_outcome
 from protocol.messages.health import StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
@@ -75,7 +76,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     key = RequestKey(peer, message.number, message.attempt)
     if message.retry_reason:
         supervisor.metrics.attempt_retried(message.retry_reason)
-    elif message.caller is not None and not message.reservation:
+    elif message.caller is not None and not message.reservation and message.earlier is None:
         supervisor.metrics.request_submitted(message.caller.key)
     try:
         if message.endpoint in ENGINE_STATE_ENDPOINTS:
@@ -87,7 +88,8 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
             _check_download(message, target)
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
-            admitted = message.admitted or (bool(message.since) and supervisor.scheduler.knows_attempt(key))
+            known = bool(message.since) and supervisor.scheduler.knows_attempt(key)
+            admitted = message.admitted or message.earlier is not None or known
             supervisor.admission.admit(key, message.caller, run, reservation, admitted=admitted)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
@@ -204,14 +206,15 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
         supervisor.metrics.generation_stopped(model, message.tokens)
     else:
         supervisor.metrics.generation_ended(model, outcome)
-        remember_stats(supervisor, StatsReport(model, outcome))
+        earlier = ended.grant.earlier
+        remember_stats(supervisor, StatsReport(model, total_outcome([earlier, outcome]) if earlier else outcome))
+        supervisor.scheduler.count("requests_finished", 0 if earlier else 1)
+        supervisor.scheduler.count("tokens_generated", output_tokens)
 
 
 def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
     """Keep the figures of the last finished request, and of the last one of each of the models used last."""
     supervisor.stats = stats
-    supervisor.scheduler.count("requests_finished")
-    supervisor.scheduler.count("tokens_generated", stats.outcome.output_tokens)
     by_model = supervisor.stats_by_model
     by_model.pop(stats.model, None)
     by_model[stats.model] = stats

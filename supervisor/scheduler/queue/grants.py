@@ -47,7 +47,8 @@ def grant(
     waited = now - waiting.since
     if weight:
         state.metrics.attempt_granted(model.name, waited)
-    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, waiting.request.caller, charged)
+    request = waiting.request
+    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, request.caller, charged, request.earlier)
     model.last_use = now
     if state.limits.verbose:
         fields = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.ids import RequestKey
+from protocol.messages.events import Outcome
 from protocol.messages.work import AttemptProgress, Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 
@@ -62,15 +63,23 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
 
-    __slots__ = ("began", "caller", "charged", "order", "progress", "weight")
+    __slots__ = ("began", "caller", "charged", "earlier", "order", "progress", "weight")
 
     def __init__(
-        self, weight: int, began: float, order: int, caller: Caller | None = None, charged: float = 0.0
+        self,
+        weight: int,
+        began: float,
+        order: int,
+        caller: Caller | None = None,
+        charged: float = 0.0,
+        earlier: Outcome | None = None,
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without.
 
-        ``charged``: tokens that it was expected to use, if requests of other keys waited.
+        ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``: see
+        :class:`~protocol.messages.work.SubmitRequest`.
         """
+        self.earlier = earlier
         self.caller = caller
         self.charged = charged
         self.progress: AttemptProgress | None = None

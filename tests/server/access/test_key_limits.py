@@ -44,6 +44,7 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
         key("one", concurrent=1),
         key("two", concurrent=2),
         key("background", requests_per_minute=2),
+        key("lists", requests_per_minute=2),
     ]
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
     assert ask(server, KEY).status == 200, "the model is loaded"
@@ -101,6 +102,14 @@ def test_no_more_requests_at_once_than_allowed(server: LemonbusServer) -> None:
         stream.hang_up()
     server.assert_idle()
     assert ask(server, "two").status == 200
+
+
+def test_a_long_list_counts_once(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer lists"})
+    asked = {"model": MODEL, "prompt": ["hi"] * 100, "max_tokens": 1}
+    answers = [client.post("/v1/completions", asked) for _ in range(3)]
+    assert [each.status for each in answers] == [200, 200, 429]
+    assert answers[1].headers["x-ratelimit-remaining-requests"] == "0"
 
 
 def test_a_response_in_the_background_counts_once_and_is_refused_at_once(server: LemonbusServer) -> None:

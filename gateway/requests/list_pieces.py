@@ -1,0 +1,196 @@
+"""Cuts a request with a long list into pieces, and puts their answers together. Pure.
+
+An engine begins all entries of a list before it looks at any later request. So a list is given to it in pieces, each of which waits its
+turn: requests of other clients come in between. An answer is what the engine would have answered to the whole list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import Code, Failure
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.openai_chunks import payloads
+
+MIN_ENTRIES: Final = 16
+"""Completions, inputs or documents of the first piece; fewer would leave slots of an engine idle while the last one ends."""
+MIN_BYTES: Final = 16 * 1024
+"""Bytes of the list's JSON in the first piece, unless it has one entry."""
+MAX_GROWTH: Final = 32.0
+"""How many times as large the largest piece may be."""
+MAX_GROWTH_AT_ONCE: Final = 4.0
+TARGET_S: Final = 0.25
+"""How long the engine should work on a piece: as long may another request wait. docs/performance.md has what that costs."""
+
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "completions": ("prompt",),
+    "completion": ("prompt",),
+    "embeddings": ("input",),
+    "embedding": ("input", "content"),
+    "rerank": ("documents",),
+}
+"""Endpoint → fields of a request that may have the list; the first one that is there has it."""
+_ANSWERS: Final = {"completions": "choices", "embeddings": "data", "rerank": "results"}
+"""Endpoint → the field of an answer with its entries; other answers are lists of them."""
+_ENTRY_STARTS: Final = (b'"', b"[", b"{")
+_NO_LIST: Final = msgspec.Raw(b"null")
+_ABSENT: Final = (None, _NO_LIST)
+
+Fields = dict[str, msgspec.Raw]
+_fields: Final = msgspec.json.Decoder(Fields).decode
+_several: Final = msgspec.json.Decoder(list[Fields]).decode
+_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_number: Final = msgspec.json.Decoder(int).decode
+_any: Final = msgspec.json.decode
+_encode: Final = msgspec.json.encode
+
+
+class Piece(NamedTuple):
+    """A part of a request, which is a request itself."""
+
+    body: bytes
+    weight: int
+    first: int = 0
+    """The number of completions, inputs or documents before it."""
+
+
+class ListPieces:
+    """Cuts one request. A fast engine gets large pieces: each costs some milliseconds in which it does nothing."""
+
+    def __init__(self, endpoint: str, body: bytes, weight: int) -> None:
+        """``weight``: the entries of the list, each as often as it is completed."""
+        self._growth = 1.0
+        self._whole = Piece(body, weight)
+        self._next = 0
+        self._name = ""
+        self._fields: Fields = {}
+        self._entries: list[msgspec.Raw] = []
+        if weight > MIN_ENTRIES or (weight > 1 and len(body) > MIN_BYTES):
+            self._read(endpoint, body)
+        self._each_weight = max(1, weight // max(1, len(self._entries)))
+
+    def _read(self, endpoint: str, body: bytes) -> None:
+        """Find the list; a list with a token number in it is one prompt."""
+        if endpoint not in _LISTS:
+            return
+        self._fields = _fields(body)
+        self._name = next((each for each in _LISTS[endpoint] if self._fields.get(each) not in _ABSENT), "")
+        raw = self._fields.get(self._name, _NO_LIST)
+        entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" else []
+        if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
+            self._entries = entries
+
+    @property
+    def left(self) -> bool:
+        """Whether there are more pieces after those that were taken."""
+        return self._next < len(self._entries)
+
+    def first(self) -> Piece:
+        """Return the first piece, most often the request itself."""
+        return self._cut() if self._entries else self._whole
+
+    def following(self, seconds: float) -> Piece:
+        """Return the next piece; the engine has worked on the one before for so many ``seconds``."""
+        change = min(MAX_GROWTH_AT_ONCE, TARGET_S / max(seconds, 0.001))
+        self._growth = min(MAX_GROWTH, max(1.0, self._growth * change))
+        return self._cut()
+
+    def _cut(self) -> Piece:
+        most = max(1, int(MIN_ENTRIES * self._growth) // self._each_weight)
+        budget = MIN_BYTES * self._growth
+        begin = end = self._next
+        size = 0
+        while end < len(self._entries) and end - begin < most:
+            size += memoryview(self._entries[end]).nbytes
+            if size > budget and end > begin:
+                break
+            end += 1
+        self._next = end
+        body = _encode({**self._fields, self._name: self._entries[begin:end]})
+        return Piece(body, (end - begin) * self._each_weight, begin * self._each_weight)
+
+
+def joined_answer(endpoint: str, body: bytes, answers: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return the answer to the whole request ``body``, made of those to its pieces, each with its ``first``.
+
+    Raises ``backend_error`` for an answer that has not the engine's form.
+    """
+    try:
+        name = _ANSWERS.get(endpoint)
+        if name is None:
+            return _encode([_moved(entry, first) for first, answer in answers for entry in _listed(answer)])
+        documents = [_fields(answer) for _, answer in answers]
+        pairs = zip(documents, answers, strict=True)
+        entries = [_moved(entry, first) for document, (first, _) in pairs for entry in _several(document[name])]
+        if endpoint == "rerank":
+            entries = _best(entries, _fields(body).get("top_n"))
+        whole: dict[str, Any] = {**documents[0], name: entries}
+        usages = [_any(document["usage"]) for document in documents if "usage" in document]
+        if usages:
+            whole["usage"] = _total(usages)
+        return _encode(whole)
+    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS) as problem:
+        message = "the engine's answer was not understood"
+        raise Failure(Code.BACKEND_ERROR, message, detail=str(problem)).raised() from None
+
+
+def _listed(answer: bytes) -> list[Fields]:
+    return _several(answer) if answer[:1] == b"[" else [_fields(answer)]
+
+
+def _moved(entry: Fields, first: int) -> Fields:
+    return {**entry, "index": msgspec.Raw(b"%d" % (_number(entry["index"]) + first))}
+
+
+def _best(entries: list[Fields], top: msgspec.Raw | None) -> list[Fields]:
+    ordered = sorted(entries, key=lambda entry: -float(_any(entry["relevance_score"])))
+    return ordered if top in _ABSENT or top is None else ordered[: _number(top)]
+
+
+def _total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of token counts, also of those in objects."""
+    total: dict[str, Any] = dict(usages[0])
+    for usage in usages[1:]:
+        for name, value in usage.items():
+            if isinstance(value, dict):
+                total[name] = _total([total.get(name) or {}, value])
+            elif type(value) is int:
+                total[name] = (total.get(name) or 0) + value
+    return total
+
+
+class PieceEvents:
+    """The events of a streamed answer whose request was cut: as if one engine had answered all of it."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Begin with the first piece."""
+        self._native = endpoint not in _ANSWERS
+        self._id: msgspec.Raw | None = None
+        self._usages: list[Mapping[str, Any]] = []
+
+    def events(self, events: bytes, first: int, last: bool) -> bytes:
+        """Return what events of the piece with this ``first`` become, maybe nothing; ``last``: it is the last piece.
+
+        Raises ``DECODE_ERRORS`` for events that are none.
+        """
+        return b"".join([self._event(_fields(payload), first, last) for payload in payloads(events)])
+
+    def _event(self, fields: Fields, first: int, last: bool) -> bytes:
+        if self._native:
+            fields = _moved(fields, first) if "index" in fields else fields
+        elif "choices" in fields:
+            self._id = self._id or fields.get("id")
+            if self._id is not None:
+                fields["id"] = self._id
+            choices = _several(fields["choices"])
+            usage = fields.get("usage")
+            if not choices and usage not in _ABSENT and usage is not None:
+                self._usages.append(_any(usage))
+                if not last:
+                    return b""
+                fields["usage"] = msgspec.Raw(_encode(_total(self._usages)))
+            fields["choices"] = msgspec.Raw(_encode([_moved(choice, first) for choice in choices]))
+        return b"data: %b\n\n" % _encode(fields)
