@@ -42,6 +42,8 @@ class EngineRequest(NamedTuple):
     patient: bool = False
     """The client does not read a stream: the engine's events may be handled in large batches."""
     content_type: str = "application/json"
+    grammar: bool = False
+    """It may keep the engine in a grammar, also in that of a schema or of tools."""
     native: bool = False
     """The answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
@@ -119,6 +121,8 @@ class Backend(abc.ABC):
     descriptor: ClassVar[RecipeDescriptor]
     hidden: ClassVar[tuple[str, ...]] = ()
     """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
+    answers_while_busy: ClassVar[bool] = True
+    """Whether the engine answers :meth:`busy` at once, and not when it has ended its work."""
     busy_status: ClassVar[int] = 200
     """HTTP status of the engine's answer to :meth:`busy`."""
 

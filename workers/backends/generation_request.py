@@ -23,6 +23,7 @@ _NULL: Final = msgspec.Raw(b"null")
 SHORT_BODY_BYTES: Final = 512
 """Bytes of a request whose prompt is computed in one or two batches: progress events would come too late to be useful,
 and each costs the engine as much as a token."""
+GRAMMAR_FIELDS: Final = ("grammar", "json_schema", "response_format", "tools")
 UNSTREAMED_MAX_TOKENS: Final = 16
 """Tokens of an answer that is not worth a stream."""
 
@@ -68,7 +69,7 @@ def generation_request(
     )
     if not stream and not wants_stop_reason and (shown_only_whole or brief):
         whole = msgspec.json.encode(fields) if settled or b'"return_stop_reason"' in body else body
-        return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices)
+        return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices, grammar=has_grammar(fields))
     fields["stream"] = options["include_usage"] = _TRUE
     if len(body) > SHORT_BODY_BYTES:
         fields["return_progress"] = _TRUE
@@ -84,8 +85,14 @@ def generation_request(
         progress=progress,
         prompts=prompts,
         choices=choices,
+        grammar=has_grammar(fields),
         translate=StopReasonTranslator().feed if wants_stop_reason else None,
     )
+
+
+def has_grammar(fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether the request has a grammar, or what the engine makes one of."""
+    return any(fields.get(name, _NULL) != _NULL for name in GRAMMAR_FIELDS)
 
 
 def answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:

@@ -34,6 +34,7 @@ from workers.requests.cancellation import Cancellations
 from workers.requests.end_batching import end_delay
 from workers.requests.engine_request import engine_request
 from workers.requests.event_publisher import EventPublisher
+from workers.requests.idle_question import GrammarWatch, IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
@@ -69,6 +70,7 @@ class AttemptLifecycle:
         self._outbox = self._publisher.outbox
         self._session: RequestEngine | None = None
         self._cancellations: Cancellations | None = None
+        self._grammar_watch: GrammarWatch | None = None
         self.accepts = False
         """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
         self.ended: Final[deque[RequestKey]] = deque(maxlen=MAX_ENDED)
@@ -82,7 +84,9 @@ class AttemptLifecycle:
         """Start attempts from now on: an engine is ready."""
         self._session, self._log = session, log
         self._line_attribution.read_output = session.engine.read_output
-        self._cancellations = Cancellations(self._loop, self._bus, session, self._attempts, self.end)
+        question = IdleQuestion(self._loop, session)
+        self._cancellations = Cancellations(self._loop, self._bus, session, question, self._attempts, self.end)
+        self._grammar_watch = GrammarWatch(self._loop, session, question, self._attempts)
         self.last_use = self._loop.now()
         self.accepts = True
 
@@ -96,6 +100,8 @@ class AttemptLifecycle:
         unfinished = []
         if self._cancellations is not None:
             self._cancellations.engine_died()
+        if self._grammar_watch is not None:
+            self._grammar_watch.stop()
         for attempt in list(self._attempts.values()):
             phase = attempt.phase
             tokens = attempt.tokens if phase is AttemptPhase.STOPPING else attempt.tokens_sent
@@ -148,6 +154,8 @@ class AttemptLifecycle:
             attempt.start(request)
             attempt.exchange = session.pool.send(request, attempt)
             session.monitor.wake()
+            if request.grammar and self._grammar_watch is not None:
+                self._grammar_watch.wake()
             self._bus.send_ends_if_due()
         except LemonbusError as problem:
             self.failed(attempt, problem.failure, stopped=True)

@@ -4,7 +4,8 @@ Invariants:
 
 * The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
   cancellation would grant slots that are still busy.
-* A slot is never lost: an engine that does not answer the idle question is ended after ``MAX_UNREADABLE_S``.
+* A slot is never lost: an engine that does not answer the idle question is ended after the setting ``silence``, one whose answers
+  cannot be read after ``MAX_UNREADABLE_S``.
 * At most one idle question is under way.
 """
 
@@ -18,9 +19,9 @@ from protocol.messages.work import AttemptAbandoned
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.response_handler import BufferedResponse
 from workers.requests.attempt import Attempt
 from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.idle_question import IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
 
 MIN_POLL_INTERVAL_S: Final = 0.008
@@ -28,7 +29,7 @@ MAX_POLL_INTERVAL_S: Final = 0.25
 POLL_SHARE: Final = 0.1
 """The time between two idle questions, as a part of the time waited so far."""
 MAX_UNREADABLE_S: Final = 5.0
-"""An engine may leave the idle question without a readable answer for this long, then it is ended."""
+"""An engine may answer the idle question with what cannot be read for this long, then it is ended."""
 CLOSE_DELAY_S: Final = 0.25
 """An engine that has not yet begun with a request gets this long to begin: from then on it notices at once that the
 connection was closed; before that it may begin after its slots were already found idle."""
@@ -49,6 +50,7 @@ class Cancellations:
         loop: Loop,
         bus: RequestBus,
         session: RequestEngine,
+        question: IdleQuestion,
         attempts: Mapping[RequestKey, Attempt],
         on_stopped: Callable[[Attempt, str], None],
     ) -> None:
@@ -56,6 +58,7 @@ class Cancellations:
         self._loop, self._bus, self._session = loop, bus, session
         self._backend, self._pool = session.backend, session.pool
         self._attempts, self._on_stopped = attempts, on_stopped
+        self._question = question
         self._poll_timer: Timer | None = None
         self._asking = False
         self._asking_since = 0.0
@@ -124,7 +127,7 @@ class Cancellations:
     def _poll(self) -> None:
         self._poll_timer = None
         if self._pool.open:
-            self._pool.send(self._backend.busy(), BufferedResponse(self._answered))
+            self._question.ask(self._answered)
 
     def _answered(self, status: int, body: bytes) -> None:
         closed = [

@@ -24,6 +24,7 @@ from workers.requests.cancellation import (
     Cancellations,
     next_poll_interval,
 )
+from workers.requests.idle_question import IdleQuestion
 
 
 class FakeSession:
@@ -33,6 +34,8 @@ class FakeSession:
         self.backend = self.pool = self
         self.open = True
         self.settings = Settings()
+        self.answers_while_busy = True
+        self.silence = self.settings.silence
         self.busy_status = 200
         self.answer: tuple[int, bytes] = (200, b"0")
         self.asked = 0
@@ -68,7 +71,12 @@ class Fixture:
         attempts: dict[RequestKey, Attempt] = {}
         bus: Any = SimpleNamespace(send=lambda _message: None)
         self.cancellations = Cancellations(
-            self.loop, bus, self.session, attempts, lambda _attempt, code: self.stopped.append(code)
+            self.loop,
+            bus,
+            self.session,
+            IdleQuestion(self.loop, self.session),
+            attempts,
+            lambda _attempt, code: self.stopped.append(code),
         )
         owner: Any = SimpleNamespace(advanced=lambda *_: None)
         self.attempt = Attempt(Run("g", 1, 1, "m", "chat/completions", "r"), b"", "e", "m", owner, self.loop.now)
@@ -154,3 +162,12 @@ def test_the_interval_grows_with_the_time_waited() -> None:
     assert next_poll_interval(0.0) == MIN_POLL_INTERVAL_S
     assert next_poll_interval(1.0) == pytest.approx(0.1)
     assert next_poll_interval(60.0) == MAX_POLL_INTERVAL_S
+
+
+def test_an_engine_that_does_not_answer_at_all_is_ended(fixture: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fixture.session, "send", lambda *_: None)
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(fixture.session.silence - 1.0)
+    assert not fixture.session.unusable
+    fixture.wait(2.0)
+    assert "did not answer /slots within 60 s" in fixture.session.unusable

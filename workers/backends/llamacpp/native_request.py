@@ -16,6 +16,7 @@ from workers.backends.generation_request import (
     UNSTREAMED_MAX_TOKENS,
     answer_token_limit,
     count_prompts,
+    has_grammar,
     positive_number,
 )
 from workers.backends.sampling_defaults import apply_sampling_defaults
@@ -60,5 +61,6 @@ def native_request(
         tokens=fields.get("return_tokens") == _TRUE,
         prompts=prompts,
         choices=choices,
+        grammar=has_grammar(fields),
         native=True,
     )

@@ -48,6 +48,7 @@ class WhisperCppBackend(SingleSlotBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_", "WHISPER_")
+    answers_while_busy: ClassVar[bool] = False
     busy_status: ClassVar[int] = 400
     program_setting: ClassVar[str] = "whisper_server"
     arguments_option: ClassVar[str] = "whispercpp_args"

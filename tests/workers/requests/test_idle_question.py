@@ -1,0 +1,35 @@
+"""An engine whose loop is in a grammar for ever is ended, although it uses its processor and its client waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.server import LemonbusServer
+from workers.backends.generation_request import generation_request
+from workers.backends.llamacpp.native_request import native_request
+
+HOPELESS = "root ::= a{0,30}\na ::= b{0,30}\nb ::= c{0,30}\nc ::= [ab]{0,30}"
+"""llama.cpp tries all of its ways to be empty."""
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> LemonbusServer:
+    return start_server("tiny-chat", silence=1.0)
+
+
+def test_a_grammar_that_never_ends(server: LemonbusServer) -> None:
+    assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
+    engine = server.engine_pid("extra.tiny-chat")
+    refused = server.client.chat("extra.tiny-chat", max_tokens=1, grammar=HOPELESS)
+    assert refused.status >= 500, refused
+    assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
+    assert server.engine_pid("extra.tiny-chat") != engine
+
+
+@pytest.mark.parametrize("field", [b'"grammar":"a"', b'"json_schema":{}', b'"tools":[{}]', b'"response_format":{}'])
+def test_requests_that_are_watched(field: bytes) -> None:
+    for body, watched in ((b'{"prompt":"a",%b}' % field, True), (b'{"prompt":"a","grammar":null}', False)):
+        assert generation_request("chat/completions", body, True, {}, {}).grammar == watched
+        assert generation_request("chat/completions", body, False, {}, {}).grammar == watched
+        assert native_request("completion", body, False, {}, {}).grammar == watched

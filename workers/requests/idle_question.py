@@ -1,0 +1,82 @@
+"""Asks an engine which of its slots work, and ends one whose loop does not answer: it works for no other request meanwhile.
+
+A grammar, or a schema, can have more possibilities than an engine can ever try: its loop is then in one request for hours, and its
+processor time looks like progress. Its requests are therefore watched by this question as long as one with a grammar runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.ids import RequestKey
+from protocol.runtime.loop import Loop, Timer
+from workers.engine.response_handler import BufferedResponse, OnResponse
+from workers.requests.attempt import Attempt
+from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.interfaces import RequestEngine
+
+WATCH_INTERVAL_S: Final = 1.0
+"""A request with a grammar that ends sooner costs its engine no question."""
+
+
+class IdleQuestion:
+    """The question, which an engine that works must answer within the seconds of the setting ``silence``."""
+
+    def __init__(self, loop: Loop, session: RequestEngine) -> None:
+        """Ask nothing yet."""
+        self._loop, self._session = loop, session
+
+    def ask(self, then: OnResponse) -> None:
+        """Ask; ``then`` gets the answer, and is not called if the engine is ended for want of one."""
+        backend = self._session.backend
+        timer = self._loop.call_later(backend.silence, self._unanswered) if backend.answers_while_busy else None
+
+        def answered(status: int, body: bytes) -> None:
+            if timer is not None:
+                timer.cancel()
+            then(status, body)
+
+        self._session.pool.send(backend.busy(), BufferedResponse(answered))
+
+    def _unanswered(self) -> None:
+        if self._session.pool.open:
+            backend = self._session.backend
+            self._session.end_unusable(f"it did not answer {backend.busy().path} within {backend.silence:g} s")
+
+
+class GrammarWatch:
+    """Asks as long as a request with a grammar runs. One question is under way at a time."""
+
+    def __init__(
+        self, loop: Loop, session: RequestEngine, question: IdleQuestion, attempts: Mapping[RequestKey, Attempt]
+    ) -> None:
+        """``attempts``: all that have not ended."""
+        self._loop, self._session, self._question, self._attempts = loop, session, question, attempts
+        self._timer: Timer | None = None
+        self._asking = False
+
+    def wake(self) -> None:
+        """Begin to watch, if a request with a grammar runs and nothing watches yet."""
+        if self._timer is None and not self._asking and self._needed():
+            self._timer = self._loop.call_later(WATCH_INTERVAL_S, self._ask)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _needed(self) -> bool:
+        return self._session.pool.open and any(
+            attempt.request.grammar and attempt.phase is AttemptPhase.RUNNING for attempt in self._attempts.values()
+        )
+
+    def _ask(self) -> None:
+        self._timer = None
+        if self._needed():
+            self._asking = True
+            self._question.ask(self._answered)
+
+    def _answered(self, _status: int, _body: bytes) -> None:
+        self._asking = False
+        self.wake()
