@@ -34,7 +34,7 @@ _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
 class AdmissionControl(Protocol):
     """What messages change of the session."""
 
-    def welcomed(self, supervisor_pid: int) -> None:
+    def welcomed(self, supervisor_pid: int, code: peers.LoadedCode | None = None) -> None:
         """Admit requests from now on: this supervisor has taken this process over."""
 
     def pause_accepting(self) -> None:
@@ -217,7 +217,7 @@ class MessageHandlers:
     # The supervisor
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
-        self._admission.welcomed(message.pid)
+        self._admission.welcomed(message.pid, message.code)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count

@@ -39,6 +39,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult
+from protocol.messages.peers import LoadedCode
 from protocol.runtime import logs
 from protocol.wire import envelope
 
@@ -69,6 +70,8 @@ class SupervisorSession:
         self.on_resume: Callable[[], None] = lambda: None
         """Called when that is over."""
         self._paused = False
+        self.supervisor_code: LoadedCode | None = None
+        """What the last supervisor runs that has answered."""
 
     def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
@@ -205,10 +208,11 @@ class SupervisorSession:
 
     # Start and shutdown, in the hub
 
-    def welcomed(self, supervisor_pid: int) -> None:
-        """Admit requests: the supervisor of this pid knows this gateway."""
+    def welcomed(self, supervisor_pid: int, code: LoadedCode | None = None) -> None:
+        """Admit requests: the supervisor of this pid, which runs this code, knows this gateway."""
         if self.state is AdmissionState.LOST:
             return
+        self.supervisor_code = code
         self._connection.welcome(supervisor_pid)
         if self.state in WAITING_STATES:
             self.state = AdmissionState.OPEN

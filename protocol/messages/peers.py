@@ -51,13 +51,22 @@ class Hello(msgspec.Struct, frozen=True):
     """The model of a worker that has an engine."""
 
 
+class LoadedCode(msgspec.Struct, frozen=True):
+    """The code that a supervisor runs, in a form that every version understands: fields may only be added."""
+
+    release: str
+    id: str
+    """Another one each time that a release was loaded from its files, also if that is the same release."""
+
+
 @stable_message
-class Welcome(msgspec.Struct, frozen=True):
+class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → any peer, the answer to :class:`Hello`."""
 
     boot: str
     pid: int
     """The supervisor's pid, to hold a pidfd on: when it has ended, the peer says Hello to its successor."""
+    code: LoadedCode | None = None
 
 
 @stable_message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.peers import LoadedCode
 from protocol.wire.envelope import control_message
 
 
@@ -16,7 +17,10 @@ class UpgradeServer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     begun: bool = False
-    """Begin nothing: say what came of the last upgrade. So the call is sent again to the next supervisor."""
+    """Say what came of the last upgrade. So the call is sent again to the next supervisor."""
+    replaces: LoadedCode | None = None
+    """What ran when the call was made. A supervisor that runs this has not come by the upgrade that was asked for: if it knows
+    of no failure, it begins one, or joins one that was begun. None: begin nothing."""
 
 
 class UpgradeReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from protocol.runtime import logs
 from protocol.wire import envelope
 from protocol.wire.endpoints import spool
 from supervisor.runtime import jobs
+from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts
 
@@ -45,7 +46,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> 
         return
     known = supervisor.peers.get(peer) is not None
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
-    supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
+    supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid(), LOADED_CODE))
     if message.role == "worker":
         _worker_hello(supervisor, peer, payload, known=known)
     elif message.role == "gateway":

@@ -11,6 +11,7 @@ from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
+from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 RETRY_S: Final = 10.0
@@ -56,10 +57,11 @@ class Upgrades:
     def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
         if supervisor.scheduler.closing:
             supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
-        elif not call.begun:
+        elif not call.begun or (call.replaces == LOADED_CODE and self._last_failure is None):
+            # An order that the supervisor before this one was given may have been lost with it.
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
-        elif self._last_failure is not None:
+        elif self._last_failure is not None and call.replaces in (None, LOADED_CODE):
             supervisor.calls.refuse(peer, call.number, self._last_failure)
         else:
             report = UpgradeReport(RELEASE, os.getpid())

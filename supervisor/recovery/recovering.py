@@ -39,6 +39,7 @@ from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
+from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.recovery.recovery_events import World
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
@@ -151,7 +152,7 @@ class Recovery:
             _kill(message.pid)
             return
         supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
-        supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
+        supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid(), LOADED_CODE))
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
         if message.role == "worker":

@@ -10,6 +10,7 @@ import msgspec
 from gateway.api.common.request_fields import optional_body
 from gateway.bus.session import SupervisorSession
 from protocol.failures import invalid
+from protocol.messages.peers import LoadedCode
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 
 
@@ -19,6 +20,8 @@ class UpgradeAnswer(msgspec.Struct):
     status: Literal["success", "taking_over"]
     release: str | None
     pid: int | None
+    former_release: str | None = None
+    """What served when the upgrade was asked for; None in the answer to a GET."""
 
 
 class UpgradeResource:
@@ -42,14 +45,17 @@ class UpgradeResource:
         """
         for unknown in optional_body(req, self._session.settings):
             raise invalid(f"`{unknown}` is no field of an upgrade; it has none", unknown)
-        _answer(resp, self._session.call(req.env, UpgradeServer, UpgradeReport))
+        former = self._session.supervisor_code
+        report = self._session.call(req.env, lambda number: UpgradeServer(number, replaces=former), UpgradeReport)
+        _answer(resp, report, former)
 
 
-def _answer(resp: falcon.Response, report: UpgradeReport) -> None:
+def _answer(resp: falcon.Response, report: UpgradeReport, former: LoadedCode | None = None) -> None:
     resp.content_type = falcon.MEDIA_JSON
+    former_release = former.release if former is not None else None
     if report.release:
-        answer = UpgradeAnswer("success", report.release, report.pid)
+        answer = UpgradeAnswer("success", report.release, report.pid, former_release)
     else:
-        answer = UpgradeAnswer("taking_over", None, None)
+        answer = UpgradeAnswer("taking_over", None, None, former_release)
         resp.status = falcon.HTTP_202
     resp.data = msgspec.json.encode(answer)

@@ -18,6 +18,10 @@ _TIMEOUT_S: Final = 120.0
 _INTERVAL_S: Final = 0.2
 _NOT_YET: Final = frozenset({0, 502, 503, 504})
 """Statuses of a server that will answer later; 0: it has closed the connection."""
+_OTHER_PROTOCOL: Final = (
+    "lemonbus: the releases speak different versions of the protocol: requests that waited were answered 503 with"
+    " Retry-After, and each model is loaded again when its last request has ended."
+)
 
 
 @click.command()
@@ -28,14 +32,28 @@ def command(as_json: bool, server: ApiClient) -> None:
 
     Models stay loaded, and answers that are being written are not interrupted. A release that cannot start changes
     nothing: the one that runs goes on.
+
+    If the releases speak different versions of the protocol, the command says so: requests that waited for their turn are
+    answered 503 with `Retry-After`, and models are loaded again when their last request has ended.
     """
     answer = server.call("POST", _PATH, {}, seconds=None)
-    if answer["status"] == "taking_over":
-        answer = _wait(server)
+    other_protocol = answer["status"] == "taking_over"
+    if other_protocol:
+        answer = {**_wait(server), "former_release": answer.get("former_release")}
     if as_json:
         output.print_json(answer)
-        return
-    click.echo(f"Release {output.plain(answer['release'])} serves.")
+    else:
+        click.echo(_result(answer))
+    if other_protocol:
+        click.echo(_OTHER_PROTOCOL, err=True)
+
+
+def _result(answer: dict[str, Any]) -> str:
+    """Return what serves, and what served when the upgrade was asked for."""
+    release, former = output.plain(answer["release"]), output.plain(answer.get("former_release") or "")
+    if former == release:
+        return f"Release {release} serves. The same release ran before: it was loaded again from its files."
+    return f"Release {release} serves." + (f" Before, it was {former}." if former else "")
 
 
 def _wait(server: ApiClient) -> Any:

@@ -46,7 +46,9 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
 
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
     stream.until(lambda it: len(it.events) > 2)
-    assert upgrade(server) == (0, f"Release {RELEASE} serves.\n", "")
+    exit_code, out, err = upgrade(server)
+    assert (exit_code, out) == (0, f"Release {RELEASE} serves. Before, it was 0.0.9.\n")
+    assert "different versions of the protocol" in err
     assert server.health()["version"] == RELEASE
     assert stream.finish(60).done, "it ended at its worker of the older release"
     server.wait_loaded(CHAT, LOOP)

@@ -14,6 +14,7 @@ from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
 from tests.faults.repeating_clients import Clients, asking
+from tests.support import processes
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -66,11 +67,7 @@ def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer,
         before = clients.answers.copy()
         for model in (LOOP, CHAT):
             wait_for(partial(answered, clients, model, before[model] + 4), "afterwards", 60)
-        wait_for(
-            lambda: not {*gateways} & {each.pid for each in server.process_tree()},
-            "the gateways of the former release end when their last stream has ended",
-            60,
-        )
+        wait_ended(server, gateways)
     assert clients.failures == []
     assert stream.finish(60).text == text_of(30)
     assert stream.done
@@ -78,8 +75,34 @@ def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer,
     server.assert_idle()
 
 
+def wait_ended(server: LemonbusServer, gateways: list[int]) -> None:
+    wait_for(
+        lambda: not {*gateways} & {each.pid for each in server.process_tree()},
+        "the gateways of the former release end when their last stream has ended",
+        60,
+    )
+
+
 def answered(clients: Clients, model: str, more_than: int) -> bool:
     return clients.answers[model] > more_than
+
+
+def test_an_upgrade_whose_order_was_lost_with_the_supervisor_is_carried_out_by_the_next_one(
+    server: LemonbusServer, code: InstalledCode
+) -> None:
+    engine, gateways = server.engine_pid(CHAT), server.gateway_pids()
+    running, release = server.health()["version"], f"{RELEASE}.3"
+    code.install(release=release)
+    with processes.stopped(server.supervisor_pid):
+        asked = server.client.start("POST", "/internal/upgrade", {})
+        for _ in range(20):  # answered by the gateways, which have sent the order meanwhile
+            assert server.client.get("/live").status == 200
+        server.kill_supervisor()
+    answer = asked.finish(60)
+    assert (answer.status, answer.json()["release"], answer.json()["former_release"]) == (200, release, running)
+    assert server.health()["version"] == release
+    assert server.engine_pid(CHAT) == engine
+    wait_ended(server, gateways)
 
 
 def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:

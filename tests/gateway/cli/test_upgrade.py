@@ -13,8 +13,8 @@ from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
 PATH = "/internal/upgrade"
-TAKING_OVER = Reply({"status": "taking_over", "release": None, "pid": None}, 202)
-SERVES = Reply({"status": "success", "release": "2.0", "pid": 7})
+TAKING_OVER = Reply({"status": "taking_over", "release": None, "pid": None, "former_release": "1.0"}, 202)
+SERVES = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": None})
 REPLACED = Reply({"error": {"message": "repeat the request", "code": "draining"}}, 503)
 BAD_GATEWAY = Reply({"error": "no live upstreams"}, 502)
 FAILED = Reply({"error": {"message": "not upgraded, release 1.0 goes on", "code": "internal_error"}}, 500)
@@ -31,9 +31,16 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_first_answer_may_be_the_last(server: FakeServer, lemonbus: Ends) -> None:
-    server.replies["POST", PATH] = SERVES
-    assert lemonbus("upgrade") == (0, "Release 2.0 serves.\n", "")
+    server.replies["POST", PATH] = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": "1.0"})
+    assert lemonbus("upgrade") == (0, "Release 2.0 serves. Before, it was 1.0.\n", "")
     assert len(server.asked) == 1
+
+
+def test_the_same_release_is_said_to_be_the_same(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["POST", PATH] = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": "2.0"})
+    code, out, _ = lemonbus("upgrade")
+    assert code == 0
+    assert "The same release ran before" in out
 
 
 def test_a_release_that_cannot_start_is_a_failure(server: FakeServer, lemonbus: Ends) -> None:
@@ -46,8 +53,9 @@ def test_a_release_that_cannot_start_is_a_failure(server: FakeServer, lemonbus: 
 def test_it_waits_until_the_new_release_answers(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", PATH] = TAKING_OVER
     server.replies["GET", PATH] = in_turn(REPLACED, TAKING_OVER, Reply(pieces=[], cut=True), BAD_GATEWAY, SERVES)
-    code, out, _ = lemonbus("upgrade", "--json")
-    assert (code, json.loads(out)["release"]) == (0, "2.0")
+    code, out, err = lemonbus("upgrade", "--json")
+    assert (code, json.loads(out)["release"], json.loads(out)["former_release"]) == (0, "2.0", "1.0")
+    assert "requests that waited were answered 503" in err
     assert len(server.asked) == 6
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from protocol import RELEASE
 from protocol.failures import Code, Failure
+from protocol.messages.peers import LoadedCode
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from supervisor.handlers.upgrade import RETRY_S, Upgrades
+from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Supervisor
 
 PEER = "g1"
@@ -83,6 +85,17 @@ def test_a_failure_is_told_until_another_upgrade_begins(calls: UpgradeCalls) -> 
     calls.keeper.on_upgrade_begun()  # by a signal
     assert calls.asked_later(3) == SERVES
     assert calls.keeper.asked == 1
+
+
+def test_an_order_that_was_lost_with_a_supervisor_is_given_again(calls: UpgradeCalls) -> None:
+    calls.ask(1, begun=True, replaces=LOADED_CODE)
+    assert (calls.keeper.asked, calls.answers) == (1, {})
+    calls.keeper.on_upgrade_failed("it cannot be imported")
+    assert calls.answers == {1: Code.INTERNAL}
+    calls.ask(2, begun=True, replaces=LOADED_CODE)
+    assert (calls.keeper.asked, calls.answers[2]) == (1, Code.INTERNAL), "its upgrade is the one that has failed"
+    calls.ask(3, begun=True, replaces=LoadedCode(RELEASE, "loaded before"))
+    assert (calls.keeper.asked, calls.answers[3]) == (1, SERVES)
 
 
 def test_an_upgrade_that_does_not_begin_is_no_failed_one(calls: UpgradeCalls) -> None:
