@@ -63,25 +63,6 @@ class _Sizes(NamedTuple):
     repetitions: int = 0
 
 
-class _LimitedFields(msgspec.Struct):
-    """The fields as JSON: msgspec passes over all others."""
-
-    grammar: msgspec.Raw = msgspec.Raw()
-    json_schema: msgspec.Raw = msgspec.Raw()
-    response_format: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    chat_template_kwargs: msgspec.Raw = msgspec.Raw()
-    messages: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-    documents: msgspec.Raw = msgspec.Raw()
-    stop: msgspec.Raw = msgspec.Raw()
-    samplers: msgspec.Raw = msgspec.Raw()
-    logit_bias: msgspec.Raw = msgspec.Raw()
-    dry_sequence_breakers: msgspec.Raw = msgspec.Raw()
-
-
-_decode: Final = msgspec.json.Decoder(_LimitedFields).decode
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
@@ -93,19 +74,15 @@ def check_request_limits(body: bytes) -> None:
     ``body``: JSON in OpenAI's or llama.cpp's form. What is not a JSON object is left to those who read it.
     """
     try:
-        fields = _decode(body)
+        fields = _object(body)
     except DECODE_ERRORS:
         return
-    for name, most in MAX_BYTES.items():
-        raw = getattr(fields, name)
-        size = memoryview(raw).nbytes
-        if size:
-            _check(name, "bytes of JSON", size, most)
+    for name, raw in fields.items():
+        if name in MAX_BYTES:
+            _check(name, "bytes of JSON", memoryview(raw).nbytes, MAX_BYTES[name])
             _check_contents(name, msgspec.json.decode(raw))
-    for name, most in MAX_ENTRIES.items():
-        raw = getattr(fields, name)
-        if memoryview(raw)[:1].tobytes() in (b"[", b"{"):
-            _check(name, "entries", _entries(raw), most)
+        elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
+            _check(name, "entries", _entries(raw), MAX_ENTRIES[name])
 
 
 def _check(name: str, what: str, size: int, most: int) -> None:
@@ -177,10 +154,11 @@ def _schema_sizes(name: str, value: Any) -> _Sizes:
 
 
 def _entries(raw: msgspec.Raw) -> int:
-    """Return how many entries a list or an object has; a list of token numbers is one."""
-    if memoryview(raw)[:1].tobytes() == b"{":
+    """Return how many entries a list or an object has; a list of token numbers is one, and so is a text."""
+    opening = memoryview(raw)[:1].tobytes()
+    if opening == b"{":
         return len(_object(raw))
-    entries = _list(raw)
+    entries = _list(raw) if opening == b"[" else []
     if entries and all(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries):
         return 1
     return len(entries)

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from gateway.api.anthropic.content_blocks import Block, TextBlock
 from gateway.api.common.inference.sampling_fields import Fraction, Penalty
-from gateway.api.common.operations import NOT_EMPTY
+from gateway.api.common.operations import entries_of
 from protocol.failures import invalid
 
 THREAD: Final = "thread"
@@ -96,7 +96,7 @@ class Metadata(msgspec.Struct):
 class PromptRequest(msgspec.Struct, kw_only=True):
     """``POST messages/count_tokens``, and what ``POST messages`` shares with it."""
 
-    messages: Annotated[list[Message], NOT_EMPTY]
+    messages: Annotated[list[Message], entries_of("messages")]
     model: str | None = None
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = None

@@ -13,9 +13,17 @@ import msgspec
 from msgspec import Meta
 
 from protocol.failures import Code, Failure
+from protocol.models.request_limits import MAX_ENTRIES
 
 NOT_EMPTY: Final = Meta(extra_json_schema={"minItems": 1})
 """Says of a list in the document what the code checks by itself, with a better message than a type's."""
+
+
+def entries_of(field: str) -> Meta:
+    """Say the same of a list that a request must have, and how many entries :mod:`protocol.models.request_limits` lets it have."""
+    return Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_ENTRIES[field]})
+
+
 EVENT_STREAM: Final = "text/event-stream"
 
 

@@ -17,6 +17,7 @@ from gateway.api.common.operations import (
     ErrorObject,
     Operation,
     Stream,
+    entries_of,
 )
 from gateway.api.llamacpp import completion, embedding, props, reranking, slots, tokens
 
@@ -51,7 +52,7 @@ class RerankRequest(msgspec.Struct):
     """A query, and the documents that are compared with it."""
 
     query: str
-    documents: Annotated[list[str], Meta(min_length=1, max_length=reranking.MAX_DOCUMENTS)]
+    documents: Annotated[list[str], entries_of("documents")]
     model: str | None = None
     top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
 

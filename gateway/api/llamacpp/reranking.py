@@ -16,7 +16,6 @@ from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
-MAX_DOCUMENTS: Final = 10_000
 _MAX_TOP_N: Final = 2**31
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -35,8 +34,6 @@ def check_rerank(body: dict[str, Any]) -> int:
     top = body.get("top_n")
     if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
         raise invalid("`top_n` must be a whole number from 0 up", "top_n")
-    if len(documents) > MAX_DOCUMENTS:
-        raise invalid(f"`documents` has more than {MAX_DOCUMENTS} entries", "documents")
     return len(documents)
 
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference import media_urls
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.operations import NOT_EMPTY
+from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, image_source
@@ -51,7 +51,7 @@ class DetokenizeRequest(ReadRequest, kw_only=True):
 class ApplyTemplateRequest(ReadRequest, kw_only=True):
     """``POST apply-template``: the fields of a chat completion."""
 
-    messages: Annotated[list[dict[str, Any]], NOT_EMPTY]
+    messages: Annotated[list[dict[str, Any]], entries_of("messages")]
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""

@@ -15,7 +15,7 @@ from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
-from gateway.api.common.operations import NOT_EMPTY
+from gateway.api.common.operations import NOT_EMPTY, entries_of
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
@@ -66,7 +66,7 @@ class ChatMessage(msgspec.Struct):
 class ChatRequest(GenerationRequest, kw_only=True):
     """``POST chat/completions``."""
 
-    messages: Annotated[list[ChatMessage], NOT_EMPTY]
+    messages: Annotated[list[ChatMessage], entries_of("messages")]
     tools: list[dict[str, Any]] | None = None
     response_format: dict[str, Any] | None = None
     grammar: str | None = None
