@@ -45,6 +45,7 @@ MAX_ENTRIES: Final = {
     "samplers": 64,
     "logit_bias": 4_096,
     "dry_sequence_breakers": 64,
+    "grammar_triggers": 256,
 }
 """Field → entries of its list or object; a prompt of token numbers is one."""
 
@@ -53,6 +54,7 @@ _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
+_PLAIN_TRIGGERS: Final = (0, 1)
 _LARGE_NUMBER_DIGITS: Final = 9
 
 
@@ -83,6 +85,8 @@ def check_request_limits(body: bytes) -> None:
             _check_contents(name, msgspec.json.decode(raw))
         elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
             _check(name, "entries", _entries(raw), MAX_ENTRIES[name])
+        if name == "grammar_triggers":
+            _check_triggers(name, msgspec.json.decode(raw))
 
 
 def _check(name: str, what: str, size: int, most: int) -> None:
@@ -96,6 +100,13 @@ def _check_contents(name: str, value: Any) -> None:
             _check_sizes(name, _text_sizes(_TOKEN.findall(value)))
     else:
         _check_sizes(name, _schema_sizes(name, value))
+
+
+def _check_triggers(name: str, value: Any) -> None:
+    """Refuse regular expressions: an engine searches its whole answer by backtracking, which may never end."""
+    for each in value if isinstance(value, list) else []:
+        if isinstance(each, dict) and each.get("type", 0) not in _PLAIN_TRIGGERS:
+            raise invalid(f"`{name}` may have tokens (type 0) and words (type 1), not patterns", name)
 
 
 def _check_sizes(name: str, sizes: _Sizes) -> None:

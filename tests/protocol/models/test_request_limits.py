@@ -81,6 +81,13 @@ def test_accepted(body: dict[str, Any]) -> None:
     _check(body)
 
 
+@pytest.mark.parametrize("kind", [2, 3, "2", None])
+def test_triggers_that_are_patterns_are_refused(kind: object) -> None:
+    with pytest.raises(LemonbusError, match="not patterns"):
+        _check({"grammar_triggers": [{"type": 1, "value": "a"}, {"type": kind, "value": "(a|aa)+$x"}]})
+    _check({"grammar_triggers": [{"type": 1, "value": "a"}, {"type": 0, "value": "b", "token": 1}]})
+
+
 def test_what_is_no_object_is_left_to_others() -> None:
     for body in (b"", b"[]", b"{broken", b"--boundary"):
         check_request_limits(body)
