@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
-from gateway.cli.settings import resolved
+from gateway.cli.settings import settings_of_server
 from protocol.config.api_keys import KEY_VARIABLES
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -59,7 +59,7 @@ def connect_client(url: str | None) -> ApiClient:
     if url:
         variables = (*KEY_VARIABLES["admin_api_key"], *KEY_VARIABLES["api_key"])
         return ApiClient(url, next(filter(None, map(os.environ.get, variables)), ""))
-    settings = resolved().settings
+    settings = settings_of_server()
     return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from protocol.config import handover, resolver
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.setting_help import setting_help
-from protocol.config.settings import Settings
+from protocol.config.settings import Settings, read_settings
 from protocol.failures import LemonbusError
 
 
@@ -90,6 +92,24 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
         return resolver.load_settings(given_flags(flags or {}), config)
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
+
+
+def settings_of_server() -> Settings:
+    """Return the settings with the address and the key of this machine's server.
+
+    A configuration file that is wrong is reported on stderr: the server runs with what it has accepted before.
+    """
+    try:
+        return resolver.load_settings().settings
+    except LemonbusError as problem:
+        try:
+            settings = resolver.readable_settings(os.environ)
+        except LemonbusError as own:
+            raise CommandError(str(own), USAGE) from own
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            settings = read_settings(Path(settings.runtime_dir))
+        click.echo(f"lemonbus: {problem}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
+        return settings
 
 
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:

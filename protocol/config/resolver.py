@@ -6,9 +6,11 @@ names the file and line, the variable or the flag, and what was expected there.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,6 +29,8 @@ Flags = Mapping[str, str | list[str]]
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Of a configuration file: a thousand models with a long system prompt each."""
 _PREFIX: Final = "LEMONBUS_"
+_PLACE: Final = re.compile(r"at line (\d+)")
+"""In the messages of ``tomllib``."""
 OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
     {
         "CONFIG",
@@ -143,6 +147,37 @@ def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | Non
 def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettings:
     """Resolve with this process's environment and files; ``given`` is what ``--config`` said."""
     return resolve(flags or {}, os.environ, read_config_file(os.environ, given), str(Path.cwd()))
+
+
+def readable_settings(environment: Mapping[str, str]) -> Settings:
+    """Return the settings without what is wrong in the file: for a client of a server that runs with an earlier file.
+
+    Raises as :func:`resolve` for variables, which are the client's own.
+    """
+    try:
+        file = read_config_file(environment)
+    except LemonbusError:
+        file = None
+    values: ValuesWithOrigin = {}
+    if file is not None:
+        table = _readable_table(file.text)
+        for name in table.keys() & setting_fields().keys():
+            with contextlib.suppress(LemonbusError):
+                values |= _from_file(_ParsedFile(file.path, {name: table[name]}, {}), environment)
+    values |= _from_environment(environment, str(Path.cwd()))
+    return Settings(**{name: value for name, (value, _) in values.items()})
+
+
+def _readable_table(text: str) -> dict[str, Any]:
+    """Return what a TOML text says before the first line that is wrong."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as problem:
+        place = _PLACE.search(str(problem))
+        before = "".join(text.splitlines(keepends=True)[: int(place[1]) - 1]) if place else ""
+    with contextlib.suppress(ValueError, RecursionError):
+        return tomllib.loads(before)
+    return {}
 
 
 def require_key_beyond_loopback(settings: Settings) -> None:

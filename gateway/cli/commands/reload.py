@@ -28,8 +28,13 @@ def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
         return
     for warning in answer["warnings"]:
         click.echo(f"lemonbus: {output.plain(warning)}", err=True)
+    repeated = answer.get("repeated", False)
+    if repeated:
+        click.echo(
+            "lemonbus: the supervisor was replaced meanwhile; it may have applied more, which its log says", err=True
+        )
     if not answer["changes"]:
-        click.echo("Nothing has changed.")
+        click.echo("The configuration is in effect." if repeated else "Nothing has changed.")
         return
     output.table(("SETTING", "OLD", "NEW", "TAKES EFFECT"), [_row(change) for change in answer["changes"]])
     if dry_run:

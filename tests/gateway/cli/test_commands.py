@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import COMMANDS
+from protocol.config.settings import Settings, write_settings
 from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
@@ -138,6 +139,31 @@ def test_address_and_key_come_from_the_configuration(
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
     assert lemonbus("list", "--url", server.url)[0] == 0
     assert "Authorization" not in server.asked[-1][3]
+
+
+@pytest.mark.parametrize("mistake", ["ports = 1", "max_loaded_models = -3", "[models", "[models.tiny]\ncolour = 1"])
+def test_a_configuration_file_that_is_wrong_is_reported_and_the_server_is_asked(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mistake: str
+) -> None:
+    monkeypatch.delenv("LEMONBUS_URL")
+    (tmp_path / "lemonbus").mkdir()
+    file = tmp_path / "lemonbus" / "lemonbus.toml"
+    runtime, port = tmp_path / "r", int(server.url.rpartition(":")[2])
+    file.write_text(f"runtime_dir = '{runtime}'\nport = {port}\napi_key = 'k'\n{mistake}\n")
+    server.replies[ALL] = Reply({"data": []})
+    code, _, err = lemonbus("list")
+    assert code == 0, err
+    assert str(file) in err
+    assert server.asked[-1][3]["Authorization"] == "Bearer k"
+    runtime.mkdir()
+    write_settings(Settings(port=port, api_key="accepted"), runtime)
+    file.write_text(file.read_text().replace(str(port), "1"))
+    assert lemonbus("list")[0] == 0, (
+        "the address is that of the server that runs, and not that of a file it has refused"
+    )
+    assert server.asked[-1][3]["Authorization"] == "Bearer accepted"
+    monkeypatch.setenv("LEMONBUS_PORT", "many")
+    assert lemonbus("list")[0] == 2
 
 
 def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
