@@ -21,6 +21,7 @@ TOKENS = 4000
 PYTHON = "/opt/lemonbus/bin/python"
 INSTALL = "python3 -m venv /opt/lemonbus && /opt/lemonbus/bin/pip install -qq '.[llamacpp]'"
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
+SETTINGS_FILE = "/etc/lemonbus/lemonbus.toml"
 SETTINGS = """\
 port = {port}
 offline = true
@@ -46,6 +47,7 @@ def check(machine: Root) -> int:
             unit.is_verified()
             unit.survives_its_supervisor()
             unit.is_upgraded_by_a_reload()
+            unit.says_why_it_is_not_reloaded()
             unit.lets_a_stream_end_when_the_server_dies()
             unit.stops()
         except AssertionError as wrong:
@@ -64,7 +66,7 @@ def _prepare(root: Path, port: int) -> None:
     models = root / "srv" / "models"
     link_models(root / "srv" / "links", "tiny-loop")
     shutil.copytree(root / "srv" / "links", models)  # what the links mean
-    settings = root / "etc" / "lemonbus" / "lemonbus.toml"
+    settings = root / SETTINGS_FILE[1:]
     settings.parent.mkdir()
     settings.write_text(SETTINGS.format(port=port, model=MODEL))
     units = root / "etc" / "systemd" / "system"
@@ -121,6 +123,18 @@ class Unit:
         main, old = self._main(), self._supervisor()
         self._container.run("systemctl", "reload", "lemonbus")
         wait_for(lambda: self._supervisor() != old, "another supervisor serves", 30)
+        self.is_up()
+        assert self._main() == main
+
+    def says_why_it_is_not_reloaded(self) -> None:
+        """Reload it with a wrong configuration: systemctl fails, the journal says why, and the server goes on as it was."""
+        main = self._main()
+        self._container.run("sed", "-i", "1i ports = 1", SETTINGS_FILE)
+        failed = self._container.run("sh", "-c", "systemctl reload lemonbus 2>/dev/null || echo failed")
+        assert failed == "failed"
+        said = self._container.run("journalctl", "-u", "lemonbus", "-o", "cat", "-n", "50")
+        assert "lemonbus.toml:1: unknown setting 'ports'" in said
+        self._container.run("sed", "-i", "1d", SETTINGS_FILE)
         self.is_up()
         assert self._main() == main
 
