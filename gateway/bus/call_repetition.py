@@ -69,6 +69,11 @@ def _begun(call: upgrade.UpgradeServer) -> upgrade.UpgradeServer:
     return msgspec.structs.replace(call, begun=True)
 
 
+def _read_again(call: reload.ReloadSettings) -> reload.ReloadSettings:
+    """Return the call for a report which says that there may have been more changes; a dry run makes none."""
+    return msgspec.structs.replace(call, repeated=not call.dry_run)
+
+
 _REPEATED: Final = Repetition()
 _NOT_REPEATED: Final = Repetition(repeated=False)
 
@@ -82,8 +87,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     models.LoadModel: Repetition(change=_whether_loaded_or_not),
     models.UnloadModel: Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}),
     models.PinModel: _REPEATED,
-    # Its report is what has changed, which only the first reload finds.
-    reload.ReloadSettings: _NOT_REPEATED,
+    reload.ReloadSettings: Repetition(change=_read_again),
     upgrade.UpgradeServer: Repetition(change=_begun, replaced=upgrade.UpgradeReport),
     # Without a reservation at the new supervisor its request is counted when it comes.
     work.ReserveRequest: Repetition(survived=frozenset(Code)),

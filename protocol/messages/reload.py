@@ -34,6 +34,8 @@ class ReloadSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     dry_run: bool = False
+    repeated: bool = False
+    """A supervisor that has ended may have carried it out already."""
 
 
 class SettingChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,3 +60,5 @@ class ReloadReport(msgspec.Struct, frozen=True):
     applied: bool
     changes: list[SettingChange]
     warnings: list[str] = []
+    repeated: bool = False
+    """Whether there may be more changes, which a supervisor applied that has ended."""

@@ -52,6 +52,7 @@ class _Caller(NamedTuple):
     peer: str
     number: int
     dry_run: bool
+    repeated: bool = False
 
 
 class Reloader:
@@ -82,7 +83,7 @@ class Reloader:
         self._ask(_Caller("", 0, dry_run=False))
 
     def _requested(self, _supervisor: Supervisor, peer: str, call: ReloadSettings, _payload: bytes) -> None:
-        self._ask(_Caller(peer, call.number, call.dry_run))
+        self._ask(_Caller(peer, call.number, call.dry_run, call.repeated))
 
     def _ask(self, caller: _Caller) -> None:
         if self._callers:
@@ -158,7 +159,7 @@ class Reloader:
         for warning in found.warnings:
             log.warning("configuration", problem=warning)
         for caller in self._callers:
-            report = ReloadReport(not caller.dry_run, changes, found.warnings)
+            report = ReloadReport(not caller.dry_run, changes, found.warnings, caller.repeated)
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
                 self._supervisor.calls.answer(caller.peer, caller.number, report)
 

@@ -20,6 +20,8 @@ class ReloadAnswer(msgspec.Struct):
     applied: bool
     changes: list[dict[str, Any]]
     warnings: list[str]
+    repeated: bool
+    """Whether the supervisor was replaced meanwhile: there may have been more changes, which the log has."""
 
 
 class ReloadResource:
@@ -39,5 +41,6 @@ class ReloadResource:
         dry_run = flag_of(body, "dry_run")
         report = self._session.call(req.env, lambda number: ReloadSettings(number, dry_run), ReloadReport)
         changes = [msgspec.to_builtins(change) for change in report.changes]
+        answer = ReloadAnswer("success", report.applied, changes, report.warnings, report.repeated)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(ReloadAnswer("success", report.applied, changes, report.warnings))
+        resp.data = msgspec.json.encode(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnap
 from protocol.messages.model_files import DeleteModel, PullModel
 from protocol.messages.models import LoadModel, UnloadModel
 from protocol.messages.peers import Shutdown
+from protocol.messages.reload import ReloadSettings
 from protocol.messages.responses import DeleteResponse, StoreResponse
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.messages.work import Refused
@@ -95,6 +97,12 @@ def test_a_call_that_may_have_been_carried_out_says_so(recovering: RecoveringSes
         call.next(0)
     assert refusal.value.failure == OUTCOME_UNKNOWN
     assert refusal.value.failure.http_status == 503
+
+
+def test_a_reload_is_made_again_and_says_so(recovering: RecoveringSession) -> None:
+    calls = [recovering.session.start_call({}, partial(ReloadSettings, dry_run=dry_run)) for dry_run in (False, True)]
+    applied, dry_run = (each.number for each in calls)
+    assert recovering.replace() == [ReloadSettings(applied, repeated=True), ReloadSettings(dry_run, dry_run=True)]
 
 
 def test_a_call_that_no_supervisor_has_had_is_sent_as_it_is(recovering: RecoveringSession) -> None:

@@ -215,6 +215,18 @@ def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: Configured
     assert [(line["setting"], line["new"]) for line in changed] == [("queue_requests", 77)]
 
 
+def test_a_broken_file_right_after_a_good_reload_is_refused_with_its_line(server: ConfiguredServer) -> None:
+    for number in range(71, 75):
+        server.configure(queue_requests=number)
+        server.reload()
+        good = server.file.read_text()
+        server.file.write_text(f"ports = 1\n{good}")
+        answer = server.client.post("/internal/reload", {})
+        server.file.write_text(good)
+        assert answer.status == 400, answer
+        assert f"{server.file}:1: unknown setting 'ports'" in answer.error["message"]
+
+
 @pytest.mark.parametrize("body", [{"dry_run": 1}, {"dryrun": True}])
 def test_a_wrong_request_reloads_nothing(module_server: ConfiguredServer, body: dict[str, Any]) -> None:
     assert module_server.client.post("/internal/reload", body).status == 400
