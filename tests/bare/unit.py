@@ -47,7 +47,7 @@ def check(machine: Root) -> int:
             unit.is_verified()
             unit.survives_its_supervisor()
             unit.is_upgraded_by_a_reload()
-            unit.says_why_it_is_not_reloaded()
+            unit.refuses_a_wrong_configuration()
             unit.lets_a_stream_end_when_the_server_dies()
             unit.stops()
         except AssertionError as wrong:
@@ -126,14 +126,14 @@ class Unit:
         self.is_up()
         assert self._main() == main
 
-    def says_why_it_is_not_reloaded(self) -> None:
+    def refuses_a_wrong_configuration(self) -> None:
         """Reload it with a wrong configuration: systemctl fails, the journal says why, and the server goes on as it was."""
         main = self._main()
         self._container.run("sed", "-i", "1i ports = 1", SETTINGS_FILE)
         failed = self._container.run("sh", "-c", "systemctl reload lemonbus 2>/dev/null || echo failed")
         assert failed == "failed"
-        said = self._container.run("journalctl", "-u", "lemonbus", "-o", "cat", "-n", "50")
-        assert "lemonbus.toml:1: unknown setting 'ports'" in said
+        journal = self._container.run("journalctl", "-u", "lemonbus", "-o", "cat", "-n", "50")
+        assert "lemonbus.toml:1: unknown setting 'ports'" in journal
         self._container.run("sed", "-i", "1d", SETTINGS_FILE)
         self.is_up()
         assert self._main() == main
