@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -33,7 +33,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
     the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``earlier``:
-    see there.
+    see there.  ``names``: of fields of ``body`` in the client's request, where they differ.
     """
 
     endpoint: str
@@ -45,6 +45,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     query: str = ""
     ttl: float | None = None
     earlier: Outcome | None = None
+    names: Mapping[str, str] = {}
 
 
 class ExchangeDispatcher(Protocol):

@@ -76,7 +76,7 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        check_request_limits(request.body)
+        check_request_limits(request.body, request.names)
         self._request = request
         self._pieces = ListPieces(request.endpoint, request.body, request.weight)
         self._piece = first = self._pieces.first()

@@ -7,7 +7,7 @@ all requests of the model, and a deeply nested one ends the process. docs/engine
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -65,15 +65,17 @@ class _Sizes(NamedTuple):
     repetitions: int = 0
 
 
+_SAME_NAMES: Final[Mapping[str, str]] = {}
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 
 
-def check_request_limits(body: bytes) -> None:
+def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) -> None:
     """Raise ``invalid_request``, naming the field, its size and the limit, for a request that is too large in one part.
 
     ``body``: JSON in OpenAI's or llama.cpp's form. What is not a JSON object is left to those who read it.
+    ``names``: of its fields in the client's request, where they differ.
     """
     try:
         fields = _object(body)
@@ -81,10 +83,15 @@ def check_request_limits(body: bytes) -> None:
         return
     for name, raw in fields.items():
         if name in MAX_BYTES:
-            _check(name, "bytes of JSON", memoryview(raw).nbytes, MAX_BYTES[name])
-            _check_contents(name, msgspec.json.decode(raw))
+            shown = names.get(name, name)
+            _check(shown, "bytes of JSON", memoryview(raw).nbytes, MAX_BYTES[name])
+            value = msgspec.json.decode(raw)
+            if name != "grammar":
+                _check_sizes(shown, _schema_sizes(shown, value))
+            elif isinstance(value, str):
+                _check_sizes(shown, _text_sizes(_TOKEN.findall(value)))
         elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
-            _check(name, "entries", _entries(raw), MAX_ENTRIES[name])
+            _check(names.get(name, name), "entries", _entries(raw), MAX_ENTRIES[name])
         if name == "grammar_triggers":
             _check_triggers(name, msgspec.json.decode(raw))
 
@@ -92,14 +99,6 @@ def check_request_limits(body: bytes) -> None:
 def _check(name: str, what: str, size: int, most: int) -> None:
     if size > most:
         raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
-
-
-def _check_contents(name: str, value: Any) -> None:
-    if name == "grammar":
-        if isinstance(value, str):
-            _check_sizes(name, _text_sizes(_TOKEN.findall(value)))
-    else:
-        _check_sizes(name, _schema_sizes(name, value))
 
 
 def _check_triggers(name: str, value: Any) -> None:

@@ -32,6 +32,10 @@ def message_body(request: MessageRequest) -> Json:
     return body
 
 
+NAMES: Final = {"response_format": "output_config"}
+"""Field of a chat → the request's field that it is made of, where they differ."""
+
+
 def prompt_body(request: PromptRequest) -> Json:
     """Return what the prompt is made of: the conversation, the tools and the template's variables.
 

@@ -39,6 +39,7 @@ class MessagesResource(InferenceResource):
             answer=AnswerFormat(
                 falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit, one_call=one_call)
             ),
+            names=chat_body.NAMES,
         )
 
 
@@ -56,6 +57,7 @@ class CountTokensResource(InferenceResource):
             msgspec.json.encode(chat_body.prompt_body(request)),
             weight=0,
             answer=AnswerFormat(falcon.MEDIA_JSON, message_answer.token_count),
+            names=chat_body.NAMES,
         )
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

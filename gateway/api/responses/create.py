@@ -14,7 +14,7 @@ from gateway.api.common.inference.inference_resource import TranslatedRequest, a
 from gateway.api.responses.background import BackgroundRuns
 from gateway.api.responses.conversation import read_conversation
 from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.input.chat_request import chat_body, shortened
+from gateway.api.responses.input.chat_request import NAMES, chat_body, shortened
 from gateway.api.responses.input.input_items import Item
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import ResponseIds
@@ -97,9 +97,11 @@ class ResponsesResource:
 
         model = request.model or ""
         if not request.stream:
-            return TranslatedRequest(ENDPOINT, model, body, answer=AnswerFormat(falcon.MEDIA_JSON, write))
+            return TranslatedRequest(ENDPOINT, model, body, answer=AnswerFormat(falcon.MEDIA_JSON, write), names=NAMES)
         writer = ResponseEventWriter(builder)
-        return TranslatedRequest(ENDPOINT, model, body, stream=writer, before_end=lambda: keep(writer.response()))
+        return TranslatedRequest(
+            ENDPOINT, model, body, stream=writer, before_end=lambda: keep(writer.response()), names=NAMES
+        )
 
     def _run_in_background(
         self,
@@ -110,7 +112,9 @@ class ResponsesResource:
         body: dict[str, Any],
         builder: ResponseBuilder,
     ) -> None:
-        check_request_limits(msgspec.json.encode(body))  # not in the background: the response would be stored by then
+        check_request_limits(
+            msgspec.json.encode(body), NAMES
+        )  # not in the background: the response would be stored by then
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

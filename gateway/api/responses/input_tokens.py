@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.responses.conversation import read_conversation
-from gateway.api.responses.input.chat_request import chat_body
+from gateway.api.responses.input.chat_request import NAMES, chat_body
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import ResponseIds
 from gateway.api.responses.stored import StoreClient
@@ -59,6 +59,7 @@ class InputTokensResource(InferenceResource):
             msgspec.json.encode(body),
             weight=0,
             answer=AnswerFormat(falcon.MEDIA_JSON, token_count),
+            names=NAMES,
         )
 
 

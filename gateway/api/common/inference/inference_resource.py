@@ -42,6 +42,8 @@ class TranslatedRequest(NamedTuple):
     """The answer may take minutes: its headers are sent ahead of it."""
     ttl: float | None = None
     """Idle seconds after which the model is unloaded from now on; see :class:`~protocol.messages.work.SubmitRequest`."""
+    names: Mapping[str, str] = {}
+    """Of fields of ``body`` in the client's request, where they differ."""
 
 
 def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
@@ -67,6 +69,7 @@ def answer_inference(
         weight=translated.weight,
         query=translated.query,
         ttl=translated.ttl,
+        names=translated.names,
     )
     if translated.stream is not None:
         answer = inference.stream(session, req.env, request)

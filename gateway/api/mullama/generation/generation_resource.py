@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import falcon
 import msgspec
@@ -40,6 +40,10 @@ class Generation(NamedTuple):
         if self.fields.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return msgspec.json.encode(body)
+
+
+_NAMES: Final = {"response_format": "format"}
+"""Field of a chat → the request's field that it is made of, where they differ."""
 
 
 def chat_options(request: GenerationFields) -> dict[str, Any]:
@@ -100,6 +104,7 @@ class GenerationResource(abc.ABC):
             stream=AnswerWriter(self.shape, clock) if request.fields.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
             ttl=ttl,
+            names=_NAMES,
         )
         answer_inference(self._session, req, resp, translated)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +36,10 @@ def chat_body(request: ResponseRequest, items: Sequence[Item], image: ImageSourc
     if request.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return body
+
+
+NAMES: Final = {"messages": "input", "response_format": "text"}
+"""Field of a chat → the request's field that it is made of, where they differ."""
 
 
 def _response_format(request: ResponseRequest) -> dict[str, Any] | None:
