@@ -236,7 +236,7 @@ class Recovery:
         waited = len(self._kept)
         for gateway in supervisor.responses.owners() - self._gateways.keys():
             supervisor.responses.gateway_gone(gateway)
-        leftovers.remove_later(supervisor)
+        leftovers.remove_from_now_on(supervisor)
         supervisor.transition = None
         for kept in self._kept.take(frozenset(self._gateways)):
             supervisor.handle(*kept)

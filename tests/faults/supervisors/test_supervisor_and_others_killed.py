@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
@@ -29,6 +30,23 @@ def test_a_worker_dies_too(loop_server: LemonbusServer) -> None:
     assert cut.error["code"] == "worker_gone"
     assert loop_server.client.chat(LOOP, max_tokens=3).status == 200
     loop_server.assert_idle()
+
+
+def test_the_socket_of_a_worker_that_died_too_is_removed(loop_server: LemonbusServer) -> None:
+    assert loop_server.client.chat(LOOP, max_tokens=3).status == 200
+    before = sockets(loop_server)
+    for socket in before:
+        os.utime(socket, (1.0, 1.0))
+    for _ in range(3):  # so that no supervisor lives for long
+        kill_supervisor(loop_server, *(each.pid for each in loop_server.workers()))
+    wait_for(lambda: not before & sockets(loop_server), "the sockets of the dead workers are gone")
+    assert loop_server.client.chat(LOOP, max_tokens=3).status == 200
+    loop_server.assert_idle()
+
+
+def sockets(server: LemonbusServer) -> set[Path]:
+    """The sockets of workers."""
+    return set(server.runtime.glob("w-*"))
 
 
 def test_an_engine_dies_too(loop_server: LemonbusServer) -> None:
