@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.failures import invalid
+from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_DEPTH: Final = 100
@@ -22,11 +23,14 @@ MAX_ALTERNATIVES: Final = 1_000
 of a request's schemas together. An engine compares those that are possible with each other, and each with its whole vocabulary."""
 MAX_OPTIONAL_PARTS: Final = 500
 """``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: where all may be left out, the work grows with their square."""
+MAX_POSSIBILITIES: Final = 10_000
+"""See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
 MAX_PROPERTIES: Final = 500
 """``properties`` of one object of a schema: the work grows with their square."""
-MAX_PATTERN_CHARACTERS: Final = 4_096
+MAX_PATTERN_CHARACTERS: Final = 16_384
+"""Of all patterns of a request's schemas together."""
 
 MAX_BYTES: Final = {
     "grammar": 64 * 1024,
@@ -65,6 +69,8 @@ class _Sizes(NamedTuple):
     repetitions: int = 0
 
 
+_MULTIPLYING: Final = re.compile(rb"\$ref|pattern|\\u")
+"""What may make of a schema more than its alternatives, also if its letters are escaped."""
 _SAME_NAMES: Final[Mapping[str, str]] = {}
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -88,8 +94,11 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
             value = msgspec.json.decode(raw)
             if name != "grammar":
                 _check_sizes(shown, _schema_sizes(shown, value))
+                if _MULTIPLYING.search(raw):
+                    _check_possibilities(shown, sum(map(in_schema, _schemas(name, value))))
             elif isinstance(value, str):
                 _check_sizes(shown, _text_sizes(_TOKEN.findall(value)))
+                _check_possibilities(shown, in_grammar(value))
         elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
             _check(names.get(name, name), "entries", _entries(raw), MAX_ENTRIES[name])
         if name == "grammar_triggers":
@@ -99,6 +108,29 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
 def _check(name: str, what: str, size: int, most: int) -> None:
     if size > most:
         raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
+
+
+def _check_possibilities(name: str, places: int) -> None:
+    if places > MAX_POSSIBILITIES:
+        amount = "endless" if places >= ENDLESS else str(places)
+        raise invalid(
+            f"`{name}` allows {amount} continuations of one beginning; the limit is {MAX_POSSIBILITIES}: nest fewer alternatives, "
+            "optional repetitions and references within each other",
+            name,
+        )
+
+
+def _schemas(name: str, value: Any) -> list[Any]:
+    """Return the schemas of a field, each with all that it refers to."""
+    if name == "tools":
+        functions = (
+            [each.get("function") for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+        )
+        return [each.get("parameters") for each in functions if isinstance(each, dict)]
+    if name == "response_format" and isinstance(value, dict):
+        wanted = value.get("json_schema")
+        return [value.get("schema"), wanted.get("schema") if isinstance(wanted, dict) else None]
+    return [value] if name == "json_schema" else []
 
 
 def _check_triggers(name: str, value: Any) -> None:
@@ -135,7 +167,7 @@ def _text_sizes(tokens: Sequence[str]) -> _Sizes:
 
 def _schema_sizes(name: str, value: Any) -> _Sizes:
     """Return the sizes of JSON with schemas in it, without recursion; raises as :func:`check_request_limits`."""
-    deepest = alternatives = optional = repetitions = 0
+    deepest = alternatives = optional = repetitions = characters = 0
     left: list[tuple[Any, int]] = [(value, 1)]
     while left:
         node, depth = left.pop()
@@ -153,7 +185,8 @@ def _schema_sizes(name: str, value: Any) -> _Sizes:
             elif key == "properties" and isinstance(each, dict):
                 _check(name, "properties in one object", len(each), MAX_PROPERTIES)
             elif key == "pattern" and isinstance(each, str):
-                _check(name, "characters in a `pattern`", len(each), MAX_PATTERN_CHARACTERS)
+                characters += len(each)
+                _check(name, "characters in its patterns", characters, MAX_PATTERN_CHARACTERS)
                 sizes = _text_sizes(_PATTERN_TOKEN.findall(each))
                 deepest = max(deepest, sizes.depth)
                 alternatives += sizes.alternatives

@@ -22,6 +22,12 @@ def _nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+REFERENCES: dict[str, Any] = {
+    "anyOf": [{"type": "array", "items": {"$ref": "#/$defs/x"}}] * 400,
+    "$defs": {"x": {"enum": [*range(399), None]}},
+}
+
+
 def _check(body: object) -> None:
     check_request_limits(msgspec.json.encode(body))
 
@@ -44,8 +50,18 @@ def _check(body: object) -> None:
         ({"json_schema": {"type": "string", "maxLength": 10**9}}, "json_schema", "repetitions"),
         ({"json_schema": {"type": "string", "pattern": "^a{0,99999}$"}}, "json_schema", "99999 repetitions"),
         ({"json_schema": {"type": "string", "pattern": "(" * 200 + ")" * 200}}, "json_schema", "levels of nesting"),
+        ({"json_schema": [{"pattern": "a" * 5_000}] * 4}, "json_schema", "20000 characters in its patterns"),
         ({"json_schema": {"properties": {f"p{i}": {} for i in range(501)}}}, "json_schema", "501 properties"),
         ({"tools": [{"function": {"parameters": {"enum": list(range(5_000))}}}]}, "tools", "5000 alternatives"),
+        (
+            {"grammar": "root ::= " + " | ".join(['"a" x'] * 300) + "\nx ::= " + "|".join("b" * 300)},
+            "grammar",
+            "continuations",
+        ),
+        ({"grammar": 'root ::= ((("a"{0,30}){0,30}){0,30})'}, "grammar", "continuations"),
+        ({"json_schema": REFERENCES}, "json_schema", "16040. continuations"),
+        (_format(REFERENCES), "response_format", "16040. continuations"),
+        ({"tools": [{"function": {"parameters": REFERENCES}}]}, "tools", "16040. continuations"),
         ({"chat_template_kwargs": {"a": "b" * 65_536}}, "chat_template_kwargs", "bytes of JSON"),
         ({"prompt": ["a"] * 20_000}, "prompt", "20000 entries; the limit is 1024"),
         ({"input": ["a"] * 3_000}, "input", "3000 entries"),
