@@ -42,7 +42,7 @@ class IdleQuestion:
     def _unanswered(self) -> None:
         if self._session.pool.open:
             backend = self._session.backend
-            self._session.end_unusable(f"it did not answer {backend.busy().path} within {backend.silence:g} s")
+            self._session.end_silent(f"it did not answer {backend.busy().path} within {backend.silence:g} s")
 
 
 class GrammarWatch:

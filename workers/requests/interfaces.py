@@ -69,5 +69,8 @@ class RequestEngine(Protocol):
     def monitor(self) -> ProgressMonitor:
         """Watches its progress."""
 
+    def end_silent(self, reason: str) -> None:
+        """End it: it does not answer."""
+
     def end_unusable(self, reason: str) -> None:
         """End it: its slots cannot be freed any more."""

@@ -100,6 +100,14 @@ class EngineSession:
         message = f"{self.backend.program} of {self.spec.name} does not report whether it is idle, and was ended"
         self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
 
+    def end_silent(self, reason: str) -> None:
+        """End an engine that does not answer."""
+        message = (
+            f"{self.backend.program} of {self.spec.name} did not answer for {self.backend.silence:g} s and was ended"
+        )
+        self._log.error("engine hangs", engine_pid=self.engine.pid, silence=self.backend.silence, reason=reason)
+        self._end(Failure(Code.HUNG, message, model=self.spec.name, detail=reason))
+
     def save_and_stop(self) -> None:
         """End the engine, which is idle, when its prompt caches are saved, or cannot be."""
         if self._caches is None or self.failure is not None:

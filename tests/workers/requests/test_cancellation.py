@@ -56,6 +56,9 @@ class FakeSession:
         handler.data(self.answer[1])
         handler.ended()
 
+    def end_silent(self, reason: str) -> None:
+        self.unusable = reason
+
     def end_unusable(self, reason: str) -> None:
         self.unusable = reason
 
