@@ -55,13 +55,21 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
+            context.withdrawal = partial(self._keys.withdrawal, None, _scopes_of(resource, req.method))
             if req.method == "POST":
                 context.download_refusal = self._origins.refusal(req, "download a model")
             return
         if hasattr(resource, f"on_{_handled_as(req.method)}"):
-            scope = needed_scope(resource, req.method)
-            if not (suffices_for_monitor(resource, req.method) and key.allows(Scope.METRICS)):
-                _check_scope(key, scope, _ACTIONS[scope])
+            scopes = _scopes_of(resource, req.method)
+            if not any(key.allows(scope) for scope in scopes):
+                _check_scope(key, scopes[0], _ACTIONS[scopes[0]])
+            context.withdrawal = partial(self._keys.withdrawal, key, scopes)
+
+
+def _scopes_of(resource: object, method: str) -> tuple[Scope, ...]:
+    """Return the scopes of which one suffices for a request, the usual one first."""
+    needed = needed_scope(resource, method)
+    return (needed, Scope.METRICS) if suffices_for_monitor(resource, method) else (needed,)
 
 
 def _check_scope(key: ApiKey, scope: Scope, action: str) -> None:

@@ -6,10 +6,11 @@ import contextlib
 import hmac
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.config.api_keys import ApiKey, digest, key_file, keys_of_settings, read_keys
+from protocol.config.api_keys import ApiKey, Scope, digest, key_file, keys_of_settings, read_keys
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
@@ -56,6 +57,28 @@ class KeyRing:
         if key.expired(time.time()):
             raise Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired").raised()
         return key
+
+    def withdrawal(self, key: ApiKey | None, scopes: Collection[Scope], model: str) -> Failure | None:
+        """Return why a request that was admitted may not go on; None if it may.
+
+        ``key``: the one that it came with, as it was then; ``scopes``: those of which one suffices; ``model``: the registered
+        name of the model that it uses, empty if none is known.  What began without a key may end, except for reading the log.
+        """
+        if key is None:
+            refused = Scope.LOGS in scopes and self.required()
+            return Failure(Code.UNAUTHORIZED, "an API key is required from now on") if refused else None
+        self._refresh()
+        known = self._by_digest.get(key.sha256)
+        if known is None:
+            return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has been revoked")
+        if known.expired(time.time()):
+            return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired")
+        if not any(known.allows(scope) for scope in scopes):
+            message = f"the API key {key.name} does not have the scope {' or '.join(scopes)} any more"
+            return Failure(Code.FORBIDDEN, message)
+        if model and not known.may_use(model):
+            return Failure(Code.FORBIDDEN, f"The API key {key.name} may not use model {model} any more", model=model)
+        return None
 
     def _refresh(self) -> None:
         # A stat that fails raises, which costs ten times as much as asking; most servers have no file.

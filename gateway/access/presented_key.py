@@ -12,8 +12,15 @@ from protocol.failures import Code, Failure
 
 BEARER_PREFIX: Final = "bearer."
 """A subprotocol of a WebSocket that begins so is a key, in base64url with or without padding."""
+SUBPROTOCOL: Final = "lemonbus"
+"""The one that a handshake is answered with, if it was offered.
+
+A browser that offered some wants one of them in the answer, and proxies log answers: it must not be the key.
+"""
 _REQUIRED: Final = "an API key is required: Authorization: Bearer KEY, or x-api-key"
-_REQUIRED_BY_WEBSOCKET: Final = f"{_REQUIRED}; in a browser ?api_key=KEY or the subprotocol {BEARER_PREFIX}BASE64URL"
+_REQUIRED_BY_WEBSOCKET: Final = (
+    f"{_REQUIRED}; in a browser ?api_key=KEY or the subprotocols {SUBPROTOCOL} and {BEARER_PREFIX}BASE64URL"
+)
 
 
 def presented_key(req: falcon.Request) -> bytes:
@@ -32,17 +39,13 @@ def presented_key(req: falcon.Request) -> bytes:
         return given.encode("latin-1", "replace")
     if (req.get_header("Upgrade") or "").lower() != "websocket":
         raise Failure(Code.UNAUTHORIZED, _REQUIRED).raised()
-    for protocol in bearer_subprotocols(req):
-        return _decoded(protocol.removeprefix(BEARER_PREFIX))
+    offered = (each.strip() for each in (req.get_header("Sec-WebSocket-Protocol") or "").split(","))
+    encoded = next((each for each in offered if each.startswith(BEARER_PREFIX)), "")
+    if encoded:
+        return _decoded(encoded.removeprefix(BEARER_PREFIX))
     if in_query := req.get_param("api_key", default=""):
         return in_query.encode()
     raise Failure(Code.UNAUTHORIZED, _REQUIRED_BY_WEBSOCKET).raised()
-
-
-def bearer_subprotocols(req: falcon.Request) -> list[str]:
-    """Return the offered subprotocols that are keys: browsers want one of what they offer in the answer."""
-    offered = (each.strip() for each in (req.get_header("Sec-WebSocket-Protocol") or "").split(","))
-    return [each for each in offered if each.startswith(BEARER_PREFIX)]
 
 
 def _decoded(text: str) -> bytes:

@@ -10,7 +10,7 @@ import gevent
 import msgspec
 
 from gateway.bus.call_repetition import REPETITIONS
-from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure
@@ -63,8 +63,10 @@ class SupervisorCall:
         self.exposed = False
         """Whether a supervisor may have acted on the message."""
         self._repeated = False
-        self.label = request_context(env).label
+        context = request_context(env)
+        self.label = context.label
         """The request id."""
+        self._withdrawal = context.withdrawal
         self.report = b""
         """The payload of the answer, once it has arrived: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
         self._session = session
@@ -143,6 +145,15 @@ class SupervisorCall:
                     self.on_failure()
         finally:
             self._waker.wake()
+
+    def withdraw(self) -> None:
+        """End the call if it may not go on (in the hub)."""
+        failure = None if self._failure is not None else self._withdrawal("")
+        if failure is not None:
+            if not (self.endless or self.answered):
+                self._session.send_end(AbandonCall(self.number))
+            self.fail(failure)
+            self._watch.cut(CUT_DELAY_S)
 
     def _hung_up(self) -> None:
         self.fail(Failure(Code.CANCELLED, CLIENT_LEFT))

@@ -70,6 +70,15 @@ class PendingRequests:
         except Exception as problem:  # noqa: BLE001 - others wait for their failure, too
             INTERNAL_ERRORS.log(problem, request_id=waiting.label)
 
+    def end_withdrawn(self) -> None:
+        """End each request and call that may not go on."""
+        running: list[RequestExchange | SupervisorCall] = [*self.exchanges.values(), *self.calls.values()]
+        for each in running:
+            try:
+                each.withdraw()
+            except Exception as problem:  # noqa: BLE001 - the others are to end, too
+                INTERNAL_ERRORS.log(problem, request_id=each.label)
+
     def _fail_each(self, waiting: Iterable[RequestExchange | SupervisorCall], failure: Failure) -> None:
         for each in waiting:
             self.fail_one(each, failure)

@@ -25,6 +25,7 @@ from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
+from gateway.http.request_context import RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission import (
     ADMISSION_FAILURES,
@@ -119,6 +120,7 @@ class SupervisorSession:
     ) -> SupervisorCall:
         """Call the supervisor and get everything that comes under the call's number; see :class:`SupervisorCall`."""
         self.admit()
+        request_context(env).check_access()
         number = self._pending.next_number()
         call = self._pending.calls[number] = SupervisorCall(self, number, env, build(number), payload, endless=endless)
         try:
@@ -131,19 +133,24 @@ class SupervisorSession:
     # For requests/inference.py
 
     def start_exchange(
-        self,
-        request: InferenceRequest,
-        caller: work.Caller | None = None,
-        download_refusal: str = "",
-        reservation: int = 0,
+        self, request: InferenceRequest, context: RequestContext, reservation: int = 0
     ) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body.
 
-        ``caller``: the key that it came with, if the server has keys.  ``download_refusal``, ``reservation``: see
+        ``context``: of the HTTP request, whose key it counts for.  ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.admit()
-        exchange = RequestExchange(self, request, self._pending.next_number(), caller, download_refusal, reservation)
+        context.check_access()
+        exchange = RequestExchange(
+            self,
+            request,
+            self._pending.next_number(),
+            context.caller,
+            context.download_refusal,
+            reservation,
+            context.withdrawal,
+        )
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
@@ -247,6 +254,10 @@ class SupervisorSession:
         self._connection.repeat_hello(now)
         if self._overdue(now):
             self._pending.fail_waiting(self.refusal)
+
+    def end_withdrawn(self) -> None:
+        """End the requests and calls whose keys were revoked, have expired or have lost a right. Call it twice a second."""
+        self._pending.end_withdrawn()
 
     def _overdue(self, now: float) -> bool:
         return not self._connection.welcomed and now - self._connection.waiting_since >= MAX_WAIT_FOR_SUPERVISOR_S

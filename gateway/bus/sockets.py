@@ -191,6 +191,7 @@ class GatewayBus:
         self._read_events()
         self._read_monitor()
         self._session.check_connection(time.monotonic())
+        self._session.end_withdrawn()
 
     def read_control(self) -> None:
         """Deliver what the supervisor has sent."""

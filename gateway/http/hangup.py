@@ -27,6 +27,8 @@ _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 
 WATCH_DELAY_S: Final = 0.05
 """Seconds of a request without watching."""
+CUT_DELAY_S: Final = 0.4
+"""Seconds that a client has to read why its request ends."""
 
 
 class _DelayedWatches:
@@ -104,9 +106,11 @@ class HangUpWatch:
             self._stop()
             self._callback()
 
-    def cut(self) -> None:
-        """Break the connection: a blocked write fails at once."""
-        if self._socket is not None:
+    def cut(self, after: float = 0.0) -> None:
+        """Break the connection after so many seconds, unless the request has ended by then: a blocked write fails at once."""
+        if after:
+            gevent.spawn_later(after, self.cut)
+        elif self._open:
             self._socket.cut()
 
     def _stop(self) -> None:

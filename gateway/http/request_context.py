@@ -42,6 +42,11 @@ def _no_connection() -> None:
     """Do nothing: there is no connection (tests)."""
 
 
+def may_go_on(_model: str) -> Failure | None:
+    """Return None: nothing was admitted that could be withdrawn."""
+    return None
+
+
 class Exchange(Protocol):
     """An inference request on the bus, as far as the headers of its response depend on it."""
 
@@ -82,6 +87,7 @@ class RequestContext:
         "reservation",
         "route",
         "started",
+        "withdrawal",
     )
 
     def __init__(self, given: str | None) -> None:
@@ -113,6 +119,11 @@ class RequestContext:
 
         For requests of which only some do. A resource that always does names its methods in ``changes``.
         """
+        self.withdrawal: Callable[[str], Failure | None] = may_go_on
+        """Returns why the request may not go on, once it has been admitted: its key was revoked, for example.
+
+        Takes the registered name of the model that it uses, empty if none is known.
+        """
         self.download_refusal = ""
         """Why no download may begin for an inference request, if its model is not on this machine; empty: one may."""
         self.started = time.monotonic()
@@ -142,6 +153,11 @@ class RequestContext:
         """Whether answers may show an engine's last words."""
         return self.check_admin()
 
+    def check_access(self) -> None:
+        """Raise why the request may not go on, if it may not."""
+        if failure := self.withdrawal(""):
+            raise failure.raised()
+
     def take_reservation(self) -> Reservation | None:
         """Return the reservation to its new owner, who closes it."""
         reservation, self.reservation = self.reservation, None
@@ -163,6 +179,7 @@ class RequestContext:
         self.exchange = None
         self.check_admin = _never
         self.check_change = _refuse
+        self.withdrawal = may_go_on
 
     def level(self, path: str) -> str:
         """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""

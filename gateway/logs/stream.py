@@ -15,7 +15,7 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from gateway.access.presented_key import bearer_subprotocols
+from gateway.access.presented_key import SUBPROTOCOL
 from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
@@ -55,6 +55,7 @@ MAX_READERS: Final = 64
 _ENTRIES_BEFORE_YIELD: Final = 100
 """Entries that are rendered before other greenlets run."""
 _GOING_AWAY: Final = 1001
+_POLICY_VIOLATION: Final = 1008
 
 
 def _closed() -> tuple[type[BaseException], ...]:
@@ -106,7 +107,7 @@ class LogStreamResource:
         try:
             socket = simple_websocket.Server.accept(
                 env,
-                subprotocols=bearer_subprotocols(req),
+                subprotocols=SUBPROTOCOL,
                 ping_interval=PING_INTERVAL,
                 max_message_size=MAX_MESSAGE_BYTES,
             )
@@ -150,7 +151,8 @@ class _LogReader:
         if self._failure is not None and self._failure.code != Code.CANCELLED:
             with contextlib.suppress(*_closed()):
                 self._send_error(self._failure)
-                self._socket.close(_GOING_AWAY, self._failure.message[:100])
+                refused = self._failure.code in (Code.UNAUTHORIZED, Code.FORBIDDEN)
+                self._socket.close(_POLICY_VIOLATION if refused else _GOING_AWAY, self._failure.message[:100])
 
     def _subscribed(self) -> SupervisorCall | None:
         """Return the call that follows the log, once the client has sent a valid subscription; None if it did not."""
@@ -159,6 +161,7 @@ class _LogReader:
             message = None
             while message is None and left > 0:
                 self._session.admit()
+                request_context(self._env).check_access()
                 message = self._socket.receive(timeout=0.25)
                 left -= 0.25
             if message is None:

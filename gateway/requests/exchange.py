@@ -11,7 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.http.hangup import CLIENT_LEFT
+from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S
+from gateway.http.request_context import may_go_on
 from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
@@ -81,6 +82,7 @@ class RequestExchange:
         "cut",
         "download_refusal",
         "failure",
+        "granted_model",
         "inbox",
         "model",
         "number",
@@ -93,6 +95,7 @@ class RequestExchange:
         "spool",
         "suspect",
         "waker",
+        "withdrawal",
         "worker",
     )
 
@@ -104,13 +107,18 @@ class RequestExchange:
         caller: Caller | None = None,
         download_refusal: str = "",
         reservation: int = 0,
+        withdrawal: Callable[[str], Failure | None] = may_go_on,
     ) -> None:
-        """Prepare; nothing is sent before :meth:`begin`."""
+        """Prepare; nothing is sent before :meth:`begin`.
+
+        ``withdrawal``: see :class:`~gateway.http.request_context.RequestContext`.
+        """
         self._dispatcher = dispatcher
         self.request = request
         self.caller = caller
         self.download_refusal = download_refusal
         self.reservation = reservation
+        self.withdrawal = withdrawal
         self.queue_status: QueueStatus | None = None
         """Where it was in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None
@@ -129,12 +137,14 @@ class RequestExchange:
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = request.model
         """The name that the client gave; after the grant, the registered name."""
+        self.granted_model = ""
+        """The registered name of the model that the present attempt was granted; empty while it waits."""
         self.spool = ""
         self.inbox = Inbox(1, dispatcher.inbox_bytes)
         self.failure: Failure | None = None
         self.waker = GreenletWaker()
-        self.cut: Callable[[], None] | None = None
-        """Breaks the client's connection: the only way to end a write that is blocked."""
+        self.cut: Callable[[float], None] | None = None
+        """Breaks the client's connection after so many seconds: the only way to end a write that is blocked."""
 
     @property
     def label(self) -> str:
@@ -159,6 +169,7 @@ class RequestExchange:
         """Record where the present attempt runs."""
         if attempt == self.attempt:
             self.worker, self.model = worker, model
+            self.granted_model = model
 
     def refused(self, failure: Failure, attempt: int) -> None:
         """Fail: the supervisor refused the attempt."""
@@ -227,7 +238,7 @@ class RequestExchange:
             self.attempt += 1
             self._returns += failure.code is Code.RETURNED
             self.suspect = self.suspect or decision.suspect
-            self.worker = ""
+            self.worker = self.granted_model = ""
             self.retry_reason = failure.code.value
             self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
             try:
@@ -246,7 +257,17 @@ class RequestExchange:
             self._dispatcher.report_lost(self)
         self._dispatcher.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:
-            self.cut()
+            self.cut(0.0)
+
+    def withdraw(self) -> None:
+        """End the request if it may not go on: what has arrived and was not written is not written any more (in the hub)."""
+        failure = None if self.over else self.withdrawal(self.granted_model)
+        if failure is not None:
+            self._dispatcher.cancel(self, failure.code)
+            self.inbox.discard()
+            self.fail(failure)
+            if self.cut is not None:
+                self.cut(CUT_DELAY_S)
 
     def abandon(self, reason: Code) -> None:
         """Give the request up in any state; cancels it if the engine still works on it."""

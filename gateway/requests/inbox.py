@@ -77,6 +77,11 @@ class Inbox:
         self.taken = True
         return piece
 
+    def discard(self) -> None:
+        """Remove everything that waits."""
+        self._pieces.clear()
+        self._size = self._waiting_tokens = 0
+
     @property
     def tokens_received(self) -> int:
         """Tokens in all bytes so far, taken or waiting."""

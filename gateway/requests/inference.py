@@ -101,7 +101,7 @@ class AnswerStream:
         reservation = context.take_reservation()
         try:
             number = reservation.number if reservation is not None else 0
-            return self._session.start_exchange(request, context.caller, context.download_refusal, number)
+            return self._session.start_exchange(request, context, number)
         finally:
             if reservation is not None:
                 reservation.close()
@@ -120,7 +120,7 @@ class AnswerStream:
             self._request, body=piece.body, weight=piece.weight, ttl=ttl, earlier=self._earlier
         )
         context = self._context
-        exchange = self._session.start_exchange(request, context.caller, context.download_refusal, 0)
+        exchange = self._session.start_exchange(request, context, 0)
         self._exchange = context.exchange = exchange
         exchange.cut = self._watch.cut
         if self._cancelled:  # while other greenlets ran

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.http.request_context import Exchange, Reservation
+from gateway.http.request_context import Exchange, RequestContext, Reservation
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from protocol.config.settings import Settings
-from protocol.messages.work import Caller
 
 
 class ReservationCall(Exchange, Reservation, Protocol):
@@ -33,9 +32,7 @@ class RequestSession(Protocol):
     def settings(self) -> Settings:
         """The settings of the server."""
 
-    def start_exchange(
-        self, request: InferenceRequest, caller: Caller | None, download_refusal: str, reservation: int
-    ) -> RequestExchange:
+    def start_exchange(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if none is admitted, or if its body cannot be kept."""
 
     def release(self, exchange: RequestExchange) -> None:

@@ -37,7 +37,10 @@ Run = Callable[[Callable[[InferenceRequest], Response]], Response]
 
 
 def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment of a request whose client may leave: its id, its key and its rights."""
+    """Return the environment of a request whose client may leave: its id, its key and its rights.
+
+    With it the response is stored however it ends, also after its key was revoked.
+    """
     given = request_context(env)
     context = RequestContext(given.label)
     context.api_key = given.api_key
@@ -72,6 +75,7 @@ class BackgroundRuns:
         if self._running >= MAX_RUNS or (self._running and self._bytes + size > self._session.settings.queue_bytes):
             raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
         given, env = request_context(env), _without_connection(env)
+        withdrawal = given.withdrawal  # afterwards the connection may be released
         key = key_name(env)
         call = self._session.start_call(
             env,
@@ -84,7 +88,8 @@ class BackgroundRuns:
         except BaseException:
             call.close()
             raise
-        request_context(env).reservation = given.take_reservation()
+        context = request_context(env)
+        context.reservation, context.withdrawal = given.take_reservation(), withdrawal
         self._running += 1
         self._bytes += size
         gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._ended(size))
@@ -101,7 +106,8 @@ class BackgroundRuns:
             response, failure = self._response(env, call, builder, run, feed)
             if response is not None:
                 payload = msgspec.json.encode(response)
-                self._session.call(env, lambda number: FinishResponse(number, builder.id), NoneType, payload)
+                ended = _without_connection(env)
+                self._session.call(ended, lambda number: FinishResponse(number, builder.id), NoneType, payload)
             if feed is not None:
                 last = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
         except LemonbusError as problem:

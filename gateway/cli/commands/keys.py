@@ -124,7 +124,7 @@ def show(as_json: bool, config: str) -> None:
 @click.argument("name")
 @config_option
 def revoke(name: str, config: str) -> None:
-    """Revoke the key NAME: from now on the server refuses it. Requests that run may end."""
+    """Revoke the key NAME: from now on the server refuses it, and ends what it has begun."""
     with _changing(config) as (path, keys):
         kept = [key for key in keys if key.name != name]
         if len(kept) == len(keys):

@@ -8,7 +8,7 @@ import falcon
 import falcon.testing
 import pytest
 
-from gateway.access.presented_key import bearer_subprotocols, presented_key
+from gateway.access.presented_key import presented_key
 from protocol.failures import LemonbusError
 
 KEY = "lb-é?>key"
@@ -24,7 +24,7 @@ def request(headers: dict[str, str], query: str = "") -> falcon.Request:
     ("headers", "query"),
     [
         ({"Sec-WebSocket-Protocol": f"bearer.{ENCODED}"}, ""),
-        ({"Sec-WebSocket-Protocol": f"logs, bearer.{ENCODED.rstrip('=')}"}, ""),
+        ({"Sec-WebSocket-Protocol": f"lemonbus, bearer.{ENCODED.rstrip('=')}"}, ""),
         ({}, "api_key=lb-%C3%A9%3F%3Ekey"),
         ({"Authorization": "Bearer " + KEY.encode().decode("latin-1")}, "api_key=other"),
     ],
@@ -48,8 +48,3 @@ def test_elsewhere_there_is_none(headers: dict[str, str], query: str) -> None:
     with pytest.raises(LemonbusError) as caught:
         presented_key(request(headers, query))
     assert caught.value.failure.http_status == 401
-
-
-def test_only_the_key_is_chosen_of_the_subprotocols() -> None:
-    assert bearer_subprotocols(request({"Sec-WebSocket-Protocol": "a, bearer.b,c"})) == ["bearer.b"]
-    assert bearer_subprotocols(request({})) == []

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import RequestContext
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
+from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.messages.events import Event, EventKind, Outcome
 from protocol.messages.peers import Welcome
-from protocol.messages.work import Caller, Granted, GrantedAttempt, SubmitRequest
+from protocol.messages.work import Granted, GrantedAttempt, SubmitRequest
 from protocol.wire import envelope
 from tests.gateway.app_client import SilentBus
 
@@ -51,8 +53,10 @@ class SessionHarness:
     def welcome(self) -> None:
         self.handlers.on_message(Welcome("b1", 1), b"")
 
-    def start(self, label: str = "r.1", caller: Caller | None = None, body: bytes = b"{}") -> RequestExchange:
-        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), caller)
+    def start(self, label: str = "r.1", key: ApiKey | None = None, body: bytes = b"{}") -> RequestExchange:
+        context = RequestContext(label)
+        context.api_key = key
+        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), context)
 
     def grant(self, exchange: RequestExchange, worker: str = "w1") -> None:
         grant = GrantedAttempt(exchange.number, exchange.attempt, worker, "tiny")

@@ -16,6 +16,7 @@ from gateway.bus import sockets
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
+from gateway.http.request_context import RequestContext
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol import ids
@@ -60,7 +61,9 @@ class UnreadBus:
 
     def start_request(self) -> RequestExchange:
         """Send a request to the supervisor."""
-        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", b"{}", "r.1"))
+        return self.session.start_exchange(
+            InferenceRequest("chat/completions", "tiny", b"{}", "r.1"), RequestContext("r.1")
+        )
 
     def start_call(self) -> SupervisorCall:
         """Send a call that never ends by itself."""

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
@@ -35,7 +36,7 @@ class OpenedSession:
 
     def start(self, label: str = "r.1") -> RequestExchange:
         """Send a request to the supervisor."""
-        return self.session.start_exchange(InferenceRequest("chat", "tiny", b"{}", label))
+        return self.session.start_exchange(InferenceRequest("chat", "tiny", b"{}", label), RequestContext(label))
 
     def grant(self, *exchanges: RequestExchange) -> None:
         """Deliver a message that grants these requests to ``w1``."""

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.bus import supervisor_connection
 from gateway.requests.admission import AdmissionState
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
@@ -16,13 +17,14 @@ from protocol.messages.recovery import Recovered, RequestSnapshot
 from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, KeyUsage, RateLimits, Refused, SubmitRequest
 from tests.gateway.bus.session_harness import SessionHarness
 
+KEY = ApiKey(name="team", sha256="0" * 64, concurrent=2)
 LIMITED = Caller("team", concurrent=2)
 
 
 def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in_their_order(
     gateway: SessionHarness,
 ) -> None:
-    first, granted, answered, ended, second = (gateway.start(f"r.{n}", LIMITED) for n in range(5))
+    first, granted, answered, ended, second = (gateway.start(f"r.{n}", KEY) for n in range(5))
     assert [since for _, _, since in gateway.submitted()] == [0.0] * 5
     call = gateway.session.start_call({}, GetHealth)
     gateway.grant(granted)
@@ -57,7 +59,7 @@ def test_a_request_is_sent_once_if_a_supervisor_takes_over_while_its_body_is_wri
 
 
 def test_a_request_that_was_admitted_says_so_to_the_next_supervisor(gateway: SessionHarness) -> None:
-    admitted, held = gateway.start(caller=LIMITED), gateway.start(caller=LIMITED)
+    admitted, held = gateway.start(key=KEY), gateway.start(key=KEY)
     gateway.handlers.on_message(KeyUsage(admitted.number, 1, RateLimits()), b"")
     gateway.end_supervisor()
     sent = {each.number: each.admitted for each in gateway.bus.sent if isinstance(each, SubmitRequest)}
@@ -191,7 +193,7 @@ def test_what_the_supervisor_said_before_its_end_counts(gateway: SessionHarness)
 
 
 def test_a_request_waits_no_more_for_the_limits_that_the_supervisor_has_not_said(gateway: SessionHarness) -> None:
-    running, ended, waiting = (gateway.start(f"r.{n}", LIMITED) for n in range(3))
+    running, ended, waiting = (gateway.start(f"r.{n}", KEY) for n in range(3))
     gateway.grant(running)
     gateway.deliver(ended, EventKind.DONE)
     assert all(each.rate_limits_due for each in (running, ended, waiting))
