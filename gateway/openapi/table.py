@@ -48,7 +48,7 @@ def _documented(table: RouteTable) -> Iterator[DocumentedRoute]:
         (OWN, table.own),
     ):
         for path, resource in routes.items():
-            forms = [table.formats.for_path(path), *table.formats.sharing(path)]
+            forms = [form for form in (table.formats.for_path(path), table.formats.sharing(path)) if form is not None]
             yield DocumentedRoute(path, resource, documentation, [ErrorForm(form, _error_of(form)) for form in forms])
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
@@ -19,7 +20,6 @@ class AnthropicDialect(Dialect):
 
     error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/messages" for prefix in VERSION_PREFIXES)
     shared_error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/models" for prefix in VERSION_PREFIXES)
-    client_header: ClassVar[str] = "HTTP_ANTHROPIC_VERSION"
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""
@@ -35,6 +35,10 @@ class AnthropicDialect(Dialect):
         from gateway.api.anthropic.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
 
         return DOCUMENTATION
+
+    def is_client(self, environ: Mapping[str, Any]) -> bool:
+        """Return whether a request has the header that each of Anthropic's clients sends, and no other one."""
+        return "HTTP_ANTHROPIC_VERSION" in environ
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status of an error response."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
@@ -40,9 +40,7 @@ class Dialect(abc.ABC):
     A path may lie below prefixes of several dialects: the longest one counts.
     """
     shared_error_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Paths of other dialects at and below which a request with :attr:`client_header` gets this dialect's errors."""
-    client_header: ClassVar[str] = ""
-    """The key in the WSGI environment of a header that only this dialect's clients send, if there is one."""
+    """Paths at and below which requests of this dialect's clients get its errors, unless a longer prefix is another dialect's."""
 
     @property
     def name(self) -> str:
@@ -56,6 +54,10 @@ class Dialect(abc.ABC):
     @abc.abstractmethod
     def documentation(self) -> Documentation:
         """Return what the routes take and answer, for the OpenAPI document; imports what that takes when it is called."""
+
+    def is_client(self, _environ: Mapping[str, Any]) -> bool:
+        """Return whether the headers in a WSGI environment are those of a client of this dialect."""
+        return False
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status of an error response."""

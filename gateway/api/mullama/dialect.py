@@ -1,4 +1,4 @@
-"""Mullama's routes, and the form of errors below ``/api``."""
+"""Mullama's routes, and its form of errors below ``/api``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from protocol.failures import Failure
 
 
 class MullamaDialect(Dialect):
-    """Mullama's API. Its errors are those of Ollama's routes too: all of them lie below ``/api``."""
+    """Mullama's API. Errors below ``/api`` have its form, except those of Ollama's routes and for Ollama's clients."""
 
-    error_prefixes: ClassVar[tuple[str, ...]] = ("/api",)
+    error_prefixes: ClassVar[tuple[str, ...]] = ("/api", "/api/models", "/api/defaults", "/api/system")
+    """The first is shared with Ollama, and the others are not."""
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""

@@ -175,7 +175,7 @@ DOCUMENTATION: Final = Documentation(
     {
         generate.GenerateResource: {
             "POST": Operation(
-                "Generates a text.",
+                "Generates a text; with an empty prompt, or for Ollama's clients without one, loads the model.",
                 body=generate.GenerateRequest,
                 needs=("prompt", "keep_alive"),
                 answer=GeneratedText,
@@ -189,8 +189,9 @@ DOCUMENTATION: Final = Documentation(
         },
         chat.ChatResource: {
             "POST": Operation(
-                "Generates the next message of a conversation.",
+                "Generates the next message of a conversation; with no messages, loads the model as `/api/generate` does.",
                 body=chat.MullamaChatRequest,
+                needs=("messages", "keep_alive"),
                 answer=GeneratedMessage,
                 stream=Stream(
                     MEDIA_TYPE,

@@ -58,9 +58,24 @@ class PullStatus(msgspec.Struct):
     done: bool
 
 
+class OllamaError(msgspec.Struct, kw_only=True):
+    """An error of Ollama's routes, and of the others below `/api` if the client is one of Ollama's."""
+
+    error: str
+    """What happened."""
+    type: str
+    code: str
+    param: str | None
+    request_id: str
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    detail: str | msgspec.UnsetType = msgspec.UNSET
+
+
 DOCUMENTATION: Final = Documentation(
     "Ollama",
-    "What Ollama's clients ask beyond Mullama's routes.",
+    "What Ollama's clients ask beyond Mullama's routes. `error` is a text in errors of these routes. It is one for Ollama's clients on"
+    " Mullama's `/api/generate`, `/api/chat` and `/api/embeddings`, and below `/api` where there is no route: for those with `ollama` in"
+    " their `User-Agent` or `application/x-ndjson` in `Accept`, and for browsers whose `Accept` is `application/json`.",
     {
         version.RootResource: {"GET": Operation("Says that the server is running.", texts=("text/plain", "text/html"))},
         version.VersionResource: {"GET": Operation("Shows versions.", answer=OllamaVersion)},
@@ -119,4 +134,5 @@ DOCUMENTATION: Final = Documentation(
             ("GET", "POST", "HEAD"), Operation("Is not served: 501 says what to use instead.", failures=UNSUPPORTED)
         ),
     },
+    error=OllamaError,
 )

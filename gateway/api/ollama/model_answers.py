@@ -21,8 +21,12 @@ def tag(name: str) -> str:
 
 
 def names(details: ModelDetails) -> list[str]:
-    """Return the names under which a model is listed, each once: its own, and those that the configuration and users gave it."""
-    return list(dict.fromkeys(map(tag, (model_facts.short_name(details.entry), *details.entry.given_names))))
+    """Return the names under which a model is listed: all that requests may use, because clients look theirs up in the list.
+
+    Each is there once, and the first is the one that Ollama's users know.
+    """
+    entry = details.entry
+    return list(dict.fromkeys(map(tag, (model_facts.short_name(entry), *entry.given_names, entry.id, *entry.aliases))))
 
 
 def in_words(parameters: int) -> str:

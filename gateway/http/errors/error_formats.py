@@ -1,11 +1,11 @@
 """How an error response is written: each API family has a form of its own. Pure.
 
-The path decides. Where several families share a route, a header that only the clients of one of them send decides.
+The path decides. Where several families share a path, the headers of the request say whose client sent it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -26,11 +26,10 @@ class ErrorFormat(Protocol):
 
     @property
     def shared_error_prefixes(self) -> tuple[str, ...]:
-        """Paths of other families at and below which a request with :attr:`client_header` gets this form."""
+        """Paths of other families at and below which requests of this family's clients get this form."""
 
-    @property
-    def client_header(self) -> str:
-        """Key in the WSGI environment of a header that only clients of this family send; empty if there is none."""
+    def is_client(self, environ: Mapping[str, Any]) -> bool:
+        """Return whether the headers in a WSGI environment are those of a client of this family."""
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""
@@ -50,33 +49,31 @@ class ErrorFormats:
         self._default = default
         formats = tuple(formats)
         self._by_prefix = {prefix: each for each in formats for prefix in each.error_prefixes}
-        self._shared = [each for each in formats if each.client_header]
-        prefixes = [*self._by_prefix, *(prefix for each in self._shared for prefix in each.shared_error_prefixes)]
-        self._depth = max((prefix.count("/") for prefix in prefixes), default=0)
+        self._shared = {prefix: each for each in formats for prefix in each.shared_error_prefixes}
+        self._depth = max((prefix.count("/") for prefix in (*self._by_prefix, *self._shared)), default=0)
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._look_up)
 
     def for_path(self, path: str) -> ErrorFormat:
         """Return the format whose prefix is the longest that ``path`` lies at or below, by whole segments."""
-        return self._remembered(path)
+        return self._remembered(path)[0]
 
-    def _look_up(self, path: str) -> ErrorFormat:
-        found = (self._by_prefix.get(beginning) for beginning in self._beginnings(path))
-        return next((each for each in found if each is not None), self._default)
+    def sharing(self, path: str) -> ErrorFormat | None:
+        """Return the format of the family that shares the longest prefix of ``path``, if one does: its clients get it."""
+        return self._remembered(path)[1]
 
     def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
         """Return the format of a request whose headers were read: that of its client's family where families share a path."""
-        if any(each.client_header in environ for each in self._shared):
-            for each in self.sharing(path):
-                if each.client_header in environ:
-                    return each
-        return self.for_path(path)
+        own, shared = self._remembered(path)
+        return shared if shared is not None and shared.is_client(environ) else own
 
-    def sharing(self, path: str) -> Iterator[ErrorFormat]:
-        """Yield the formats of families that share ``path``: their clients' headers choose them."""
-        beginnings = self._beginnings(path)
-        for each in self._shared:
-            if any(beginning in each.shared_error_prefixes for beginning in beginnings):
-                yield each
+    def _look_up(self, path: str) -> tuple[ErrorFormat, ErrorFormat | None]:
+        """Return the formats of a path: of the family that has it, and of one that shares it, unless a longer prefix has it."""
+        shared = None
+        for beginning in self._beginnings(path):
+            shared = shared or self._shared.get(beginning)
+            if (own := self._by_prefix.get(beginning)) is not None:
+                return own, shared
+        return self._default, shared
 
     def _beginnings(self, path: str) -> list[str]:
         """Return the path and all that it lies below, as long as prefixes are, the longest first."""

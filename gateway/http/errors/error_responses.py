@@ -80,7 +80,10 @@ class DefaultErrorFormat:
 
     error_prefixes = ()
     shared_error_prefixes = ()
-    client_header = ""
+
+    def is_client(self, _environ: Mapping[str, Any]) -> bool:
+        """Return False: it shares no path of another family."""
+        return False
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""

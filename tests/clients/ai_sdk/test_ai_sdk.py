@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.clients.ai_sdk.npm_packages import HERE, NODE, RegistryUnreachableError, installed
+from tests.clients.npm_packages import node_program
 from tests.support import processes
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 
+CHECKS = Path(__file__).parent / "checks.mjs"
 MODES = ("responses", "chat")
 
 
@@ -33,22 +33,10 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
     return server
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """The checks beside the packages that they import."""
-    try:
-        packages = installed()
-    except RegistryUnreachableError as error:
-        pytest.skip(str(error))
-    shutil.copy(HERE / "checks.mjs", tmp_path)
-    (tmp_path / "node_modules").symlink_to(packages / "node_modules")
-    return tmp_path / "checks.mjs"
-
-
-def lines_of(program: Path, server: LemonbusServer) -> Iterator[dict[str, Any]]:
+def lines_of(program: list[str | Path], server: LemonbusServer) -> Iterator[dict[str, Any]]:
     """Run the checks; yield what they print. They end by themselves: each of their requests has a deadline."""
     picture = base64.b64encode(png(8, 8)).decode()
-    command = [NODE, "--preserve-symlinks", program, f"http://127.0.0.1:{server.port}/v1", CHAT_TEXT, picture]
+    command = [*program, f"http://127.0.0.1:{server.port}/v1", CHAT_TEXT, picture]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as node:
         try:
             assert node.stdout is not None
@@ -57,15 +45,15 @@ def lines_of(program: Path, server: LemonbusServer) -> Iterator[dict[str, Any]]:
             node.kill()
 
 
-def test_every_check(program: Path, server: LemonbusServer, subtests: pytest.Subtests) -> None:
+def test_every_check(server: LemonbusServer, subtests: pytest.Subtests, tmp_path: Path) -> None:
     seen = set()
-    for line in lines_of(program, server):
+    for line in lines_of(node_program(CHECKS, tmp_path), server):
         if "streaming" in line:
             processes.kill(server.engine_pid(line["streaming"]))
             continue
         seen.add(line["check"])
         with subtests.test(line["check"]):
             assert not line["problem"]
-    written = re.findall(r"^  async (\w+)\(", program.read_text(), re.MULTILINE)
+    written = re.findall(r"^  async (\w+)\(", CHECKS.read_text(), re.MULTILINE)
     expected = {f"{mode}: {name}" for mode in MODES for name in written if name != "embeddings"}
     assert seen == expected | {"embeddings", "end"}

@@ -1,4 +1,4 @@
-"""Checks of the default error body."""
+"""Checks of error bodies: the default one, and those below ``/api``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ def is_error(result: Any, status: int, kind: str, param: str | None = None) -> d
     return body
 
 
+def api_error(result: Any) -> dict[str, Any]:
+    """Return the fields of an error below ``/api``: Mullama's is an object alone; Ollama's has its message as ``error``."""
+    body: dict[str, Any] = result.json
+    if isinstance(body["error"], str):
+        return {**body, "message": body["error"]}
+    assert list(body) == ["error"]
+    error: dict[str, Any] = body["error"]
+    return error
+
+
 def is_api_error(result: Any, status: int, kind: str, code: str = "", param: str | None = None) -> None:
-    """Below ``/api`` the body is the error object alone."""
+    """Check an error below ``/api``, of either form."""
     assert result.status_code == status, result.text
-    error = result.json["error"]
+    error = api_error(result)
     assert (error["type"], error["code"]) == (kind, code or kind)
-    assert list(result.json) == ["error"]
     if param:
         assert error["param"] == param

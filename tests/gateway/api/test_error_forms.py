@@ -1,4 +1,4 @@
-"""Which form errors have below ``/api``: Mullama's, except for the versioned paths that lie there too."""
+"""Which form errors have below ``/api``: Mullama's or Ollama's, except for the versioned paths that lie there too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
+from protocol.messages.model_files import DeleteModel
 from protocol.messages.models import GetModel, ListModels
 from tests.gateway.app_client import AppClient
 
@@ -23,6 +24,52 @@ def test_an_error_below_api_is_the_error_object_alone(ask: AppClient, path: str)
         "not_found",
         result.headers["X-Request-ID"],
     )
+
+
+PYTHON, JAVASCRIPT = "ollama-python/0.6.3 (x86_64 linux) Python/3.11.7", "ollama-js/0.6.4 (x64 linux Node.js/v24)"
+GO, CHROME = "ollama/0.12.6 (amd64 linux) Go/go1.24.1", "Mozilla/5.0 (X11; Linux x86_64) Chrome/142.0.0.0"
+ANY_CLIENT = [("curl/8.5.0", "*/*"), (CHROME, "text/html,application/xhtml+xml,*/*;q=0.8"), ("", "application/json")]
+OLLAMA_CLIENT = [
+    *((PYTHON, "application/json"), (JAVASCRIPT, "application/json"), (GO, "application/x-ndjson"), (GO, "*/*")),
+    *(("langchain-ollama/1.1", "*/*"), (CHROME, "application/json"), ("okhttp/4", "application/x-ndjson")),
+]
+
+
+def is_text(error: object) -> bool:
+    """Return whether an error has Ollama's form; fails if it has neither form."""
+    assert isinstance(error, dict)
+    text = error["error"]
+    if isinstance(text, dict):
+        assert list(error) == ["error"]
+        return False
+    assert isinstance(text, str)
+    assert {"type", "code", "request_id"} <= set(error)
+    return True
+
+
+@pytest.mark.parametrize(("agent", "accept"), [*ANY_CLIENT, *OLLAMA_CLIENT])
+@pytest.mark.parametrize(
+    ("method", "path", "texts"),
+    [
+        *(("DELETE", f"/api/{name}", True) for name in ("tags", "ps", "show", "embed", "pull", "version", "copy")),
+        *(("POST", f"/api/{name}", True) for name in ("delete", "create", "push", "blobs/sha256:0", "tags/x")),
+        *(("DELETE", f"/api/{name}", False) for name in ("models", "models/load", "system/status", "defaults/a/use")),
+        *(("DELETE", f"/api/{name}", None) for name in ("generate", "chat", "embeddings", "web_search")),
+    ],
+)
+def test_the_route_or_else_the_client_decides_between_mullama_and_ollama(
+    ask: AppClient, agent: str, accept: str, method: str, path: str, texts: bool | None
+) -> None:
+    """``texts``: whether the error is a text for any client; None: for Ollama's alone."""
+    ask.reports[DeleteModel] = Failure(Code.MODEL_NOT_FOUND, "no")
+    result = ask(method, path, headers={"User-Agent": agent, "Accept": accept})
+    assert result.status_code in (404, 405, 501)
+    assert is_text(result.json) is ((agent, accept) in OLLAMA_CLIENT if texts is None else texts)
+
+
+def test_versioned_paths_have_no_other_form_for_clients_of_ollama(ask: AppClient) -> None:
+    for path in ("/v1/unknown", "/api/v1/unknown", "/unknown"):
+        assert list(ask("GET", path, headers={"User-Agent": PYTHON}).json) == ["status", "message", "error"]
 
 
 @pytest.mark.parametrize("path", ["/v1/unknown", "/api/v1", "/api/v1/unknown", "/api/v0/unknown", "/unknown"])
@@ -59,7 +106,7 @@ def test_errors_of_models_have_the_form_of_the_client(
 
 def test_other_routes_keep_their_form_whatever_the_client(ask: AppClient) -> None:
     headers = {"anthropic-version": "2023-06-01"}
-    for path in ("/v1/chat/completions", "/v1/modelsx", "/api/tags/x", "/v1/load"):
+    for path in ("/v1/chat/completions", "/v1/modelsx", "/api/models/x", "/v1/load"):
         assert ask("DELETE", path, headers=headers).json == {**ask("DELETE", path).json, "error": ANY}
         assert ask("DELETE", path, headers=headers).json.get("type") != "error"
 

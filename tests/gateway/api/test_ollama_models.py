@@ -15,6 +15,7 @@ from protocol.messages import model_files
 from protocol.messages.calls import Progress
 from protocol.messages.model_details import CopyModel, DescribeModels
 from tests.gateway.api.described_models import LLAMA, THINKER, VECTORS
+from tests.gateway.api.error_bodies import api_error
 from tests.gateway.app_client import AppClient, SeveralMessages
 
 NAME = "llama3.2:1b"
@@ -43,7 +44,9 @@ def test_tags_lists_models_and_copies_the_newest_first(ask: AppClient) -> None:
         "Qwen3-VL-4B-GGUF:latest",
         NAME,
         "mine:latest",
+        "llama3.2-1b:latest",
         "nomic-embed:latest",
+        "nomic-embed-text-v1-GGUF:latest",
     ]
     assert models[1] == TAG
     assert models[2] == {**TAG, "name": "mine:latest", "model": "mine:latest"}
@@ -67,7 +70,16 @@ def test_a_file_may_have_any_late_time(seconds: int, shown: str) -> None:
 def test_a_model_is_listed_once_under_a_name_that_the_catalogue_has_too(ask: AppClient) -> None:
     entry = structs.replace(LLAMA.entry, given_names=["llama3.2:1b", "mine", "mine:latest"])
     ask.reports[DescribeModels] = [structs.replace(LLAMA, entry=entry)]
-    assert [each["name"] for each in ask("GET", "/api/tags").json["models"]] == ["llama3.2:1b", "mine:latest"]
+    names = ["llama3.2:1b", "mine:latest", "llama3.2-1b:latest"]
+    assert [each["name"] for each in ask("GET", "/api/tags").json["models"]] == names
+
+
+@pytest.mark.parametrize("name", [NAME, "llama3.2-1b", "mine", "llama3.2"])
+def test_a_client_finds_each_name_of_a_model(ask: AppClient, name: str) -> None:
+    """LangChain's ``ChatOllama`` looks for the name itself, and for the name with any tag."""
+    ask.reports[DescribeModels] = [LLAMA]
+    listed = [each["model"] for each in ask("GET", "/api/tags").json["models"]]
+    assert any(each == name or each.startswith(f"{name}:") for each in listed)
 
 
 def test_ps_lists_loaded_models(ask: AppClient) -> None:
@@ -190,7 +202,7 @@ def test_an_error_within_a_pull_is_a_string(ask: AppClient) -> None:
 def test_a_wrong_field_is_named(ask: AppClient, method: str, path: str, body: Any, param: str) -> None:
     result = ask(method, path, body)
     assert result.status_code == 400
-    assert (result.json["error"]["param"], list(result.json)) == (param, ["error"])
+    assert api_error(result)["param"] == param
     assert not ask.bus.sent
 
 
@@ -219,8 +231,8 @@ def test_the_version_is_one_that_clients_accept(ask: AppClient) -> None:
 )
 def test_what_is_not_supported_names_an_alternative(ask: AppClient, method: str, path: str, word: str) -> None:
     result = ask(method, path, {})
-    assert (result.status_code, result.json["error"]["code"]) == (501, "unsupported_operation")
-    assert word in result.json["error"]["message"]
+    assert (result.status_code, api_error(result)["code"]) == (501, "unsupported_operation")
+    assert word in api_error(result)["message"]
 
 
 def test_whether_a_blob_is_there_is_not_supported_either(ask: AppClient) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.failures import Code, Failure
+from tests.gateway.api.error_bodies import api_error
 from tests.gateway.app_client import AppClient
 from tests.support.properties import examples
 
@@ -118,7 +119,7 @@ def test_no_request_is_answered_with_500(ask: AppClient, request: tuple[str, dic
     route, body = request
     result = ask("POST", path_of(route), body)
     assert 400 <= result.status_code < 500, result.text
-    assert result.json["error"]["message"]
+    assert (api_error(result) if route.startswith("/api/") else result.json["error"])["message"]
 
 
 @pytest.mark.parametrize("route", sorted(VALID))

@@ -24,8 +24,11 @@ def ttl_after_request(context: RequestContext, keep_alive: KeepAlive | None) -> 
     return seconds if seconds is not None and context.is_admin else None
 
 
-def load(session: SupervisorSession, env: dict[str, Any], model: str, ttl: float) -> None:
-    """Wait until the model is ready, to be unloaded after ``ttl`` idle seconds; one that is loaded stays as it is otherwise."""
+def load(session: SupervisorSession, env: dict[str, Any], model: str, ttl: float | None) -> None:
+    """Wait until the model is ready, to be unloaded after ``ttl`` idle seconds; None: as it is or would be.
+
+    One that is loaded stays as it is otherwise.
+    """
     session.call(env, partial(LoadModel, model=model, ttl=ttl), Loaded)
 
 

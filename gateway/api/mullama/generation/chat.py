@@ -17,7 +17,7 @@ from protocol.failures import invalid
 class MullamaChatRequest(GenerationFields, kw_only=True):
     """A request for the next message of a conversation. ``tools`` have OpenAI's form and are passed on."""
 
-    messages: list[MullamaMessage]
+    messages: list[MullamaMessage] | None = None
     tools: list[msgspec.Raw] | None = None
 
 
@@ -32,7 +32,7 @@ class ChatResource(GenerationResource):
         """See :meth:`GenerationResource.read`."""
         request = body_decoding.decode(data, MullamaChatRequest)
         if not request.messages:
-            return Generation(request, "", {})
+            return Generation(request, "", {}, empty=request.messages is not None)
         body: dict[str, Any] = {"messages": openai_messages(request.messages)}
         if request.tools:
             for position, tool in enumerate(request.tools):

@@ -53,7 +53,7 @@ class GenerateResource(GenerationResource):
         request = body_decoding.decode(data, GenerateRequest)
         request.check()
         if not (request.prompt or request.images):
-            return Generation(request, "", {})
+            return Generation(request, "", {}, empty=request.prompt is not None)
         return Generation(request, "completions", _raw(request)) if request.raw else _as_chat(request)
 
 

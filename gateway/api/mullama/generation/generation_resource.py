@@ -13,6 +13,7 @@ from gateway.access.scopes import Scope
 from gateway.api.common import ndjson
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.models import keep_alive, model_lifetime
+from gateway.api.common.ollama_clients import is_ollama_client
 from gateway.api.mullama.generation.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
 from gateway.api.mullama.generation.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
 from gateway.bus.session import SupervisorSession
@@ -31,6 +32,8 @@ class Generation(NamedTuple):
     fields: GenerationFields
     endpoint: str
     body: dict[str, Any]
+    empty: bool = False
+    """The prompt or the messages are there, and empty."""
 
     def bus_body(self) -> bytes:
         """Return the body that goes on the bus."""
@@ -89,13 +92,13 @@ class GenerationResource(abc.ABC):
         """Return what a request's JSON means; raises ``LemonbusError`` for a wrong one. Pure."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Generate; without a prompt or messages ``keep_alive`` alone loads or unloads the model."""
+        """Generate; without anything to generate from, load the model, or unload it if ``keep_alive`` is 0."""
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
         context = request_context(req.env)
         ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
         clock = AnswerClock(context.elapsed)
         if not request.endpoint:
-            self._change_model_state(req, resp, request.fields, clock)
+            self._change_model_state(req, resp, request, clock)
             return
         translated = TranslatedRequest(
             request.endpoint,
@@ -109,11 +112,16 @@ class GenerationResource(abc.ABC):
         answer_inference(self._session, req, resp, translated)
 
     def _change_model_state(
-        self, req: falcon.Request, resp: falcon.Response, fields: GenerationFields, clock: AnswerClock
+        self, req: falcon.Request, resp: falcon.Response, request: Generation, clock: AnswerClock
     ) -> None:
+        fields = request.fields
         ttl = keep_alive.idle_seconds(fields.keep_alive)
-        if ttl is None:
-            raise invalid(f"`{self.input_field}` is required, unless `keep_alive` loads or unloads", self.input_field)
+        if ttl is None and not request.empty and not is_ollama_client(req.env):
+            # Document 004 requires the field, and Ollama loads the model without it.
+            field = self.input_field
+            raise invalid(
+                f"`{field}` is required; the model is loaded if it is empty, or with `keep_alive` alone", field
+            )
         if not fields.model:
             raise invalid("`model` is required to load or unload one", "model")
         context = request_context(req.env)

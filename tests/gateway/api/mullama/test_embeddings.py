@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.messages import work
+from tests.gateway.api.error_bodies import api_error
 from tests.gateway.app_client import AppClient
 
 EMBEDDINGS, EMBED = "/api/embeddings", "/api/embed"
@@ -86,8 +87,8 @@ def test_dimensions_cut_vectors_to_length_1(ask: AppClient, path: str) -> None:
 def test_more_dimensions_than_the_model_has_are_refused(ask: AppClient, path: str) -> None:
     ask.answers["embeddings"] = ANSWER
     result = ask("POST", path, {"model": "m", "input": "a", "dimensions": 3})
-    assert (result.status_code, result.json["error"]["param"]) == (400, "dimensions")
-    assert "have 2" in result.json["error"]["message"]
+    assert (result.status_code, api_error(result)["param"]) == (400, "dimensions")
+    assert "have 2" in api_error(result)["message"]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +110,8 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
     ask: AppClient, path: str, fields: dict[str, Any], param: str
 ) -> None:
     result = ask("POST", path, {"model": "m", **fields})
-    assert (result.status_code, list(result.json)) == (400, ["error"])
-    assert (result.json["error"]["type"], result.json["error"]["param"]) == ("invalid_request", param)
+    assert result.status_code == 400
+    assert (api_error(result)["type"], api_error(result)["param"]) == ("invalid_request", param)
     assert not ask.bus.sent
 
 
@@ -119,4 +120,4 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
 def test_an_answer_that_cannot_be_read_is_the_engines_fault(ask: AppClient, path: str, answer: Any) -> None:
     ask.answers["embeddings"] = answer
     result = ask("POST", path, {"model": "m", "input": "a"})
-    assert (result.status_code, result.json["error"]["code"]) == (500, "backend_error")
+    assert (result.status_code, api_error(result)["code"]) == (500, "backend_error")

@@ -11,6 +11,7 @@ from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.calls import AbandonCall
 from protocol.messages.models import Loaded, LoadModel, UnloadModel
+from tests.gateway.api.error_bodies import api_error
 from tests.gateway.app_client import AppClient, StreamedAnswer
 
 GENERATE, CHAT, EMBED, EMBEDDINGS = "/api/generate", "/api/chat", "/api/embed", "/api/embeddings"
@@ -71,6 +72,30 @@ def test_without_a_prompt_the_model_is_loaded(answering: AppClient, path: str, s
     assert (load.model, load.options, load.pinned, load.ttl) == ("m", {}, None, 300.0)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        (GENERATE, {"model": "m", "prompt": ""}, {}),
+        (CHAT, {"model": "m", "messages": []}, {}),
+        *((path, {"model": "m"}, {"User-Agent": "ollama-python/0.6.3"}) for path in NOTHING),
+    ],
+)
+def test_an_empty_prompt_loads_and_for_a_client_of_ollama_none_does(
+    answering: AppClient, path: str, body: dict[str, Any], headers: dict[str, str]
+) -> None:
+    result = answering("POST", path, body, headers=headers)
+    assert (result.status_code, result.json["done"], result.json["done_reason"]) == (200, True, "load")
+    (load,) = answering.asked(LoadModel)
+    assert (load.model, load.ttl) == ("m", None)
+
+
+@pytest.mark.parametrize("path", NOTHING)
+def test_for_other_clients_the_model_alone_is_400_as_documented(answering: AppClient, path: str) -> None:
+    result = answering("POST", path, {"model": "m"})
+    assert (result.status_code, api_error(result)["param"]) == (400, "prompt" if path == GENERATE else "messages")
+    assert not answering.bus.sent
+
+
 @pytest.mark.parametrize("report", [["m"], Failure(Code.NOT_LOADED, "it is not loaded")])
 @pytest.mark.parametrize("path", NOTHING)
 def test_without_a_prompt_zero_unloads_the_model(answering: AppClient, path: str, report: Any) -> None:
@@ -87,13 +112,13 @@ def test_an_unknown_model_is_404(answering: AppClient, path: str, keep_alive: in
         Code.MODEL_NOT_FOUND, "there is no model 'm'"
     )
     result = answering("POST", path, {**NOTHING[path], "keep_alive": keep_alive})
-    assert (result.status_code, result.json["error"]["code"]) == (404, "model_not_found")
+    assert (result.status_code, api_error(result)["code"]) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize("keep_alive", [0, -1])
 def test_a_load_or_unload_names_its_model(answering: AppClient, keep_alive: int) -> None:
     result = answering("POST", GENERATE, {"keep_alive": keep_alive})
-    assert (result.status_code, result.json["error"]["param"]) == (400, "model")
+    assert (result.status_code, api_error(result)["param"]) == (400, "model")
     assert not answering.bus.sent
 
 
@@ -103,11 +128,12 @@ def test_a_load_or_unload_names_its_model(answering: AppClient, keep_alive: int)
         *((path, {**body, "keep_alive": 0}) for path, body in VALID.items()),
         *((path, {**body, "keep_alive": 0}) for path, body in NOTHING.items()),
         *((path, {**body, "keep_alive": -1}) for path, body in NOTHING.items()),
+        (CHAT, NOTHING[CHAT]),
     ],
 )
 def test_a_foreign_page_neither_loads_nor_unloads(answering: AppClient, path: str, body: dict[str, Any]) -> None:
     result = answering("POST", path, body, headers=FOREIGN)
-    assert (result.status_code, result.json["error"]["code"]) == (403, "forbidden")
+    assert (result.status_code, api_error(result)["code"]) == (403, "forbidden")
     assert not answering.bus.sent
 
 

@@ -23,7 +23,6 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
     ("path", "wrong", "param"),
     [
         (GENERATE, {"prompt": None}, "prompt"),
-        (GENERATE, {"prompt": ""}, "prompt"),
         (GENERATE, {"prompt": ["a"]}, "prompt"),
         (GENERATE, {"model": 1}, "model"),
         (GENERATE, {"stream": "yes"}, "stream"),
@@ -56,7 +55,6 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         (GENERATE, {"options": {"temperature": 0.5}, "temperature": 0}, "temperature"),
         (GENERATE, {"top_logprobs": 21}, "top_logprobs"),
         (CHAT, {"messages": None}, "messages"),
-        (CHAT, {"messages": []}, "messages"),
         (CHAT, {"messages": [{"content": "a"}]}, "messages[0].role"),
         (CHAT, {"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
         (CHAT, {"messages": [{"role": "user", "content": [1]}]}, "messages[0].content"),

