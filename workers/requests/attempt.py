@@ -24,15 +24,18 @@ from workers.backends.base import EngineRequest
 from workers.engine.error_responses import failure_in_body, failure_of_response
 from workers.engine.exchange import EngineExchange
 from workers.requests.attempt_phase import AttemptPhase
+from workers.stream.answer_forms import check_answer
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
+from workers.stream.transcript_events import TranscriptFilter
 from workers.stream.usage import with_usage_of_all
 
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
+_AUDIO: Final = "audio/"
 _NO_REQUEST: Final = EngineRequest("", "")
 
 Clock = Callable[[], float]
@@ -103,7 +106,9 @@ class Attempt:
         if request.streamed:
             whole = not self.run.stream
             progress = request.progress and not whole
-            if request.native:
+            if self.run.endpoint.startswith(_AUDIO):
+                self._stream = TranscriptFilter()
+            elif request.native:
                 self._stream = NativeCompletionFilter(progress, self._alias, self.run.model, request.weight)
             else:
                 usage = request.usage or whole
@@ -113,6 +118,10 @@ class Attempt:
                 self._assembler = (
                     NativeCompletionAssembler(request.tokens) if request.native else ResponseAssembler(chat)
                 )
+
+    @property
+    def _succeeded(self) -> bool:
+        return 200 <= self._status < 300
 
     @property
     def response_began(self) -> bool:
@@ -143,11 +152,11 @@ class Attempt:
         """Take a part of the body."""
         if self.phase is not AttemptPhase.RUNNING:
             return
-        if self._status >= 400 or self._stream is None:
+        if self._stream is None or not self._succeeded:
             self._body_size += len(piece)
-            if self._body_size <= (MAX_ERROR_BYTES if self._status >= 400 else MAX_RESPONSE_BYTES):
-                self._body_parts.append(piece)
-            self._owner.advanced(self, b"", 0)
+            self._body_parts.append(piece)
+            if self._body_size > (MAX_RESPONSE_BYTES if self._succeeded else MAX_ERROR_BYTES):
+                self._fail(self._error(f"{self._program} sent too large a response"), stopped=False)
             return
         try:
             if self.request.translate is not None:
@@ -160,16 +169,17 @@ class Attempt:
             return
         if filtered.tokens:
             self._count(filtered.tokens)
+        elif not filtered.data and not filtered.alive:
+            return  # a part of an event is no progress: it may be one without an end
         self._owner.advanced(self, b"" if self._assembler is not None else filtered.data, filtered.tokens)
 
     def ended(self, until_close: bool = False) -> None:
         """Judge whether the response is complete."""
         if self.phase is not AttemptPhase.RUNNING:
             self._owner.discarded(self)
-        elif self._status >= 400:
-            self._fail(failure_of_response(self._status, b"".join(self._body_parts), self._program))
-        elif self._body_size > MAX_RESPONSE_BYTES:
-            self._fail(self._error(f"{self._program} sent too large a response"))
+        elif not self._succeeded:
+            status = self._status if self._status >= 400 else 500
+            self._fail(failure_of_response(status, b"".join(self._body_parts), self._program))
         elif self._stream is None:
             self._ended_whole(b"".join(self._body_parts), until_close)
         elif self._stream.error is not None:
@@ -211,6 +221,8 @@ class Attempt:
             return
         try:
             body = self.request.translate(body) if self.request.translate else body
+            if not self.run.stream:
+                check_answer(self.run.endpoint, body)
         except (ValueError, RecursionError) as problem:
             self._fail(self._error(f"{self._program} sent a response that makes no sense", str(problem)))
             return
@@ -218,7 +230,7 @@ class Attempt:
 
     def _as_stream(self, body: bytes) -> bytes:
         """Return the events for the client of a whole response that was translated into a stream."""
-        self._stream = SseFilter(usage=False, progress=False)
+        self._stream = TranscriptFilter()
         return self._stream.feed(body).data
 
     def _finished_body(self, body: bytes) -> bytes:

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from workers.stream.sse_filter import MAX_EVENT_BYTES
+from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
 
-_END: Final = b"\n\n"
 _FAILED: Final = {"cancel": "was cancelled", "error": "failed"}
 """Value of `finish_reason` with which some engines end a failed generation → what happened, in words."""
 _MS_PER_S: Final = 1000.0
@@ -26,11 +25,11 @@ class _EngineChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _EngineChunk(msgspec.Struct):
+class _EngineChunk(msgspec.Struct, kw_only=True):
     id: str = ""
     created: int = 0
     system_fingerprint: str = ""
-    choices: list[_EngineChoice] = []
+    choices: list[_EngineChoice]
     usage: dict[str, Any] | None = None
 
 
@@ -44,7 +43,7 @@ class ChunkTranslator:
     def __init__(self, chat: bool, model: str) -> None:
         """Translate a chat, or a text completion; ``model`` is what the engine calls the model."""
         self._chat, self._model = chat, model
-        self._rest = b""
+        self._whole = WholeEvents()
         self._role_sent = self._is_error_body = False
 
     def feed(self, data: bytes) -> bytes:
@@ -52,22 +51,15 @@ class ChunkTranslator:
 
         A body that is not a stream, because the engine answers with an error, is returned unchanged.
         """
-        data = self._rest + data
-        self._is_error_body = self._is_error_body or data.lstrip()[:1] == b"{"
+        self._is_error_body = self._is_error_body or (not self._whole.rest and data.lstrip()[:1] == b"{")
         if self._is_error_body:
-            self._rest = b""
             return data
-        *events, self._rest = data.split(_END)
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise ValueError("the engine sent an event without an end")
-        return b"".join(self._event(event.strip()) for event in events)
+        events = self._whole.feed(data).split(EVENT_END)
+        return b"".join(self._event(payload) for event in events if (payload := payload_of(event)))
 
-    def _event(self, event: bytes) -> bytes:
-        if not event.startswith(b"data:"):
-            return b""
-        payload = event[5:].strip()
+    def _event(self, payload: bytes) -> bytes:
         if payload == b"[DONE]" or payload.startswith(b'{"error"'):
-            return b"data: " + payload + _END
+            return b"data: " + payload + EVENT_END
         chunk = _chunk(payload)
         events = b"".join(self._choice(chunk, choice) for choice in chunk.choices)
         return events + (self._usage(chunk, chunk.usage) if chunk.usage else b"")
@@ -76,7 +68,7 @@ class ChunkTranslator:
         if choice.finish_reason in _FAILED:
             message = f"the generation {_FAILED[choice.finish_reason]}"
             error = {"error": {"message": message, "type": "server_error", "code": 500}}
-            return b"data: " + _encode(error) + _END
+            return b"data: " + _encode(error) + EVENT_END
         events = b""
         if not self._chat:
             text = choice.text or ""
@@ -109,7 +101,7 @@ class ChunkTranslator:
         if chunk.system_fingerprint:
             fields["system_fingerprint"] = chunk.system_fingerprint
         fields["object"] = "chat.completion.chunk" if self._chat else "text_completion"
-        return b"data: " + _encode(fields | (more or {})) + _END
+        return b"data: " + _encode(fields | (more or {})) + EVENT_END
 
 
 def _timings(usage: dict[str, Any]) -> dict[str, float] | None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from workers.stream.sse_filter import MAX_EVENT_BYTES
-
-_END: Final = b"\n\n"
+from workers.stream.whole_events import EVENT_END, WholeEvents
 
 
 class EventTranslator:
@@ -19,18 +16,14 @@ class EventTranslator:
         A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
         """
         self._key, self._rewrite = key, rewrite
-        self._rest = b""
+        self._whole = WholeEvents()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the engine; return the events that they complete. Raises ``DECODE_ERRORS`` or ValueError for a broken one."""
-        data = self._rest + data
-        end = data.rfind(_END) + len(_END) if _END in data else 0
-        data, self._rest = data[:end], data[end:]
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise ValueError("the engine sent an event without an end")
+        data = self._whole.feed(data)
         if self._key not in data:
             return data
-        return b"".join(self._rewritten(event) + _END for event in data.split(_END)[:-1])
+        return b"".join(self._rewritten(event) + EVENT_END for event in data.split(EVENT_END)[:-1])
 
     def _rewritten(self, event: bytes) -> bytes:
         if self._key not in event:

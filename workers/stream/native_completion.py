@@ -12,8 +12,9 @@ import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
-from workers.stream.sse_filter import EVENT_END, PROGRESS, ChoiceSummary, EngineTimings, SseFilter
+from workers.stream.sse_filter import PROGRESS, ChoiceSummary, EngineTimings, SseFilter, as_list
 from workers.stream.usage import ChoiceUsage
+from workers.stream.whole_events import EVENT_END
 
 _CHUNK: Final = b'data: {"index":'
 _STOP: Final = b'"stop":true'
@@ -28,6 +29,14 @@ class _Figures(msgspec.Struct):
     timings: EngineTimings | None = None
 
 
+class _EngineEvent(msgspec.Struct, gc=False):
+    content: str
+    index: int
+    stop: bool = False
+
+
+_event: Final = msgspec.json.Decoder(_EngineEvent).decode
+_events: Final = msgspec.json.Decoder(list[_EngineEvent]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _figures: Final = msgspec.json.Decoder(_Figures | list[_Figures]).decode
 
@@ -49,20 +58,25 @@ class NativeCompletionFilter(SseFilter):
 
     def __init__(self, progress: bool, alias: str, model: str, completions: int) -> None:
         """Keep progress events if asked; write ``model`` for ``alias``; expect so many completions."""
-        super().__init__(usage=False, progress=progress, alias=alias, model=model)
-        self._running = completions
+        super().__init__(usage=False, progress=progress, alias=alias, model=model, prompts=completions)
 
     def _tokens_of_plain(self, block: bytes) -> int | None:
         count = block.count(_CHUNK)
-        plain = count == block.count(EVENT_END) and PROGRESS not in block and _STOP not in block
-        return count if plain else None
+        if count != block.count(EVENT_END) or PROGRESS in block or _STOP in block:
+            return None
+        if len(_events(as_list(block))) != count:
+            raise ValueError("the engine sent an event with several chunks")
+        return count
+
+    def _end(self) -> None:
+        """Ignore an end marker: the ends of all completions are one."""
 
     def _filter_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
-        if _STOP not in payload:
+        if not _event(payload).stop:
             return [event], 1, False
         self._summaries.append(payload)
-        self._running -= 1
-        self.finished = self._running <= 0
+        self._expected -= 1
+        self.finished = self._expected <= 0
         return [event], 0, False
 
     def summaries(self) -> list[ChoiceSummary]:

@@ -12,9 +12,11 @@ import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.transcripts import Transcript, TranscriptSegment
-from workers.stream.sse_filter import MAX_EVENT_BYTES
+from workers.stream.sse_filter import SseFilter
+from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
 
-_END: Final = b"\n\n"
+_COUNTS: Final = b'{"choices":[]'
+"""How the chunk with the number of tokens begins."""
 _transcript: Final = msgspec.json.Decoder(Transcript).decode
 
 
@@ -58,8 +60,28 @@ def streamed(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     return lambda answer: all_events(_transcript(convert(answer)))
 
 
+class TranscriptFilter(SseFilter):
+    """Filters the events of this module: the worker's own part is left out."""
+
+    def __init__(self) -> None:
+        """Begin a stream."""
+        super().__init__(usage=False, progress=False)
+
+    def _end(self) -> None:
+        self.finished = True
+
+    def _filter_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
+        if payload.startswith(_COUNTS):
+            return self._usage_chunk(event, payload)
+        return [event], 1, False
+
+
+class _EngineSegment(TranscriptSegment, kw_only=True):
+    text: str
+
+
 class _EngineEvent(msgspec.Struct):
-    segment: TranscriptSegment | None = None
+    segment: _EngineSegment | None = None
     error: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -69,14 +91,12 @@ class SegmentStreamTranslator:
     def __init__(self) -> None:
         """Start at the beginning of a response."""
         self._events = TranscriptEvents()
-        self._rest = b""
+        self._whole = WholeEvents()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the engine; return the events that they complete. Raises ValueError for a broken one."""
-        *events, self._rest = (self._rest + data).split(_END)
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise ValueError("the engine sent an event without an end")
-        return b"".join(self._translated(event.strip().removeprefix(b"data:").strip()) for event in events)
+        events = self._whole.feed(data).split(EVENT_END)
+        return b"".join(self._translated(payload) for event in events if (payload := payload_of(event)))
 
     def _translated(self, payload: bytes) -> bytes:
         if payload == b"[DONE]":
@@ -86,9 +106,11 @@ class SegmentStreamTranslator:
         except DECODE_ERRORS as problem:
             raise ValueError(str(problem)) from problem
         if event.error:
-            return b"data: " + payload + _END
-        return self._events.segment(event.segment) if event.segment is not None else b""
+            return b"data: " + payload + EVENT_END
+        if event.segment is None:
+            raise ValueError("the engine sent an event without a segment")
+        return self._events.segment(event.segment)
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + _END
+    return b"data: " + msgspec.json.encode(body) + EVENT_END

@@ -37,11 +37,13 @@ def check_rerank(body: dict[str, Any]) -> int:
     return len(documents)
 
 
-def in_input_order(answer: bytes) -> bytes:
-    """Return the engine's answer with its results in the order of the documents."""
+def in_input_order(answer: bytes, count: int) -> bytes:
+    """Return the engine's answer with its ``count`` results in the order of the documents."""
     try:
         body = _object(answer)
         body["results"].sort(key=lambda result: result["index"])
+        if len(body["results"]) != count:
+            raise unreadable()
     except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
         raise unreadable() from None
     return msgspec.json.encode(body)
@@ -54,10 +56,13 @@ class RerankingResource(InferenceResource):
         """Check the request; the answer has one score per document, in the order of the documents."""
         data = body_decoding.read_json(req, self.body_limit)
         body = body_decoding.decode_object(data)
+        documents = check_rerank(body)
+        top = body.get("top_n")
+        count = documents if top is None else min(documents, top)
         return TranslatedRequest(
             "rerank",
             chosen_model(req, text_of(body, "model")),
             data,
-            weight=check_rerank(body),
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body)),
+            weight=documents,
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body, count)),
         )

@@ -110,11 +110,12 @@ def test_a_model_of_another_type_is_refused(ask: AppClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"[]", b'{"results": 5}', b'{"results": [1]}', b'{"results": [{"no": 1}]}', b"{}"]
+    "answer",
+    [b"", b"[]", b'{"results": []}', b'{"results": 5}', b'{"results": [1]}', b'{"results": [{"no": 1}]}', b"{}"],
 )
 def test_a_malformed_answer_of_the_engine_is_a_backend_error(answer: bytes) -> None:
     with pytest.raises(LemonbusError) as caught:
-        in_input_order(answer)
+        in_input_order(answer, 1)
     assert caught.value.failure.code == Code.BACKEND_ERROR
 
 

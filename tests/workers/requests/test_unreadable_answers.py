@@ -10,7 +10,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.work import Run
 from workers.backends.base import EngineRequest
 from workers.backends.whispercpp import transcription
-from workers.requests.attempt import Attempt
+from workers.requests.attempt import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, Attempt
 
 
 class RecordingOwner:
@@ -40,7 +40,10 @@ def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
     return attempt
 
 
-@pytest.mark.parametrize("answer", [b"no JSON", b'{"segments":7}', b'{"more":' + b"[" * 100_000])
+@pytest.mark.parametrize(
+    "answer",
+    [b"no JSON", b"{}", b'{"segments":7}', b'{"segments":[{}]}', b'{"text":"\xff"}', b'{"more":' + b"[" * 100_000],
+)
 def test_an_unreadable_answer_is_an_error_and_kills_no_engine(answer: bytes) -> None:
     owner = RecordingOwner()
     request = EngineRequest("POST", "/inference", translate=transcription.convert_transcription)
@@ -53,6 +56,57 @@ def test_an_unreadable_answer_is_an_error_and_kills_no_engine(answer: bytes) -> 
         "an-engine sent a response that makes no sense",
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "answer", "whole"),
+    [
+        ("images/generations", b'{"data":[{"b64_json":"aaaa"}]}', True),
+        ("images/generations", b'{"data":[{"b64_json":""}]}', False),
+        ("images/edits", b'{"data":[]}', False),
+        ("embeddings", b'{"data":[{"embedding":[0.5,1]}]}', True),
+        ("embeddings", b'{"data":[{"embedding":"AAAA"}]}', True),
+        ("embeddings", b'{"data":[{"embedding":[]}]}', False),
+        ("embedding", b'[{"index":0,"embedding":[[0.5]]}]', True),
+        ("embedding", b"[]", False),
+        ("rerank", b'{"results":[{"index":0,"relevance_score":1}]}', True),
+        ("rerank", b'{"results":[{"index":0}]}', False),
+        ("completion", b'[{"content":"a","stop":true}]', True),
+        ("completion", b"[]", False),
+        ("props", b'{"total_slots":1}', True),
+        ("slots", b'["\xff"]', False),
+        ("detokenize", b'{"content":null}', False),
+    ],
+)
+def test_a_whole_answer_has_what_its_endpoint_promises(endpoint: str, answer: bytes, whole: bool) -> None:
+    owner = RecordingOwner()
+    attempt = attempt_with(owner, endpoint, EngineRequest("POST", "/x"))
+    attempt.data(answer)
+    attempt.ended()
+    assert (bool(owner.bodies), bool(owner.failures)) == (whole, not whole)
+
+
+@pytest.mark.parametrize(("status", "limit"), [(200, MAX_RESPONSE_BYTES), (500, MAX_ERROR_BYTES)])
+def test_a_response_without_an_end_is_ended(status: int, limit: int) -> None:
+    owner = RecordingOwner()
+    attempt = attempt_with(owner, "rerank", EngineRequest("POST", "/v1/rerank"))
+    attempt.began(status)
+    piece = bytes(limit // 4)
+    for _ in range(5):
+        assert not owner.failures
+        attempt.data(piece)
+    ((failure, stopped),) = owner.failures
+    assert (failure.message, stopped) == ("an-engine sent too large a response", False)
+
+
+def test_a_redirection_is_no_success() -> None:
+    owner = RecordingOwner()
+    attempt = attempt_with(owner, "props", EngineRequest("GET", "/props"))
+    attempt.began(302)
+    attempt.data(b"{}")
+    attempt.ended()
+    ((failure, _),) = owner.failures
+    assert failure.code == Code.BACKEND_ERROR
 
 
 @pytest.mark.parametrize(("body", "complete"), [(b'{"results":[]}', True), (b'{"results":[', False), (b"", False)])

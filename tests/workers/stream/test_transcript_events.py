@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from protocol.wire.transcripts import Transcript, TranscriptSegment
-from workers.stream.sse_filter import SseFilter
-from workers.stream.transcript_events import SegmentStreamTranslator, all_events, streamed
+from workers.stream.transcript_events import SegmentStreamTranslator, TranscriptFilter, all_events, streamed
 
 SEGMENTS = [
     TranscriptSegment(0, text=" Once upon", tokens=[1, 2]),
@@ -22,9 +21,9 @@ TEXTS = ["Once upon", " a time,", " äöü 猫"]
 ENGINE = b"".join(b"data: " + msgspec.json.encode({"segment": segment}) + b"\n\n" for segment in SEGMENTS)
 
 
-def shown(events: bytes) -> tuple[list[Any], SseFilter]:
+def shown(events: bytes) -> tuple[list[Any], TranscriptFilter]:
     """Return what a client gets of events, as JSON, and the filter that took the worker's own part out."""
-    filtered = SseFilter(usage=False, progress=False)
+    filtered = TranscriptFilter()
     data = filtered.feed(events).data
     return [json.loads(event.removeprefix(b"data: ")) for event in data.split(b"\n\n") if event], filtered
 
@@ -72,6 +71,9 @@ def test_an_error_in_the_stream_is_passed_on() -> None:
     assert b"whisper.cpp failed" in filtered.error
 
 
-def test_a_stream_that_makes_no_sense() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        SegmentStreamTranslator().feed(b"data: nonsense\n\n")
+@pytest.mark.parametrize(
+    "event", [b"data: nonsense", b'data: {"a":1}', b'data: {"segment":{}}', b'data: {"segment":{"text":7}}', b"<html>"]
+)
+def test_a_stream_that_makes_no_sense(event: bytes) -> None:
+    with pytest.raises(ValueError, match=r"JSON|Expected|missing|segment|data"):
+        SegmentStreamTranslator().feed(event + b"\n\n")

@@ -11,7 +11,17 @@ from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptU
 
 _WITHOUT_SPACES: Final = frozenset({"cantonese", "chinese", "japanese", "khmer", "lao", "myanmar", "thai", "tibetan"})
 """Languages in which a token is the nearest thing to a word."""
-_decode = msgspec.json.Decoder(Transcript).decode
+
+
+class _EngineSegment(TranscriptSegment, kw_only=True):
+    text: str
+
+
+class _EngineTranscript(Transcript, kw_only=True):
+    segments: list[_EngineSegment]  # type: ignore[assignment] # each of them is a TranscriptSegment
+
+
+_decode: Final = msgspec.json.Decoder(_EngineTranscript).decode
 
 
 def convert_transcription(answer: bytes) -> bytes:

@@ -1,0 +1,43 @@
+"""Cuts the bytes of an engine's stream into whole server-sent events. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+EVENT_END: Final = b"\n\n"
+_COMMENT: Final = b":"
+
+
+class WholeEvents:
+    """Cuts one stream."""
+
+    def __init__(self) -> None:
+        """Nothing has arrived."""
+        self.rest = bytearray()
+        """What has arrived after the last whole event."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the engine; return the events that they complete. Raises ValueError for one that does not end."""
+        if not self.rest and data.endswith(EVENT_END):
+            return data
+        complete = EVENT_END in bytes(self.rest[-1:]) + data
+        self.rest += data
+        if not complete:
+            if len(self.rest) > MAX_EVENT_BYTES:
+                raise ValueError("the engine sent an event without an end")
+            return b""
+        end = self.rest.rfind(EVENT_END) + len(EVENT_END)
+        whole = bytes(self.rest[:end])
+        del self.rest[:end]
+        return whole
+
+
+def payload_of(event: bytes) -> bytes:
+    """Return the data of an event, empty for one that is a comment. Raises ValueError for what no engine sends."""
+    event = event.strip()
+    if event.startswith(b"data:"):
+        return event[5:].strip()
+    if event and not event.startswith(_COMMENT):
+        raise ValueError("the engine sent an event without data")
+    return b""
