@@ -52,9 +52,9 @@ def spool(runtime: Path) -> Path:
     return runtime / "spool"
 
 
-def keys_seen_file(runtime: Path) -> Path:
-    """Return the file that says that this server has had a file of API keys, for gateway processes that start later."""
-    return runtime / "keys-seen"
+def keys_copy(runtime: Path) -> Path:
+    """Return the copy of the API keys that were read last; it is there if this server has had a file of keys."""
+    return runtime / "keys-read-last.json"
 
 
 class RuntimeDirectory:
@@ -132,7 +132,7 @@ class RuntimeDirectory:
         for left in self.path.iterdir():
             if _SOCKET_NAME.fullmatch(left.name) and left.is_socket():
                 left.unlink(missing_ok=True)
-        keys_seen_file(self.path).unlink(missing_ok=True)
+        keys_copy(self.path).unlink(missing_ok=True)
         if spool(self.path).is_dir():
             for left in spool(self.path).iterdir():
                 left.unlink(missing_ok=True)

@@ -79,7 +79,10 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
         troubled=_failed_models(scheduler, now),
         downloads=supervisor.downloads.running(),
         peers=supervisor.peers.all(),
-        problems=[scheduler.spawn_problem.message] if scheduler.spawn_problem else [],
+        problems=[
+            *([scheduler.spawn_problem.message] if scheduler.spawn_problem else []),
+            *supervisor.key_file.problems,
+        ],
         counters={
             **scheduler.counters,
             "bus_malformed": supervisor.bus.malformed,

@@ -55,6 +55,7 @@ from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.key_file_watch import KeyFileWatch
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
@@ -96,6 +97,7 @@ class Supervisor:
         self.started_at = loop.now()
         self.state_writer = StateWriter(loop)
         self.models = ModelRegistry(settings, self.state_writer.finish)
+        self.key_file = KeyFileWatch(loop, settings)
         self.logbook = LogBook(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
         self.downloads = DownloadRegistry()
@@ -108,8 +110,12 @@ class Supervisor:
         self.worker_barrier = WorkerBarrier(loop, self.bus)
         self.metrics_collections = MetricsCollections(loop, self.bus)
         self.metrics = ServerMetrics()
-        policies = ConfiguredPolicies(self.models.configuration, self.models.known)
-        self.scheduler = Scheduler(scheduler_limits(settings), lambda: ids.peer_id("worker"), self.metrics, policies)
+        self.scheduler = Scheduler(
+            scheduler_limits(settings),
+            lambda: ids.peer_id("worker"),
+            self.metrics,
+            ConfiguredPolicies(self.models.configuration, self.models.known),
+        )
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
         )

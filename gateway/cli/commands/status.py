@@ -37,6 +37,8 @@ def _headline(server: ApiClient, health: dict[str, Any], ours: dict[str, Any]) -
         parts.append(f"up {output.duration(ours['uptime_seconds'])}")
         parts.append(f"{ours['granted']} running, {ours['queued']} waiting")
     click.secho(", ".join(parts), bold=True)
+    for problem in ours.get("problems") or []:
+        click.secho(f"Problem: {output.plain(problem)}", fg="red")
     if ours.get("downloads"):
         click.echo("Downloading: " + ", ".join(map(output.plain, ours["downloads"])))
 

@@ -42,6 +42,7 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
             )
         ],
         downloads=["D"],
+        problems=["keys.json is broken"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
     )
     server.replies["GET", "/v1/health"] = Reply(
@@ -51,7 +52,7 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert code == 0
     assert lines[0] == f"lemonbus 0.1.0 at {server.url}: draining, up 1 h 1 min, 2 running, 1 waiting"
-    assert lines[1] == "Downloading: D"
+    assert lines[1:3] == ["Problem: keys.json is broken", "Downloading: D"]
     assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago -" in lines
     assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
     assert "B loading 0 of ? 0 - - - -" in lines

@@ -1,0 +1,52 @@
+"""Looks at the file of API keys once a second: the operator learns what is wrong with it, and its last good content is kept.
+
+The gateways read the file themselves, at each request. One that has no request copies no keys, so the supervisor does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.config.key_file import KeyFile
+from protocol.config.settings import Settings
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+
+CHECK_INTERVAL_S: Final = 1.0
+
+log = logs.get_logger()
+
+
+class KeyFileWatch:
+    """Reports each problem of the file once in the log, and the present one in the server's health."""
+
+    def __init__(self, loop: Loop, settings: Settings) -> None:
+        """Look at once: the copy must be there before any gateway is."""
+        self._file = KeyFile(settings)
+        self._reported = ""
+        self.check()
+        loop.every(CHECK_INTERVAL_S, self.check)
+
+    def check(self) -> None:
+        """Look at the file."""
+        self._file.refresh()
+        problem = self._file.problem
+        if problem == self._reported:
+            return
+        self._reported = problem
+        if problem:
+            log.error("the file of API keys cannot be used", file=str(self._file.path), reason=problem)
+        else:
+            log.info("the file of API keys is used again", file=str(self._file.path))
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the file now, with the cure; without its path."""
+        self.check()
+        if not self._file.problem:
+            return []
+        which = self._file.path.name
+        if not self._file.keys:
+            return [f"the file of API keys cannot be used, and no key of it is valid: {which}: {self._file.problem}"]
+        cure = "the keys that were read last stay valid until it is mended; the server does not start with it"
+        return [f"the file of API keys cannot be used: {which}: {self._file.problem}; {cure}"]
