@@ -1,28 +1,31 @@
 """API keys: what a key may do and use, and the file of the state directory that lists them.
 
-``lemonbus keys`` writes the file, and every gateway process reads it again when it has changed.  The file has digests
-only.  A key has 256 random bits, so that its SHA-256 needs neither a salt nor a slow hash.
+``/internal/keys`` changes the file, and ``lemonbus keys`` where no server runs; every gateway process looks at it before each
+request, and reads it again when it has changed.  The file has digests only.  A key has 256 random bits, so that its SHA-256 needs neither a salt nor a slow hash.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import fcntl
 import fnmatch
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from protocol import small_files
 from protocol.config.settings import Settings
-from protocol.failures import invalid
+from protocol.failures import Code, Failure, invalid
+from protocol.models.checkpoints import printable
 from protocol.wire.decoding import DECODE_ERRORS
 
 KEYS_FILE: Final = "keys.json"
@@ -39,6 +42,8 @@ A key of the file may not have the name of one of these settings.
 """
 _KEY_BYTES: Final = 32
 _PRIVATE: Final = 0o600
+_LOCK_TIMEOUT_S: Final = 5.0
+_LOCK_PAUSE_S: Final = 0.02
 
 Limit = Annotated[int, Meta(ge=0, le=10**12)]
 """0: no limit."""
@@ -55,12 +60,11 @@ class Scope(enum.StrEnum):
     METRICS = "metrics"
 
 
-class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One key: its digest, and its rights and limits. An unknown field is an error, because it may be a limit."""
+class KeyRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a key is called, may do and may use. An unknown field is an error, because it may be a limit."""
 
     name: Annotated[str, Meta(pattern=KEY_NAME_PATTERN)]
     """Unique; logs and counters have it instead of the key."""
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     scopes: Annotated[list[Scope], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [Scope.INFERENCE])
     models: list[Annotated[str, Meta(min_length=1, max_length=256)]] = []
     """Shell patterns of the registered names that it may use; empty: all models."""
@@ -68,10 +72,16 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     tokens_per_minute: Limit = 0
     concurrent: Limit = 0
     """Requests that may wait or run at the same time."""
+    expires: Annotated[float, Meta(ge=0)] = 0.0
+    """Unix seconds; 0: never."""
+
+
+class ApiKey(KeyRights, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One key: its digest, and its rights and limits."""
+
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created: float = 0.0
     """Unix seconds."""
-    expires: float = 0.0
-    """Unix seconds; 0: never."""
 
     def allows(self, scope: Scope) -> bool:
         """Return whether it has this scope."""
@@ -91,13 +101,50 @@ def model_allowed(patterns: Sequence[str], model: str) -> bool:
     return not patterns or any(fnmatch.fnmatchcase(model, pattern) for pattern in patterns)
 
 
+class NewKey(NamedTuple):
+    """A key that was just made."""
+
+    secret: str
+    """What clients send: it is nowhere stored."""
+    entry: ApiKey
+
+
+def make_key(rights: KeyRights, now: float) -> NewKey:
+    """Return a new random key with these rights; raises ``invalid_request``. ``now``: Unix seconds."""
+    if rights.name in KEY_VARIABLES:
+        raise invalid(f"{rights.name} is the name of a setting", "name")
+    if rights.expires and rights.expires <= now:
+        raise invalid("the key would have expired already", "expires")
+    secret = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+    fields = msgspec.structs.asdict(rights)
+    return NewKey(secret, ApiKey(**fields, sha256=digest(secret), created=float(int(now))))
+
+
+def with_key(keys: Sequence[ApiKey], key: ApiKey) -> list[ApiKey]:
+    """Return the keys and another one; raises ``conflict`` if one of them has its name."""
+    if any(other.name == key.name for other in keys):
+        reason = f"there is a key {key.name} already; revoke it first, or choose another name"
+        raise Failure(Code.CONFLICT, reason, param="name").raised()
+    return [*keys, key]
+
+
+def without_key(keys: Sequence[ApiKey], name: str) -> list[ApiKey]:
+    """Return the keys without the one of this name; raises ``not_found`` or ``conflict``."""
+    if name in KEY_VARIABLES:
+        raise Failure(Code.CONFLICT, f"{name} is a key of the settings: it is changed there").raised()
+    kept = [key for key in keys if key.name != name]
+    if len(kept) == len(keys):
+        raise Failure(Code.NOT_FOUND, f"there is no key {printable(name)}; `lemonbus keys list` lists them").raised()
+    return kept
+
+
+def administrators(keys: Iterable[ApiKey], now: float) -> list[ApiKey]:
+    """Return the keys that may change the server, and have not expired."""
+    return [key for key in keys if key.allows(Scope.ADMIN) and not key.expired(now)]
+
+
 class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):
     keys: list[ApiKey]
-
-
-def new_key() -> str:
-    """Return a new random key."""
-    return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 
 def digest(key: str | bytes) -> str:
@@ -182,12 +229,12 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
 def locked_keys(path: Path) -> Iterator[list[ApiKey]]:
     """Return the keys for a change, which no other process makes meanwhile; raises like :func:`read_keys`.
 
-    A list without keys if there is no file.
+    A list without keys if there is no file. ``TimeoutError``: another process changes them, and has not ended in time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+        _lock(directory, path)
         try:
             keys = read_keys(path)
         except FileNotFoundError:
@@ -195,3 +242,16 @@ def locked_keys(path: Path) -> Iterator[list[ApiKey]]:
         yield keys
     finally:
         os.close(directory)
+
+
+def _lock(directory: int, path: Path) -> None:
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process is changing the keys", str(path)) from None
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return

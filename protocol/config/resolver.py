@@ -187,7 +187,8 @@ def require_key_beyond_loopback(settings: Settings) -> None:
     raise Failure(
         Code.INVALID_REQUEST,
         f"refusing to bind {settings.host} without an API key: every client that reaches this address could use and"
-        " change the server. Make a key with `lemonbus keys add`, set LEMONBUS_API_KEY, or allow it with --allow-remote",
+        " change the server. Make a key with `lemonbus keys add NAME --scope admin --state-dir"
+        f" {settings.state_dir}`, set LEMONBUS_API_KEY, or allow it with --allow-remote",
         param="host",
     ).raised()
 

@@ -97,6 +97,9 @@ def running_fake_server() -> Iterator[FakeServer]:
         def do_POST(self) -> None:
             fake_server.answer(self)
 
+        def do_DELETE(self) -> None:
+            fake_server.answer(self)
+
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
             pass
 

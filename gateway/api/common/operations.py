@@ -41,6 +41,7 @@ BODY: Final = frozenset(
 )
 """What a request with a body may be answered with."""
 NOT_FOUND: Final = _failures(Code.NOT_FOUND)
+CONFLICT: Final = _failures(Code.CONFLICT)
 MODEL: Final = _failures(
     *(Code.NOT_FOUND, Code.MODEL_NOT_FOUND, Code.NOT_LOADED, Code.CHECKPOINT_NOT_FOUND, Code.CONFLICT, Code.ALL_PINNED),
     *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.OFFLINE, Code.LOAD_FAILED),

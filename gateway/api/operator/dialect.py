@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.operator.configuration import ConfigurationResource
+from gateway.api.operator.keys import KeyResource, KeysResource
 from gateway.api.operator.reload import ReloadResource
 from gateway.api.operator.upgrade import UpgradeResource
 from gateway.bus.session import SupervisorSession
@@ -17,6 +18,8 @@ class OperatorDialect(Dialect):
         """Return the routes."""
         return {
             "/internal/configuration": ConfigurationResource(session),
+            "/internal/keys": KeysResource(session),
+            "/internal/keys/{name}": KeyResource(session),
             "/internal/reload": ReloadResource(session),
             "/internal/upgrade": UpgradeResource(session),
         }

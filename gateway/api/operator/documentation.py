@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.api.common.operations import BODY, MODEL, UNSUPPORTED, Documentation, Operation
-from gateway.api.operator import configuration, reload, upgrade
+from gateway.api.common.operations import BODY, CONFLICT, MODEL, NOT_FOUND, UNSUPPORTED, Documentation, Operation
+from gateway.api.operator import configuration, keys, reload, upgrade
+from protocol.config.api_keys import KeyRights
 
 
 class ReloadRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,6 +31,23 @@ DOCUMENTATION: Final = Documentation(
                 answer=configuration.ConfigurationAnswer,
                 query=configuration.ConfigurationQuery,
                 failures=MODEL,
+            )
+        },
+        keys.KeysResource: {
+            "GET": Operation("Lists the API keys, without their digests.", answer=keys.KeysAnswer),
+            "POST": Operation(
+                "Adds an API key, and returns it this once. 409 if it would be the first one and not an administrator's.",
+                body=KeyRights,
+                answer=keys.AddedKey,
+                failures=BODY | CONFLICT,
+                examples={"a client": {"name": "ci", "models": ["Qwen*"], "requests_per_minute": 60}},
+            ),
+        },
+        keys.KeyResource: {
+            "DELETE": Operation(
+                "Revokes an API key: no request that begins after the answer is admitted with it.",
+                answer=keys.ChangedKeys,
+                failures=NOT_FOUND | CONFLICT,
             )
         },
         upgrade.UpgradeResource: {

@@ -1,30 +1,22 @@
-"""``lemonbus keys``: makes, lists and revokes API keys, in the file that a server on this machine reads."""
+"""``lemonbus keys``: makes, lists and revokes API keys of the running server, or of a state directory."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from gateway.cli import output
-from gateway.cli.exit_codes import USAGE, CommandError
-from gateway.cli.options import json_option
-from gateway.cli.settings import config_option, resolved
-from protocol.config.api_keys import (
-    KEY_VARIABLES,
-    ApiKey,
-    Scope,
-    digest,
-    key_file,
-    locked_keys,
-    new_key,
-    write_keys,
-)
+from gateway.cli.api_client import ApiClient
+from gateway.cli.key_store import FileKeys, KeyStore, ServerKeys
+from gateway.cli.options import json_option, server_option
+from protocol.config.api_keys import KEY_VARIABLES, KeyRights, Scope
 
 _limit = click.IntRange(min=1, max=10**12)
 
@@ -33,8 +25,25 @@ _limit = click.IntRange(min=1, max=10**12)
 def command() -> None:
     """Make, list or revoke API keys.
 
-    They are in keys.json in the server's state directory, as digests only. A running server follows each change at once.
+    The running server does it, and needs a key with the scope admin if it needs keys: LEMONBUS_ADMIN_API_KEY. With --state-dir the
+    file keys.json of that directory is changed: for a server that has not started yet, or whose administrators have no key.
     """
+
+
+def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--url`` and ``--state-dir``, passed together as ``store``."""
+
+    @functools.wraps(command)
+    def connected(server: ApiClient, state_dir: Path | None, **others: Any) -> Any:
+        return command(store=FileKeys(state_dir, server) if state_dir else ServerKeys(server), **others)
+
+    named = click.option(
+        "--state-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Change the file in this state directory, and do not ask the server to do it.",
+    )
+    return named(server_option(connected))
 
 
 @command.command()
@@ -51,8 +60,9 @@ def command() -> None:
 @click.option("--tokens-per-minute", type=_limit, default=None, metavar="N", help="Prompts and answers together.")
 @click.option("--concurrent", type=_limit, default=None, metavar="N", help="Requests that may wait or run at once.")
 @click.option("--expires", metavar="DATE", help="A day, or a day with a time: 2031-05-01, 2031-05-01T12:00+02:00.")
-@config_option
+@_store_option
 def add(
+    store: KeyStore,
     name: str,
     scope: str,
     models: tuple[str, ...],
@@ -60,94 +70,90 @@ def add(
     tokens_per_minute: int | None,
     concurrent: int | None,
     expires: str | None,
-    config: str,
 ) -> None:
     """Make the key NAME and print it. It is shown this once."""
-    secret = new_key()
     if name in KEY_VARIABLES:
         raise click.BadParameter(f"{name} is the name of a setting.", param_hint="NAME")
     wanted = {
         "name": name,
-        "sha256": digest(secret),
         "scopes": _scopes(scope),
-        "models": list(models),
+        "models": [part.strip() for pattern in models for part in pattern.split(",")],
         "requests_per_minute": requests_per_minute or 0,
         "tokens_per_minute": tokens_per_minute or 0,
         "concurrent": concurrent or 0,
-        "created": float(int(time.time())),
         "expires": _moment(expires) if expires else 0.0,
     }
     try:
-        key = msgspec.convert(wanted, ApiKey)
+        rights = msgspec.convert(wanted, KeyRights)
     except msgspec.ValidationError as problem:
         field = "NAME" if "$.name" in str(problem) else "--models"
         allowed = "letters, digits, dots, dashes and underscores" if field == "NAME" else "patterns of names of models"
         raise click.BadParameter(f"expected {allowed}.", param_hint=field) from problem
-    with _changing(config) as (path, keys):
-        if any(other.name == name for other in keys):
-            raise CommandError(f"there is a key {name} already; revoke it first, or choose another name")
-        write_keys(path, [*keys, key])
-    click.echo(secret)
+    added = store.add(rights)
+    click.echo(added["key"])
     click.echo(f"Added key {name}. It is not stored and will not be shown again.", err=True)
+    _report(store, added)
+    if added["first"]:
+        click.echo("It is the first key: every client needs one from then on.", err=True)
+
+
+def _report(store: KeyStore, changed: dict[str, Any]) -> None:
+    """Say on stderr where the change was made, since when it holds, and what is left."""
+    count, file = changed["valid_keys"], output.plain(changed["file"])
+    click.echo(f"Written to {file} ({count} valid key{'' if count == 1 else 's'}). {store.effect}", err=True)
+    if count and not changed["valid_admin_keys"]:
+        click.echo(
+            "None of them has the scope admin: a server without one in its settings refuses commands that change it."
+            f" `lemonbus keys add NAME --scope admin --state-dir {Path(file).parent}` makes one.",
+            err=True,
+        )
 
 
 @command.command(name="list")
 @json_option("the keys without their digests")
-@config_option
-def show(as_json: bool, config: str) -> None:
+@_store_option
+def show(store: KeyStore, as_json: bool) -> None:
     """List the keys: their scopes, limits and expiry. The keys themselves are not stored."""
-    with _changing(config) as (_, keys):
-        pass
+    answer = store.listed()
+    keys = answer["keys"]
     if as_json:
-        shown = [msgspec.to_builtins(key) | {"scopes": [*key.scopes]} for key in keys]
-        output.print_json([{name: value for name, value in key.items() if name != "sha256"} for key in shown])
+        output.print_json([{name: value for name, value in key.items() if name != "sha256"} for key in keys])
         return
     output.table(
         ("KEY", "SCOPES", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "CONCURRENT", "CREATED", "EXPIRES"),
         [
             (
-                key.name,
-                ",".join(key.scopes),
-                ",".join(key.models) or "all",
-                key.requests_per_minute or "-",
-                key.tokens_per_minute or "-",
-                key.concurrent or "-",
-                _day(key.created),
-                "expired" if key.expired(time.time()) else _day(key.expires),
+                key["name"],
+                ",".join(key["scopes"]),
+                ",".join(key["models"]) or "all",
+                key["requests_per_minute"] or "-",
+                key["tokens_per_minute"] or "-",
+                key["concurrent"] or "-",
+                _day(key["created"]) if key["origin"] == "file" else "(settings)",
+                "expired" if 0 < key["expires"] <= time.time() else _day(key["expires"]),
             )
             for key in keys
         ],
     )
+    needed = "" if answer["required"] else " Clients need no key."
+    click.echo(f"The file: {output.plain(answer['file'])}.{needed}", err=True)
 
 
 @command.command()
 @click.argument("name")
-@config_option
-def revoke(name: str, config: str) -> None:
+@_store_option
+def revoke(store: KeyStore, name: str) -> None:
     """Revoke the key NAME: from now on the server refuses it, and ends what it has begun."""
-    with _changing(config) as (path, keys):
-        kept = [key for key in keys if key.name != name]
-        if len(kept) == len(keys):
-            raise CommandError(f"there is no key {name}; `lemonbus keys list` lists them")
-        write_keys(path, kept)
+    changed = store.revoke(name)
     click.echo(f"Revoked key {name}")
-    if not kept:
+    _report(store, changed)
+    if not changed["valid_keys"]:
         click.echo(
-            f"No key is left in {path}: a server without a key of its settings refuses every request now."
+            "No key is valid any more: a server without a key in its settings refuses every request."
+            f" `lemonbus keys add NAME --scope admin --state-dir {Path(output.plain(changed['file'])).parent}` makes a key."
             " To serve without keys, delete the file and start the server again.",
             err=True,
         )
-
-
-@contextlib.contextmanager
-def _changing(config: str) -> Iterator[tuple[Path, list[ApiKey]]]:
-    """Return the file and its keys, while no other command changes it."""
-    path = key_file(resolved(config=config).settings)
-    try:
-        with locked_keys(path) as keys:
-            yield path, keys
-    except ValueError as problem:
-        raise CommandError(f"{path.parent}: {problem}", USAGE) from problem
 
 
 def _scopes(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``lemonbus keys``: the key is printed once, the file has its digest, and wrong words change nothing."""
+"""``lemonbus keys``: the running server does it; a file only where its directory is named; wrong words change nothing."""
 
 from __future__ import annotations
 
@@ -9,17 +9,92 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE, Scope, digest, read_keys
 from tests.gateway.cli.conftest import Ends
+from tests.gateway.fake_server import FakeServer, Reply
+from tests.support.ports import free_port
+
+CHANGED = {"status": "success", "name": "ci", "file": "/var/lib/lemonbus/keys.json"}
 
 
-@pytest.fixture(autouse=True)
-def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("LEMONBUS_STATE_DIR", str(tmp_path / "state"))
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / KEYS_FILE
 
 
-def test_a_key_is_printed_alone_and_stored_as_its_digest(lemonbus: Ends, path: Path) -> None:
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, lemonbus: Ends, path: Path) -> Ends:
+    """Commands for the directory of a server that does not run."""
+    monkeypatch.setenv("LEMONBUS_URL", f"http://127.0.0.1:{free_port()}")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        return lemonbus("keys", *words, "--state-dir", str(path.parent))
+
+    return run
+
+
+# ---- The running server ---------------------------------------------------------------------------------------------
+
+
+def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: FakeServer) -> None:
+    server.replies["POST", "/internal/keys"] = Reply(
+        {**CHANGED, "key": "lb-x", "first": True, "valid_keys": 1, "valid_admin_keys": 1}
+    )
+    code, out, err = lemonbus("keys", "add", "ci", "--scope", "admin", "--models", "a*,b*", "--models", "c")
+    assert (code, out) == (0, "lb-x\n")
+    assert server.last()["models"] == ["a*", "b*", "c"]
+    assert server.last()["scopes"] == ["admin"]
+    assert "Written to /var/lib/lemonbus/keys.json (1 valid key)." in err
+    assert f"The server at {server.url} applies this now." in err
+    assert "every client needs one" in err
+
+
+def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) -> None:
+    server.replies["DELETE", "/internal/keys/c%20i"] = Reply({**CHANGED, "valid_keys": 2, "valid_admin_keys": 0})
+    code, out, err = lemonbus("keys", "revoke", "c i")
+    assert (code, out) == (0, "Revoked key c i\n")
+    assert "(2 valid keys)" in err
+    assert "None of them has the scope admin" in err
+    assert "--state-dir /var/lib/lemonbus" in err
+
+
+def test_the_running_server_lists_its_keys(lemonbus: Ends, server: FakeServer) -> None:
+    limits = {"requests_per_minute": 0, "tokens_per_minute": 0, "concurrent": 0, "expires": 0.0}
+    keys = [
+        {"name": "admin_api_key", "origin": "settings", "scopes": ["admin"], "models": [], "created": 0.0, **limits}
+    ]
+    server.replies["GET", "/internal/keys"] = Reply({"file": "/s/keys.json", "required": True, "keys": keys})
+    code, out, err = lemonbus("keys", "list")
+    assert (code, err) == (0, "The file: /s/keys.json.\n")
+    assert out.splitlines()[1].split()[:3] == ["admin_api_key", "admin", "all"]
+    assert json.loads(lemonbus("keys", "list", "--json")[1]) == keys
+
+
+@pytest.mark.parametrize("words", [["add", "ci"], ["list"], ["revoke", "ci"]])
+def test_without_a_server_nothing_is_written(
+    lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
+) -> None:
+    monkeypatch.setenv("LEMONBUS_PORT", str(free_port()))
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = lemonbus("keys", *words)
+    assert (code, out) == (3, "")
+    assert "Nothing was changed" in err
+    assert "--state-dir" in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_refusal_says_what_an_administrator_can_do(lemonbus: Ends, server: FakeServer) -> None:
+    server.replies["POST", "/internal/keys"] = Reply({"error": {"message": "an API key is required"}}, 401)
+    code, out, err = lemonbus("keys", "add", "ci")
+    assert (code, out) == (4, "")
+    assert "LEMONBUS_ADMIN_API_KEY" in err
+    assert "--state-dir" in err
+
+
+# ---- A state directory ----------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_printed_alone_and_stored_as_its_digest(offline: Ends, path: Path) -> None:
     words = "--scope inference,logs --models llama-* --models qwen* --requests-per-minute 60 --tokens-per-minute 9000"
-    code, out, err = lemonbus("keys", "add", "ci", *words.split(), "--concurrent", "4", "--expires", "2099-01-01")
+    code, out, err = offline("add", "ci", *words.split(), "--concurrent", "4", "--expires", "2099-01-01")
     assert code == 0, err
     (key,) = read_keys(path)
     assert (key.name, key.sha256) == ("ci", digest(out.strip()))
@@ -27,27 +102,41 @@ def test_a_key_is_printed_alone_and_stored_as_its_digest(lemonbus: Ends, path: P
     assert (key.requests_per_minute, key.tokens_per_minute, key.concurrent) == (60, 9000, 4)
     assert key.expires > key.created > 0
     assert out.strip() not in path.read_text() + err
+    assert f"Written to {path} (1 valid key). No server is running at http://" in err
+    assert "from the next start" in err
 
 
-def test_list_shows_everything_but_keys(lemonbus: Ends) -> None:
-    _, secret, _ = lemonbus("keys", "add", "ci", "--scope", "admin")
-    _, table, _ = lemonbus("keys", "list")
+def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(
+    lemonbus: Ends, server: FakeServer, path: Path
+) -> None:
+    """This one is open: it accepts the key that is in the file for a moment, and requests without a key as well."""
+    server.replies["GET", "/live"] = server.replies["GET", "/v1/models"] = Reply({})
+    code, out, err = lemonbus("keys", "add", "ci", "--state-dir", str(path.parent))
+    assert (code, out) == (1, "")
+    assert f"the server at {server.url} does not read {path}: nothing was changed" in err
+    assert not path.exists()
+
+
+def test_list_shows_everything_but_keys(offline: Ends) -> None:
+    _, secret, _ = offline("add", "ci", "--scope", "admin")
+    _, table, _ = offline("list")
     assert table.splitlines()[1].split()[:3] == ["ci", "admin", "all"]
-    _, listed, _ = lemonbus("keys", "list", "--json")
+    _, listed, _ = offline("list", "--json")
     (entry,) = json.loads(listed)
     assert (entry["name"], entry["scopes"]) == ("ci", ["admin"])
     assert "sha256" not in entry
     assert secret.strip() not in table + listed
 
 
-def test_revoke_removes_one_and_warns_of_the_last(lemonbus: Ends, path: Path) -> None:
-    lemonbus("keys", "add", "a")
-    lemonbus("keys", "add", "b")
-    assert lemonbus("keys", "revoke", "a") == (0, "Revoked key a\n", "")
+def test_revoke_removes_one_and_warns_of_the_last(offline: Ends, path: Path) -> None:
+    offline("add", "a", "--scope", "admin")
+    offline("add", "b", "--scope", "admin")
+    code, out, _ = offline("revoke", "a")
+    assert (code, out) == (0, "Revoked key a\n")
     assert [key.name for key in read_keys(path)] == ["b"]
-    code, _, err = lemonbus("keys", "revoke", "b")
+    code, _, err = offline("revoke", "b")
     assert code == 0
-    assert "No key is left" in err
+    assert "No key is valid any more" in err
     assert read_keys(path) == []
 
 
@@ -63,24 +152,25 @@ def test_revoke_removes_one_and_warns_of_the_last(lemonbus: Ends, path: Path) ->
         (["add", "x", "--expires", "soon"], 2, "is no date"),
         (["add", "x", "--expires", "2001-01-01"], 2, "is past"),
         (["add", "x", "--models", ""], 2, "patterns of names"),
+        (["add", "x", "--models", "a*,"], 2, "patterns of names"),
         (["revoke", "x"], 1, "there is no key x"),
         (["add"], 2, "NAME"),
     ],
 )
-def test_wrong_words_change_nothing(lemonbus: Ends, path: Path, words: list[str], code: int, reason: str) -> None:
-    lemonbus("keys", "add", "ci")
+def test_wrong_words_change_nothing(offline: Ends, path: Path, words: list[str], code: int, reason: str) -> None:
+    offline("add", "ci")
     before = path.read_bytes()
-    ended, out, err = lemonbus("keys", *words)
+    ended, out, err = offline(*words)
     assert (ended, out) == (code, "")
     assert reason in err
     assert path.read_bytes() == before
 
 
-def test_a_broken_file_is_not_overwritten(lemonbus: Ends, path: Path) -> None:
+def test_a_broken_file_is_not_overwritten(offline: Ends, path: Path) -> None:
     path.parent.mkdir()
     path.write_text("{")
     for words in (["add", "x"], ["list"], ["revoke", "x"]):
-        code, out, err = lemonbus("keys", *words)
+        code, out, err = offline(*words)
         assert (code, out) == (2, "")
         assert KEYS_FILE in err
     assert path.read_text() == "{"

@@ -13,10 +13,11 @@ import pytest
 from protocol.config.api_keys import (
     KEYS_FILE,
     ApiKey,
+    KeyRights,
     Scope,
     digest,
     locked_keys,
-    new_key,
+    make_key,
     read_keys,
     write_keys,
 )
@@ -25,13 +26,13 @@ GOOD = {"name": "ci", "sha256": "0" * 64}
 
 
 def test_a_key_is_256_random_bits() -> None:
-    made = {new_key() for _ in range(100)}
+    made = {make_key(KeyRights(name="ci"), 0.0).secret for _ in range(100)}
     assert len(made) == 100
     assert all(key.startswith("lb-") and len(key) == 3 + 43 for key in made)
 
 
 def test_the_file_is_private_whole_and_has_no_key(tmp_path: Path) -> None:
-    secret = new_key()
+    secret = make_key(KeyRights(name="ci"), 0.0).secret
     path = tmp_path / KEYS_FILE
     key = ApiKey(name="ci", sha256=digest(secret), scopes=[Scope.LOGS], models=["a*"], concurrent=3, expires=5.0)
     write_keys(path, [key])
@@ -61,6 +62,15 @@ def test_a_wrong_file_is_refused_as_a_whole(tmp_path: Path, keys: Any) -> None:
     (tmp_path / KEYS_FILE).write_text(json.dumps({"keys": keys}))
     with pytest.raises(ValueError, match=KEYS_FILE):
         read_keys(tmp_path / KEYS_FILE)
+
+
+def test_a_change_waits_for_another_process_and_no_longer_than_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.config.api_keys._LOCK_TIMEOUT_S", 0.05)
+    path = tmp_path / KEYS_FILE
+    with locked_keys(path), pytest.raises(TimeoutError, match="another process"), locked_keys(path):
+        pass
 
 
 def test_two_programs_lose_no_key_of_each_other(tmp_path: Path) -> None:

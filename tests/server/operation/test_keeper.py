@@ -11,6 +11,7 @@ from typing import NamedTuple
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from protocol import RELEASE
 from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program
@@ -86,7 +87,9 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
     assert answer.status == 200, answer
     assert answer.json()["pid"] == wait_replaced(server, old)
     assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert server.client.get("/internal/upgrade", **server.admin_headers).json() == answer.json()
+    assert answer.json()["former_release"] == RELEASE
+    asked_later = server.client.get("/internal/upgrade", **server.admin_headers)
+    assert asked_later.json() == {**answer.json(), "former_release": None}
     assert server.client.post("/internal/upgrade", {"x": 1}, **server.admin_headers).status == 400
 
 

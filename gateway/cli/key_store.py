@@ -1,0 +1,197 @@
+"""Where ``lemonbus keys`` makes its changes: at the running server, or in the file of a state directory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import FORBIDDEN, UNREACHABLE, USAGE, CommandError
+from protocol.config import api_keys
+from protocol.config.api_keys import KEYS_FILE, ApiKey, KeyRights, Scope
+from protocol.failures import LemonbusError
+
+_PATH: Final = "/internal/keys"
+_PROBED: Final = "/v1/models"
+"""A route that every server with keys refuses without one."""
+_PROBE: Final = "lemonbus-keys-probe"
+_PROBE_S: Final = 30.0
+"""How long the key is valid that shows whether a server reads the file, should this command be killed."""
+
+
+_ADVICE: Final = {
+    UNREACHABLE: (
+        " Nothing was changed. For a server that is to start later, name its state directory with --state-dir:"
+        " `lemonbus config` shows that of this user; that of the systemd unit is /var/lib/lemonbus."
+    ),
+    FORBIDDEN: (
+        "\nKeys are managed with a key that has the scope admin: set LEMONBUS_ADMIN_API_KEY to it. Without one, name the state"
+        " directory of the server with --state-dir, as a user who may write there."
+    ),
+}
+"""Exit code of a failed call → what else the operator can do."""
+
+
+class KeyStore(Protocol):
+    """Adds, lists and revokes keys; each answer is that of the route ``/internal/keys``."""
+
+    def add(self, rights: KeyRights) -> dict[str, Any]:
+        """Add a key, which is ``key`` of the answer."""
+
+    def listed(self) -> dict[str, Any]:
+        """Return the keys."""
+
+    def revoke(self, name: str) -> dict[str, Any]:
+        """Revoke a key."""
+
+    @property
+    def effect(self) -> str:
+        """Since when a change holds, in a sentence."""
+
+
+class ServerKeys:
+    """The keys of a running server, which changes them itself."""
+
+    def __init__(self, server: ApiClient) -> None:
+        """Ask ``server``."""
+        self._server = server
+
+    @property
+    def effect(self) -> str:
+        """See :class:`KeyStore`."""
+        return f"The server at {self._server.url} applies this now."
+
+    def add(self, rights: KeyRights) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        return self._call("POST", _PATH, msgspec.to_builtins(rights))
+
+    def listed(self) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        return self._call("GET", _PATH)
+
+    def revoke(self, name: str) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        return self._call("DELETE", f"{_PATH}/{quote(name, safe='')}")
+
+    def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = self._server.call(method, path, body)
+        except CommandError as problem:
+            advice = _ADVICE.get(problem.exit_code)
+            if advice is None:
+                raise
+            raise CommandError(f"{problem}{advice}", problem.exit_code, problem.status) from problem
+        return answer
+
+
+class FileKeys:
+    """The keys of a state directory, for a server that does not run, or whose administrator has no key.
+
+    If a server runs at the address, it must be one that reads this file: else nothing is changed.
+    """
+
+    def __init__(self, state_dir: Path, server: ApiClient) -> None:
+        """``server``: the address at which the server of this directory would answer; its key is not used."""
+        self._path = state_dir.absolute() / KEYS_FILE
+        self._url = server.url
+        self._running = False
+
+    @property
+    def effect(self) -> str:
+        """See :class:`KeyStore`."""
+        if self._running:
+            return f"The server at {self._url} reads this file, and applies this now."
+        return f"No server is running at {self._url}: this holds from the next start of a server with this directory."
+
+    def add(self, rights: KeyRights) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        made = api_keys.make_key(rights, time.time())
+        first = not self._path.exists()
+        keys = self._change(lambda keys: api_keys.with_key(keys, made.entry))
+        return {**self._result(keys), "key": made.secret, "first": first}
+
+    def listed(self) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        with _problems(self._path):
+            keys = api_keys.read_keys(self._path) if self._path.exists() else []
+        return {
+            "file": str(self._path),
+            "required": self._path.exists(),
+            "keys": [{**msgspec.structs.asdict(key), "origin": "file"} for key in keys],
+        }
+
+    def revoke(self, name: str) -> dict[str, Any]:
+        """See :class:`KeyStore`."""
+        return self._result(self._change(lambda keys: api_keys.without_key(keys, name)))
+
+    def _result(self, keys: list[ApiKey]) -> dict[str, Any]:
+        now = time.time()
+        return {
+            "file": str(self._path),
+            "valid_keys": sum(not key.expired(now) for key in keys),
+            "valid_admin_keys": len(api_keys.administrators(keys, now)),
+        }
+
+    def _change(self, change: Callable[[list[ApiKey]], list[ApiKey]]) -> list[ApiKey]:
+        self._running = self._answers()
+        if self._running and not self._path.parent.is_dir():
+            raise self._not_read()
+        with _problems(self._path), api_keys.locked_keys(self._path) as found:
+            changed = change([key for key in found if key.name != _PROBE])
+            if self._running and not self._is_read_by_server(found):
+                raise self._not_read()
+            api_keys.write_keys(self._path, changed)
+        return changed
+
+    def _not_read(self) -> CommandError:
+        return CommandError(
+            f"the server at {self._url} does not read {self._path}: nothing was changed."
+            " Name its own state directory, or the address of the server of this one (--url)."
+        )
+
+    def _answers(self) -> bool:
+        try:
+            ApiClient(self._url).call("GET", "/live")
+        except CommandError as problem:
+            return problem.exit_code != UNREACHABLE
+        return True
+
+    def _is_read_by_server(self, keys: list[ApiKey]) -> bool:
+        """Return whether the server accepts a key that is in the file for this moment, and no request without a key."""
+        rights = KeyRights(name=_PROBE, scopes=[Scope.INFERENCE], expires=time.time() + _PROBE_S)
+        probe = api_keys.make_key(rights, time.time())
+        existed = self._path.exists()
+        api_keys.write_keys(self._path, [*(key for key in keys if key.name != _PROBE), probe.entry])
+        try:
+            return self._accepts(probe.secret) and not self._accepts("")
+        finally:
+            if existed:
+                api_keys.write_keys(self._path, keys)
+            else:
+                self._path.unlink(missing_ok=True)
+
+    def _accepts(self, key: str) -> bool:
+        try:
+            ApiClient(self._url, key).call("GET", _PROBED)
+        except CommandError as problem:
+            if problem.exit_code != FORBIDDEN:
+                raise
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def _problems(path: Path) -> Iterator[None]:
+    """Make what is wrong with the file, or with the change, the command's error."""
+    try:
+        yield
+    except LemonbusError as problem:
+        raise CommandError(str(problem)) from problem
+    except ValueError as problem:
+        raise CommandError(f"{path.parent}: {problem}", USAGE) from problem
