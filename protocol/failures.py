@@ -155,7 +155,8 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     ``message`` is for the caller: no path of this machine, no engine output.  ``detail`` (last lines of an
     engine, a path) is for the log and for administrators.  ``retry_after`` is in seconds and only set where
     waiting cures.  ``status`` overrides the code's HTTP status (an engine's own 4xx).  ``quotes``: the message may have
-    the caller's own words in it, which the log does not repeat.
+    the caller's own words in it, which the log does not repeat.  ``by_request``: an engine died of this request, as far as
+    can be told; it is not repeated.
     """
 
     code: Code
@@ -167,6 +168,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int = 0
     tokens_sent: int = 0
     quotes: bool = False
+    by_request: bool = False
 
     @property
     def loggable_message(self) -> str:
@@ -182,7 +184,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     def final(self) -> bool:
         """Whether the same request fails again however often and late it is repeated, unless something else is changed."""
         wrong = 400 <= self.http_status < 500 and self.http_status not in _TEMPORARY_STATUSES
-        return not self.retry_after and (wrong or self.code in _FINAL)
+        return not self.retry_after and (wrong or self.by_request or self.code in _FINAL)
 
     @property
     def type(self) -> str:

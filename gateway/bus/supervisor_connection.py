@@ -217,6 +217,8 @@ class SupervisorConnection:
                 reservation=exchange.reservation,
                 admitted=exchange.rate_limits is not None,
                 earlier=request.earlier,
+                address=request.address,
+                digest=request.digest,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

@@ -34,7 +34,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
     the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``earlier``:
-    see there.  ``names``: of fields of ``body`` in the client's request, where they differ.
+    ``address``, ``digest``: see there; :mod:`gateway.requests.inference` sets the last two.  ``names``: of fields of ``body``
+    in the client's request, where they differ.
     """
 
     endpoint: str
@@ -47,6 +48,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     ttl: float | None = None
     earlier: Outcome | None = None
     names: Mapping[str, str] = {}
+    address: str = ""
+    digest: str = ""
 
 
 class ExchangeDispatcher(Protocol):
@@ -233,7 +236,7 @@ class RequestExchange:
             return
         if failure.code in _CANCEL_IN_ENGINE:
             self._dispatcher.cancel(self, failure.code)
-        decision = decide_retry(failure.code, self.inbox.taken, self.attempt, self._returns)
+        decision = decide_retry(failure, self.inbox.taken, self.attempt, self._returns)
         if isinstance(decision, Retry) and self._dispatcher.may_retry():
             self.attempt += 1
             self._returns += failure.code is Code.RETURNED

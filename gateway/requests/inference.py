@@ -16,6 +16,7 @@ from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
+from gateway.requests.request_digest import request_digest
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import check_request_limits
@@ -77,7 +78,9 @@ class AnswerStream:
         self._context = request_context(env)
         self._first = b""
         check_request_limits(request.body, request.names)
-        self._request = request
+        digest = request_digest(request.endpoint, request.body)
+        address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
+        self._request = request = msgspec.structs.replace(request, address=address, digest=digest)
         self._pieces = ListPieces(request.endpoint, request.body, request.weight)
         self._piece = first = self._pieces.first()
         self._events = PieceEvents(request.endpoint) if self._pieces.left else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from protocol.failures import RETRIABLE, Code
+from protocol.failures import RETRIABLE, Code, Failure
 
 MAX_ATTEMPTS: Final = 2
 MAX_RETURNS: Final = 8
@@ -25,12 +25,13 @@ class GiveUp(NamedTuple):
     """Answer the failure to the client."""
 
 
-def decide_retry(code: Code, written: bool, attempt: int, returns: int = 0) -> Retry | GiveUp:
-    """Decide after attempt number ``attempt`` ended with ``code``; ``written``: bytes of its answer were taken.
+def decide_retry(failure: Failure, written: bool, attempt: int, returns: int = 0) -> Retry | GiveUp:
+    """Decide after attempt number ``attempt`` ended with ``failure``; ``written``: bytes of its answer were taken.
 
     ``returns``: how many of those before it were returned.
     """
-    if written or code not in RETRIABLE:
+    code = failure.code
+    if written or failure.by_request or code not in RETRIABLE:
         return GiveUp()
     if code is Code.RETURNED:
         return Retry(suspect=False) if returns < MAX_RETURNS else GiveUp()

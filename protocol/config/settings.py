@@ -161,7 +161,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backoff_most: Seconds = 60.0
     """Longest wait after a failed load."""
     breaker_deaths: Count = 20
-    """After more deaths of an engine than this within ``breaker_window``, its model is not started for ``backoff_most``."""
+    """After more deaths of an engine than this within ``breaker_window``, its model is not started for ``backoff_most``. Of
+    deaths that requests caused, one counts for each client."""
     breaker_window: Seconds = 60.0
     """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000

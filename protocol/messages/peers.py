@@ -6,6 +6,7 @@ import msgspec
 
 from protocol import RELEASE, VERSION
 from protocol.failures import Failure
+from protocol.ids import RequestKey
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
@@ -178,6 +179,8 @@ class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure
     unfinished: list[AttemptTokens] = []
     """The attempts that it was at, with the tokens that were sent of their answers; those without any are left out."""
+    causes: list[RequestKey] = []
+    """The attempts of which it may have died: one of them is the reason. Empty: none is, a signal came from outside for example."""
 
 
 @control_message

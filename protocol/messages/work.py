@@ -71,6 +71,10 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A supervisor that has ended had admitted it: the limits of its key do not refuse it now."""
     earlier: Outcome | None = None
     """It is a further piece of a request that was admitted and counted, one with a long list: what the pieces before it cost."""
+    address: str = ""
+    """The client's, on a server without keys: deaths of engines count against it."""
+    digest: str = ""
+    """Of what an engine may die of in the request: a repetition has the same one (``gateway/requests/request_digest.py``)."""
 
 
 @control_message

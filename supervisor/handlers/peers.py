@@ -161,7 +161,7 @@ def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload
             if grant is not None:
                 supervisor.metrics.generation_stopped(worker.model.name, each.tokens)
                 supervisor.admission.ended(grant.caller, each.tokens)
-    supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now())
+    supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now(), message.causes)
 
 
 HANDLERS: Final[dict[type, Handler]] = {

@@ -75,6 +75,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _counter(f"{prefix}evictions", "Models unloaded for another one", metrics.evictions)
     yield _counter(f"{prefix}idle_unloads", "Models unloaded because they were idle", metrics.idle_unloads)
     yield _counter(f"{prefix}engine_restarts", "Engines started again after their end", metrics.restarts)
+    yield _counter(f"{prefix}engine_crashes", "Engines that died of a request", metrics.crashes)
     models = now.models[:MAX_MODELS]
     loaded = [model for model in models if model.loaded]
     yield _per_model(f"{prefix}queue_depth", "Requests that wait for a slot", models, "queued")

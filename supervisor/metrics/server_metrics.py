@@ -69,6 +69,7 @@ class ServerMetrics:
         self.evictions = Counter("reason")
         self.idle_unloads = Counter(initial=[()])
         self.restarts = Counter("reason")
+        self.crashes = Counter("model")
         self.retries = Counter("reason")
         self.refusals = Counter("code")
         self.key_requests = Counter("key")
@@ -152,6 +153,10 @@ class ServerMetrics:
     def engine_restarted(self, reason: str) -> None:
         """Note that an engine is started again without a request for it; ``reason``: a failure's code, or ``abandoned``."""
         self.restarts.add((reason,))
+
+    def engine_crashed(self, model: str) -> None:
+        """Note that an engine died of a request."""
+        self.crashes.add((self._models.bounded(model),))
 
     def average_speeds(self) -> dict[str, float]:
         """Return the tokens per second of generation of each model, over all of its finished generations."""

@@ -32,6 +32,9 @@ def request_submitted(
     model = model_changes.find_or_add(state, target)
     order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
     waiting = QueuedRequest(key, request, payload, order, min(request.since or now, now))
+    if refused := state.crashes.refusal(model.name, request, now):
+        state.refuse(key, refused)
+        return
     if _read_granted_at_once(state, model, waiting, now):
         return
     failure = _refusal(state, model, request, now)
@@ -132,7 +135,7 @@ def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> No
 
 
 def load_requested(state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float) -> None:
-    """A caller wants a model loaded with these options. That ends the pause after a failed load."""
+    """A caller wants a model loaded with these options. That ends the pause after a failed load, and forgets who crashed its engine."""
     key = RequestKey(peer, number, 0)
     failure = _refused_before(state, target, now)
     if failure is None and state.closing:
@@ -144,6 +147,7 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
     caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
     model_changes.request_options(model, target)
     model.backoff.ready()
+    state.crashes.forget(model.name)
     if state.spawn_backoff.pause(now):
         state.spawn_backoff.ready()
     if model.state is ModelState.READY and model.pending_spec is None:
@@ -205,6 +209,7 @@ def pin_requested(state: SchedulerState, peer: str, number: int, name: str, *, p
 def model_deleted(state: SchedulerState, name: str) -> None:
     """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
     state.failed_checks.forget(name)
+    state.crashes.forget(name)
     model = state.models.get(name)
     if model is not None:
         model_changes.stop_keeping(model)

@@ -13,6 +13,7 @@ from protocol.messages.work import Caller, Refused
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy, FailedChecks
+from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.policy import FixedPolicies, PolicyOverrides, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
@@ -80,6 +81,7 @@ class SchedulerState:
         self.spawn_backoff = Backoff(limits.restarts)
         """Failures of worker processes to start at all."""
         self.failed_checks = FailedChecks(limits.restarts)
+        self.crashes = CrashRecord()
         self.spawn_problem: Failure | None = None
         """Why worker processes do not start, until one does."""
         self.order = itertools.count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
 from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler.crash_record import REMEMBERED_S
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
@@ -184,8 +186,13 @@ def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> No
 # ---- deaths ------------------------------------------------------------------------------------------------------
 
 
-def engine_died(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
-    """The engine of a ready model is gone; the worker has told the gateways and holds no grant any more."""
+def engine_died(
+    state: SchedulerState, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
+) -> None:
+    """The engine of a ready model is gone; the worker has told the gateways and holds no grant any more.
+
+    ``causes``: the attempts of which it may have died.
+    """
     process = state.workers[worker]
     model = process.model
     if model is None:
@@ -194,8 +201,9 @@ def engine_died(state: SchedulerState, worker: str, failure: Failure, now: float
         model.end_runs()
         return
     draining = model.state is ModelState.DRAINING
+    counts = _note_causes(state, model, causes, now)
     model_changes.lose_engine(model, process)
-    _engine_lost(state, model, failure, now, leaving=draining)
+    _engine_lost(state, model, failure, now, leaving=draining, counts=counts)
     if draining and model.keep_loaded:
         model_changes.reload(state, model, process)
     elif draining or not model.keep_loaded:
@@ -226,22 +234,45 @@ def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float
     answers.answer_unloads(state, model)
 
 
-def _engine_lost(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool) -> None:
+def _note_causes(state: SchedulerState, model: ScheduledModel, causes: Sequence[RequestKey], now: float) -> bool:
+    """Remember of which requests an engine died, if that is known; return whether the death counts against the model."""
+    origins = [model.grants[key].origin for key in causes if key in model.grants]
+    if not causes or len(origins) < len(causes):
+        return True
+    counts = state.crashes.note(model.name, origins, now)
+    if len(origins) == 1:
+        state.count("engine_deaths_by_request")
+        state.metrics.engine_crashed(model.name)
+        client, digest = origins[0]
+        fields = {"model": model.name, "client": client, "digest": digest, "refused_for": REMEMBERED_S}
+        state.emit(LogDecision("warning", "engine died of a request", fields))
+    return counts
+
+
+def _engine_lost(
+    state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool, counts: bool = True
+) -> None:
     state.count("engine_deaths")
     model.returning.clear()
     for key, grant in model.grants.items():
         model.expect_return(key, grant.order)
     model.end_runs()
-    _note_death(state, model, failure, now, leaving=leaving)
+    _note_death(state, model, failure, now, leaving=leaving, counts=counts)
 
 
 def _note_death(
-    state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool = False
+    state: SchedulerState,
+    model: ScheduledModel,
+    failure: Failure,
+    now: float,
+    *,
+    leaving: bool = False,
+    counts: bool = True,
 ) -> None:
-    """Let the model be tried again at once, unless this happened too often."""
+    """Let the model be tried again at once, unless this happened too often. ``counts``: it is the model's own death."""
     failure = with_model(model, failure)
     fields: dict[str, Any] = {"model": model.name, "reason": failure.message}
-    if not model.backoff.died(failure, now):
+    if counts and not model.backoff.died(failure, now):
         fields["retry_in"] = round(model.backoff.pause(now), 3)
         state.emit(LogDecision("error", "engine lost too often, it is not started again for now", fields))
         model_changes.stop_keeping(model)

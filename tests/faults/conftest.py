@@ -113,7 +113,11 @@ def crashing_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server whose engines die of a prompt that has the word POISON; that of tiny-loop drops its first connection."""
+    """A server whose engines die of a prompt that has the word POISON (``crashes_on_prompt``); that of tiny-loop drops its first
+    connection.
+
+    A load forgets of what they died.
+    """
     names = {"tiny-loop": "drops_connection"}
     engine = program_by_model(tmp_path_factory.mktemp("engine"), names, "crashes_on_prompt")
     with pytest.MonkeyPatch.context() as patch:

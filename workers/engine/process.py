@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import resource
 import signal
@@ -35,7 +36,23 @@ OOM_SCORE_STEP: Final = 300
 MAX_OOM_SCORE: Final = 1000
 ENGINE_DESCRIPTORS: Final = 1024
 """The soft limit that Linux gives a process by default."""
+CRASH_SIGNALS: Final = frozenset(
+    {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
+)
+_SHELL_SIGNAL_BASE: Final = 128
+"""A shell whose program was killed by signal N exits with 128 + N."""
+_KERNEL_COUNTERS: Final = Path("/proc/vmstat")
 _SETPRIV: Final = find_setpriv()
+
+
+class ExitCause(enum.Enum):
+    """Why an engine ended, as its exit status and the kernel's counters tell."""
+
+    CRASH = enum.auto()
+    """A signal that a process gets for what it does itself."""
+    MEMORY = enum.auto()
+    """The kernel killed it because memory ran out."""
+    OTHER = enum.auto()
 
 
 class EngineExit(NamedTuple):
@@ -45,6 +62,7 @@ class EngineExit(NamedTuple):
     """``was killed by SIGSEGV``, ``exited with code 1``."""
     output: str
     """Its last lines of output, for administrators."""
+    cause: ExitCause
 
 
 class EngineProcess:
@@ -67,6 +85,7 @@ class EngineProcess:
         self._on_exit = on_exit
         self._kill_timer: Timer | None = None
         self._kill_sent = False
+        self._memory_kills = memory_kills()
         # Bound before SO_REUSEPORT is set: the engine can bind the port too, and the system gives it to no other process.
         self._reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -107,6 +126,10 @@ class EngineProcess:
         """The address at which it answers."""
         return f"http://127.0.0.1:{self.port}"
 
+    def watch_memory_kills(self) -> None:
+        """Note what the kernel has killed so far: if it kills another process and this one is gone, it was this one."""
+        self._memory_kills = memory_kills()
+
     def read_output(self) -> None:
         """Log what it wrote so far, for :class:`~workers.engine.line_attribution.LineAttribution`."""
         self._output.read_now()
@@ -120,9 +143,10 @@ class EngineProcess:
             pipe.close()
         self._reserved.close()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        if code == -signal.SIGKILL and not self._kill_sent:
-            reason += ", perhaps because memory ran out"  # the kernel says it to the administrator alone
-        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines)))
+        cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
+        if cause is ExitCause.MEMORY:
+            reason += " because memory ran out"
+        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause))
 
     def stop(self) -> None:
         """Ask it to end; kill it if it has not ended within two seconds."""
@@ -148,6 +172,24 @@ class EngineProcess:
     def usage(self) -> ProcessUsage:
         """Return what its process tree has used so far."""
         return process_usage.usage_of_tree(self.pid)
+
+
+def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
+    """Return why a process ended with ``code``, negative for a signal. ``memory_kills``: how many the kernel has killed meanwhile."""
+    number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
+    if number in CRASH_SIGNALS:
+        return ExitCause.CRASH
+    return ExitCause.MEMORY if number == signal.SIGKILL and memory_kills and not kill_sent else ExitCause.OTHER
+
+
+def memory_kills() -> int:
+    """Return how many processes of this machine the kernel has killed because memory ran out, 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _KERNEL_COUNTERS.read_bytes().splitlines():
+            name, _, count = line.partition(b" ")
+            if name == b"oom_kill":
+                return int(count)
+    return 0
 
 
 def raise_oom_score(pid: int) -> None:

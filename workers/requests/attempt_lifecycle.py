@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -94,8 +94,11 @@ class AttemptLifecycle:
         """Start no more attempts; those that run go on."""
         self.accepts = False
 
-    def fail_all(self, failure: Failure) -> list[AttemptTokens]:
-        """End all attempts: the engine is dead, or is about to be. Return what clients got of those that ran."""
+    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
+        """End all attempts: the engine is dead, or is about to be. Return what clients got of those that ran.
+
+        ``causes``: those of which it may have died. If only one may be the reason, its failure says so.
+        """
         self.accepts = False
         unfinished = []
         if self._cancellations is not None:
@@ -111,10 +114,11 @@ class AttemptLifecycle:
             if phase is AttemptPhase.WAITING:
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
             elif phase is AttemptPhase.RUNNING:
-                self._log.warning(
-                    "request lost", request_id=attempt.run.label, code=failure.code, tokens=attempt.tokens
-                )
-                self._outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
+                by_request = [attempt.key] == list(causes)
+                fields = {"request_id": attempt.run.label, "code": failure.code, "tokens": attempt.tokens}
+                self._log.warning("request lost", **fields, by_request=by_request)
+                ended = _of_request(failure) if by_request else failure
+                self._outbox.failed(attempt.key, msgspec.structs.replace(ended, tokens_sent=attempt.tokens_sent))
         self._publisher.flush()
         return unfinished
 
@@ -284,3 +288,8 @@ class AttemptLifecycle:
         """Free the slot of a stopping attempt once the engine has stopped."""
         if self._cancellations is not None:
             self._cancellations.response_ended(attempt)
+
+
+def _of_request(failure: Failure) -> Failure:
+    message = f"{failure.message}; it worked for this request, which is not tried again"
+    return msgspec.structs.replace(failure, message=message, by_request=True)

@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
@@ -28,6 +28,7 @@ from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt
 from workers.requests.attempt_lifecycle import AttemptLifecycle
 from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.death_causes import possible_causes
 from workers.requests.interfaces import RequestBus, RequestEngine
 from workers.requests.progress_reports import ProgressReports
 from workers.requests.subscriptions import Subscriptions
@@ -104,11 +105,24 @@ class WorkerRequests:
         """Take no more requests; those that run go on."""
         self._lifecycle.close()
 
-    def fail_all(self, failure: Failure) -> list[AttemptTokens]:
-        """End all of them: the engine is dead, or is about to be. Return what clients got of those that ran."""
+    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
+        """End all of them: the engine is dead, or is about to be. Return what clients got of those that ran.
+
+        ``causes``: those of which it may have died, if it died by itself.
+        """
         for key in self._subscriptions.waiting:
             self._subscriptions.forget(key)
-        return self._lifecycle.fail_all(failure)
+        return self._lifecycle.fail_all(failure, causes)
+
+    def possible_causes(self) -> list[RequestKey]:
+        """Return those of which the engine may have died, if it died by itself."""
+        return possible_causes(
+            {
+                attempt.key: attempt.tokens
+                for attempt in self._attempts.values()
+                if attempt.phase is not AttemptPhase.WAITING and attempt.request.method != "GET"
+            }
+        )
 
     # What the supervisor sends, and gateways by their subscriptions.
 

@@ -43,7 +43,7 @@ from protocol.runtime.process_context import ProcessContext
 from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.command_line import without_secrets
-from workers.engine.process import EngineExit
+from workers.engine.process import EngineExit, ExitCause
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.bus import WorkerBus
@@ -230,10 +230,13 @@ class WorkerController:
         self._enter(WorkerProcessEvent.ENGINE_EXITED)
         how = f"{session.backend.program} {exit_.reason}"
         message = f"{session.backend.program} of {session.spec.name} {exit_.reason}"
-        failure = session.failure or Failure(Code.BACKEND_DIED, message, model=session.spec.name)
+        code = Code.OUT_OF_MEMORY if exit_.cause is ExitCause.MEMORY else Code.BACKEND_DIED
+        failure = replace(session.failure or Failure(code, message, model=session.spec.name), detail=exit_.output)
+        by_itself = failure.code is Code.OUT_OF_MEMORY or (session.failure is None and exit_.cause is ExitCause.CRASH)
+        causes = self._requests.possible_causes() if by_itself else []
         if state is WorkerProcessState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
-            self._requests.fail_all(replace(failure, detail=exit_.output))
+            self._requests.fail_all(failure, causes)
             self._loop.stop()
             return
         if session.caches_unusable and state is WorkerProcessState.LOADING:
@@ -242,8 +245,7 @@ class WorkerController:
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerProcessState.READY:
-            failure = replace(failure, detail=exit_.output)
-            self._report(EngineDied(failure, self._requests.fail_all(failure)))
+            self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes))
         else:
             self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
 

@@ -65,7 +65,11 @@ class EngineMonitor:
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
         if busy or self._watchdog.fired:
-            self._timer = self._loop.call_later(self._watchdog.period(), self._check)
+            self._timer = self._loop.call_later(self._watchdog.period(), self._check_again)
+
+    def _check_again(self) -> None:
+        self._engine.watch_memory_kills()
+        self._check()
 
 
 class MemoryMonitor:

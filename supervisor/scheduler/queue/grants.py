@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.messages.work import GrantedAttempt, QueueStatus, Run
+from supervisor.scheduler.crash_record import origin_of
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
 from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -48,7 +49,9 @@ def grant(
     if weight:
         state.metrics.attempt_granted(model.name, waited)
     request = waiting.request
-    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, request.caller, charged, request.earlier)
+    model.grants[waiting.key] = SlotGrant(
+        weight, now, waiting.order, request.caller, charged, request.earlier, origin_of(request)
+    )
     model.last_use = now
     if state.limits.verbose:
         fields = {

@@ -8,6 +8,7 @@ from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
 from protocol.messages.work import AttemptProgress, Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
+from supervisor.scheduler.crash_record import RequestOrigin
 
 
 class QueuedRequest:
@@ -63,7 +64,7 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
 
-    __slots__ = ("began", "caller", "charged", "earlier", "order", "progress", "weight")
+    __slots__ = ("began", "caller", "charged", "earlier", "order", "origin", "progress", "weight")
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class SlotGrant:
         caller: Caller | None = None,
         charged: float = 0.0,
         earlier: Outcome | None = None,
+        origin: RequestOrigin = RequestOrigin(),  # noqa: B008 - a frozen value
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without.
 
@@ -80,6 +82,7 @@ class SlotGrant:
         :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.earlier = earlier
+        self.origin = origin
         self.caller = caller
         self.charged = charged
         self.progress: AttemptProgress | None = None

@@ -6,10 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.fake_engines.llama_server import ANSWER
 from tests.faults.conftest import load_and_ask
 from tests.support import processes
-from tests.support.clients.http_client import run_concurrently
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, prompt_of
 from tests.support.server import LemonbusServer
@@ -66,21 +64,3 @@ def test_done_counts_although_the_worker_is_dead_when_it_is_read(faulty_server: 
     assert request.complete
     assert request.text == CHAT_TEXT
     assert request.done == stream
-
-
-def test_a_request_that_kills_its_engine_twice_fails_alone(crashing_server: LemonbusServer) -> None:
-    server = crashing_server
-    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
-
-    def ask(index: int) -> HttpExchange:
-        prompt = "POISON" if index == 3 else f"neighbour {index}"
-        return server.client.chat(CHAT, messages=[{"role": "user", "content": prompt}])
-
-    answers = run_concurrently(12, ask)
-    poison = answers.pop(3)
-    assert poison.status == 500
-    assert poison.error["code"] == "backend_died"
-    for answer in answers:
-        assert answer.status == 200, answer
-        assert answer.text == ANSWER
-    server.wait_loaded(CHAT)

@@ -61,8 +61,9 @@ def test_a_client_that_hangs_up_stops_its_generation(loop_server: LemonbusServer
     wait_for(lambda: loop_server.busy_slots(LOOP) == 0, "the engine is idle")
 
 
-def test_an_engine_that_dies_on_every_try_is_a_model_error(crashing_server: LemonbusServer) -> None:
+def test_an_engine_that_dies_of_a_request_is_a_model_error(crashing_server: LemonbusServer) -> None:
     for stream in (True, False):
+        assert crashing_server.client.post("/v1/load", {"model_name": "extra.tiny-chat"}).status == 200
         body = {"model": "extra.tiny-chat", "prompt": "POISON", "stream": stream}
         answer = crashing_server.client.post("/api/generate", body)
         assert (answer.status, list(answer.json())) == (500, ["error"]), answer

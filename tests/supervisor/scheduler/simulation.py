@@ -27,12 +27,23 @@ class Simulation(EffectPlayer):
         endpoint: str = "chat/completions",
         caller: str = "",
         ttl: float | None = None,
+        digest: str = "",
     ) -> RequestKey:
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
         of = Caller(caller) if caller else None
         ask = SubmitRequest(
-            key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect, caller=of, ttl=ttl
+            key.number,
+            key.attempt,
+            name,
+            endpoint,
+            "label",
+            weight,
+            size,
+            suspect=suspect,
+            caller=of,
+            ttl=ttl,
+            digest=digest,
         )
         self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
@@ -154,12 +165,14 @@ class Simulation(EffectPlayer):
         self.scheduler.load_failed(worker, failure or Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
-    def engine_dies(self, worker: str) -> list[RequestKey]:
+    def engine_dies(self, worker: str, *, of_requests: bool = False) -> list[RequestKey]:
+        """``of_requests``: it died of one of those that it worked on."""
         lost = self.workers[worker].running
         self.workers[worker].running = []
         for key in lost:
             self.end(key)
-        self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
+        failure = Failure(Code.BACKEND_DIED, "SIGSEGV" if of_requests else "SIGKILL")
+        self.scheduler.engine_died(worker, failure, self.now, lost if of_requests else [])
         self.settle()
         return lost
 

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
+from supervisor.scheduler.crash_record import MAX_CRASHES, REMEMBERED_S
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
@@ -151,3 +152,49 @@ def test_workers_that_never_start_are_not_waited_for() -> None:
     key = sim.submit("a")
     sim.run_until_idle()
     assert sim.order == [key]
+
+
+def crash(sim: Simulation, caller: str, digest: str) -> None:
+    """A request ends the engine of ``a``, which is started again."""
+    key = sim.submit("a", caller=caller, digest=digest)
+    assert sim.engine_dies(sim.serving("a"), of_requests=True) == [key]
+    sim.run_until_idle()
+
+
+def test_a_request_that_an_engine_died_of_is_refused_its_client_alone() -> None:
+    sim = loaded("a")
+    crash(sim, "attacker", "one")
+    again = sim.submit("a", caller="attacker", digest="one")
+    assert sim.refusals[again].http_status == 400
+    sim.finish(sim.submit("a", caller="attacker", digest="two"))
+    sim.finish(sim.submit("a", caller="other", digest="one"))
+
+
+def test_the_requests_of_one_client_do_not_open_the_breaker() -> None:
+    sim = loaded("a")
+    for turn in range(MAX_CRASHES):
+        crash(sim, "attacker", f"d{turn}")
+    for turn in range(3 * BackoffPolicy().deaths):
+        key = sim.submit("a", caller="attacker", digest=f"later {turn}")
+        assert sim.refusals[key].code is Code.RATE_LIMITED
+    sim.finish(sim.submit("a", caller="other"))
+    sim.pass_time(REMEMBERED_S)
+    sim.finish(sim.submit("a", caller="attacker", digest="one"))
+
+
+def test_an_engine_that_dies_of_the_requests_of_many_opens_the_breaker() -> None:
+    sim = loaded("a")
+    for turn in range(BackoffPolicy().deaths):
+        crash(sim, f"k{turn}", "d")
+    key = sim.submit("a", caller="last", digest="d")
+    sim.engine_dies(sim.serving("a"), of_requests=True)
+    again = sim.submit("a", caller="other")
+    assert sim.refusals[again].code is Code.BREAKER_OPEN
+    assert key not in sim.live
+
+
+def test_a_load_forgets_who_crashed_the_engine() -> None:
+    sim = loaded("a")
+    crash(sim, "attacker", "one")
+    sim.load("a")
+    sim.finish(sim.submit("a", caller="attacker", digest="one"))

@@ -1,0 +1,98 @@
+"""Which requests an engine died of lately, and what is refused because of it. Pure: every time is handed in.
+
+A request that ends its engine costs all clients of the model a load. So it is remembered for a while: from the same client
+it is refused, and a client with several such requests may send none to the model. A death counts against the model's breaker only if
+it is the first one that its client caused in this time: one client alone closes the model to no other, and a model that dies of
+whatever it is asked is found out by several.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import Code, Failure, invalid
+from protocol.messages.work import SubmitRequest
+
+REMEMBERED_S: Final = 600.0
+MAX_CRASHES: Final = 3
+"""A client with so many within ``REMEMBERED_S`` may send no request to the model until the first of them is forgotten."""
+MAX_REMEMBERED: Final = 1024
+
+
+class RequestOrigin(NamedTuple):
+    """Whose request it is, and which one; empty where that is not known."""
+
+    client: str = ""
+    """The API key's name, or, on a server without keys, the client's address."""
+    digest: str = ""
+    """See :class:`~protocol.messages.work.SubmitRequest`."""
+
+
+class _Crash(NamedTuple):
+    model: str
+    origin: RequestOrigin
+    at: float
+
+
+def origin_of(request: SubmitRequest) -> RequestOrigin:
+    """Return whose request it is, and which one."""
+    return RequestOrigin(request.caller.key if request.caller else request.address, request.digest)
+
+
+class CrashRecord:
+    """The deaths of all models' engines that a request caused."""
+
+    def __init__(self) -> None:
+        """Nothing has died."""
+        self._crashes: deque[_Crash] = deque(maxlen=MAX_REMEMBERED)
+
+    def note(self, model: str, causes: list[RequestOrigin], now: float) -> bool:
+        """Note of which requests an engine may have died; return whether the death counts against the model.
+
+        Of several requests one is the reason. Each is tried again, alone, and so it will be known.
+        """
+        clients = {cause.client for cause in causes}
+        if len(clients) != 1 or "" in clients:
+            return True
+        if len(causes) > 1:
+            return False
+        first = not self._of(model, causes[0].client, now)
+        self._crashes.append(_Crash(model, causes[0], now))
+        return first
+
+    def forget(self, model: str) -> None:
+        """Forget the deaths of a model's engine: it is loaded explicitly, or was deleted."""
+        self._crashes = deque((each for each in self._crashes if each.model != model), MAX_REMEMBERED)
+
+    def refusal(self, model: str, request: SubmitRequest, now: float) -> Failure | None:
+        """Return why a request to a model is refused because of earlier ones, None if it is not."""
+        if not self._crashes:
+            return None
+        origin = origin_of(request)
+        crashes = self._of(model, origin.client, now)
+        same = [each for each in crashes if each.origin == origin and origin.digest]
+        if same:
+            left = same[-1].at + REMEMBERED_S - now
+            reason = (
+                f"The engine of model {model} died of this request, or of one with the same grammar or schema, "
+                f"{now - same[-1].at:.0f} s ago: it is refused for {left:.0f} s more. Change it"
+            )
+            return msgspec.structs.replace(invalid(reason).failure, model=model)
+        if len(crashes) < MAX_CRASHES:
+            return None
+        wait = crashes[-MAX_CRASHES].at + REMEMBERED_S - now
+        named = f"the API key {origin.client}" if request.caller else f"the address {origin.client}"
+        reason = (
+            f"The engine of model {model} died of {len(crashes)} requests of {named} within {REMEMBERED_S:.0f} s: "
+            f"it may send none to this model for {wait:.0f} s"
+        )
+        return Failure(Code.RATE_LIMITED, reason, model=model, retry_after=wait)
+
+    def _of(self, model: str, client: str, now: float) -> list[_Crash]:
+        """Return the deaths that a client's requests caused, the oldest first."""
+        while self._crashes and self._crashes[0].at <= now - REMEMBERED_S:
+            self._crashes.popleft()
+        return [each for each in self._crashes if each.model == model and each.origin.client == client]
