@@ -27,7 +27,7 @@ class MessagesResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request and write the chat completion that answers it."""
-        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), MessageRequest)
+        request, _ = body_decoding.read_object(req, self.body_limit, MessageRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, CHAT, request.model))
         model, limit, one_call = request.model or "", request.max_tokens, request.one_call
@@ -48,7 +48,7 @@ class CountTokensResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; the engine counts what it would be given for the message."""
-        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), PromptRequest)
+        request, _ = body_decoding.read_object(req, self.body_limit, PromptRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, INPUT_TOKENS, request.model))
         return TranslatedRequest(

@@ -64,8 +64,8 @@ def params_as_sent(body: JsonObject) -> Iterator[None]:
         yield
     except LemonbusError as problem:
         param = problem.failure.param
-        sent = next((each for each in _OTHER_NAMES.get(param, ()) if each in body), "")
-        if param in body or not sent:
+        sent = next((each for each in _OTHER_NAMES.get(param, ()) if body.get(each) is not None), "")
+        if body.get(param) is not None or not sent:
             raise
         raise structs.replace(problem.failure, param=sent).raised() from None
 

@@ -86,8 +86,7 @@ class CompletionResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine nearly as it is."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, CompletionRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, CompletionRequest)
         prompts = count_native_prompts(request.prompt, "prompt")
         check_empty_prompts(request.prompt, request.choices)
         return native_generation(req, "completion", data, request, prompts)
@@ -98,6 +97,5 @@ class InfillResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine nearly as it is."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, InfillRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, InfillRequest)
         return native_generation(req, "infill", data, request, 1)

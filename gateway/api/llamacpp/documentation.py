@@ -17,7 +17,6 @@ from gateway.api.common.operations import (
     ErrorObject,
     Operation,
     Stream,
-    entries_of,
 )
 from gateway.api.llamacpp import completion, embedding, props, reranking, slots, tokens
 
@@ -46,15 +45,6 @@ class SlotFile(msgspec.Struct):
     """A bare name: to save and to restore need it."""
 
     filename: Annotated[str, Meta(max_length=slots.MAX_FILENAME_LENGTH)] | None = None
-
-
-class RerankRequest(msgspec.Struct):
-    """A query, and the documents that are compared with it."""
-
-    query: str
-    documents: Annotated[list[str], entries_of("documents")]
-    model: str | None = None
-    top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
 
 
 class RerankResult(msgspec.Struct):
@@ -200,7 +190,7 @@ DOCUMENTATION: Final = Documentation(
         reranking.RerankingResource: {
             "POST": Operation(
                 "Scores documents for a query.",
-                body=RerankRequest,
+                body=reranking.RerankRequest,
                 answer=RerankAnswer,
                 query=ModelQuery,
                 failures=INFERENCE,

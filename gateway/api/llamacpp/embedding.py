@@ -37,6 +37,5 @@ class NativeEmbeddingResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, NativeEmbeddingRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, NativeEmbeddingRequest)
         return TranslatedRequest("embedding", chosen_model(req, request.model), data, weight=request.weight())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import falcon
 import msgspec
+from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.request_fields import text_of
+from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http.bodies import body_decoding
@@ -16,25 +17,24 @@ from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
-_MAX_TOP_N: Final = 2**31
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def check_rerank(body: dict[str, Any]) -> int:
-    """Return the number of documents, each of which is a task of its own in the engine; raises ``invalid_request``."""
-    query, documents = body.get("query"), body.get("documents")
-    if not isinstance(query, str):
-        raise invalid("`query` must be a string" if query is not None else "`query` is required", "query")
-    if documents is None:
-        raise invalid("`documents` is required", "documents")
-    if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
-        raise invalid("`documents` must be a list of one or more strings", "documents")
-    if "texts" in body:  # even as null: the engine would take it for the other server's request
-        raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
-    top = body.get("top_n")
-    if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
-        raise invalid("`top_n` must be a whole number from 0 up", "top_n")
-    return len(documents)
+class RerankRequest(msgspec.Struct):
+    """A query, and the documents that are compared with it: each is a task of its own in the engine."""
+
+    query: str
+    documents: Annotated[list[str], entries_of("documents")]
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    texts: Any = None
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what the types cannot express."""
+        if not self.documents:
+            raise invalid("`documents` is empty", "documents")
+        if self.texts is not None:  # the engine would take it for the other server's request
+            raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
 
 
 def in_input_order(answer: bytes, count: int) -> bytes:
@@ -54,14 +54,13 @@ class RerankingResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; the answer has one score per document, in the order of the documents."""
-        data = body_decoding.read_json(req, self.body_limit)
-        body = body_decoding.decode_object(data)
-        documents = check_rerank(body)
-        top = body.get("top_n")
-        count = documents if top is None else min(documents, top)
+        request, data = body_decoding.read_object(req, self.body_limit, RerankRequest)
+        request.check()
+        documents = len(request.documents)
+        count = documents if request.top_n is None else min(documents, request.top_n)
         return TranslatedRequest(
             "rerank",
-            chosen_model(req, text_of(body, "model")),
+            chosen_model(req, request.model),
             data,
             weight=documents,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body, count)),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import abc
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import falcon
 import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference import media_urls
+from gateway.api.common.inference.chat_fields import ChatAnswerFormat, ChatTool, EngineObject, TemplateMessage
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.model_choice import chosen_model
@@ -51,7 +51,10 @@ class DetokenizeRequest(ReadRequest, kw_only=True):
 class ApplyTemplateRequest(ReadRequest, kw_only=True):
     """``POST apply-template``: the fields of a chat completion."""
 
-    messages: Annotated[list[dict[str, Any]], entries_of("messages")]
+    messages: Annotated[list[TemplateMessage], entries_of("messages")]
+    tools: list[ChatTool] | None = None
+    tool_choice: str | EngineObject | None = None
+    response_format: ChatAnswerFormat | None = None
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
@@ -60,22 +63,18 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
 
     def with_inline_media(self, data: bytes, image: ImageSource) -> bytes:
         """Return the body with its images in it."""
-        return media_urls.with_inline_media(data, (message.get("content") for message in self.messages), image)
+        return media_urls.with_inline_media(data, (message.content for message in self.messages), image)
 
 
 class ReadResource(InferenceResource):
     """A route that the engine answers without a slot, beside its generations; loads the model if need be."""
 
     endpoint: ClassVar[str]
-
-    @abc.abstractmethod
-    def read(self, data: bytes) -> ReadRequest:
-        """Return the checked request; raises ``invalid_request``."""
+    request_type: ClassVar[type[ReadRequest]]
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is, and so does the answer come back."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = self.read(data)
+        request, data = body_decoding.read_object(req, self.body_limit, self.request_type)
         request.check()
         model = chosen_model(req, request.model)
         data = request.with_inline_media(data, image_source(self._session, req.env, self.endpoint, model))
@@ -86,27 +85,18 @@ class TokenizeResource(ReadResource):
     """``POST tokenize``: the tokens of a text."""
 
     endpoint: ClassVar[str] = "tokenize"
-
-    def read(self, data: bytes) -> ReadRequest:
-        """Check the fields."""
-        return body_decoding.decode(data, TokenizeRequest)
+    request_type: ClassVar[type[ReadRequest]] = TokenizeRequest
 
 
 class DetokenizeResource(ReadResource):
     """``POST detokenize``: the text of tokens."""
 
     endpoint: ClassVar[str] = "detokenize"
-
-    def read(self, data: bytes) -> ReadRequest:
-        """Check the fields."""
-        return body_decoding.decode(data, DetokenizeRequest)
+    request_type: ClassVar[type[ReadRequest]] = DetokenizeRequest
 
 
 class ApplyTemplateResource(ReadResource):
     """``POST apply-template``: the prompt that a model's chat template makes of a conversation."""
 
     endpoint: ClassVar[str] = "apply-template"
-
-    def read(self, data: bytes) -> ReadRequest:
-        """Check the fields."""
-        return body_decoding.decode(data, ApplyTemplateRequest)
+    request_type: ClassVar[type[ReadRequest]] = ApplyTemplateRequest

@@ -110,8 +110,7 @@ class MullamaLoadResource(_LoadingResource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer when the model is ready; one that is loaded already is a conflict."""
-        data = body_decoding.read_json(req, self._session.settings.body_limit)
-        request = body_decoding.decode(data, MullamaLoadRequest)
+        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, MullamaLoadRequest)
         self.load(req, resp, request.alias, load_call(request))
 
 

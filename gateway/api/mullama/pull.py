@@ -83,8 +83,7 @@ class MullamaPullResource:
 
         A client that hangs up does not stop the download.
         """
-        data = body_decoding.read_json(req, self._session.settings.body_limit)
-        request = body_decoding.decode(data, MullamaPullRequest)
+        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, MullamaPullRequest)
         name = request_context(req.env).model = request.name
         if request.stream:
             build = partial(PullModel, model=name, progress=True, adopt=True)

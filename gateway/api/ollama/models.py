@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import falcon
 import msgspec
@@ -18,6 +18,8 @@ from gateway.http.request_context import request_context
 from protocol.failures import invalid
 from protocol.messages.model_details import CopyModel
 from protocol.messages.model_files import Deleted, DeleteModel
+
+T = TypeVar("T")
 
 
 class NamedModelRequest(msgspec.Struct):
@@ -46,9 +48,9 @@ class _ModelsResource:
         """Call the supervisor through ``session``."""
         self._session = session
 
-    def body(self, req: falcon.Request) -> bytes:
-        """Return the bytes of a request's JSON."""
-        return body_decoding.read_json(req, self._session.settings.body_limit)
+    def request(self, req: falcon.Request, cls: type[T]) -> T:
+        """Return a request's JSON as ``cls``."""
+        return body_decoding.read_object(req, self._session.settings.body_limit, cls)[0]
 
 
 class TagsResource(_ModelsResource):
@@ -80,7 +82,7 @@ class ShowResource(_ModelsResource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with all that is known of a downloaded model."""
-        name = request_context(req.env).model = body_decoding.decode(self.body(req), NamedModelRequest).wanted()
+        name = request_context(req.env).model = self.request(req, NamedModelRequest).wanted()
         (details,) = model_facts.describe(self._session, req.env, name)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(model_answers.show_answer(details, name))
@@ -93,7 +95,7 @@ class CopyResource(_ModelsResource):
 
     def on_post(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Answer without a body."""
-        request = body_decoding.decode(self.body(req), CopyRequest)
+        request = self.request(req, CopyRequest)
         request_context(req.env).model = request.source
         self._session.call(req.env, lambda number: CopyModel(number, request.source, request.destination), str)
 
@@ -105,5 +107,5 @@ class OllamaDeleteResource(_ModelsResource):
 
     def on_delete(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Answer without a body."""
-        name = request_context(req.env).model = body_decoding.decode(self.body(req), NamedModelRequest).wanted()
+        name = request_context(req.env).model = self.request(req, NamedModelRequest).wanted()
         self._session.call(req.env, lambda number: DeleteModel(number, name, name_only=True), Deleted)

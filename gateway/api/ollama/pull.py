@@ -75,8 +75,7 @@ class OllamaPullResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Stream the progress until the model is downloaded; with ``"stream": false`` answer then."""
-        data = body_decoding.read_json(req, self._session.settings.body_limit)
-        request = body_decoding.decode(data, OllamaPullRequest)
+        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, OllamaPullRequest)
         name = request_context(req.env).model = request.wanted()
         if request.stream is not False:
             build = partial(PullModel, model=name, progress=True, adopt=True)

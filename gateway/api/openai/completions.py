@@ -11,6 +11,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.inference.chat_fields import ChatAnswerFormat, ChatMessage, ChatTool, EngineObject
 from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.media_urls import with_inline_media
@@ -38,7 +39,7 @@ class GenerationRequest(SamplingFields, kw_only=True):
 
     model: str | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: EngineObject | None = None
     stop: str | list[str] | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
@@ -56,19 +57,13 @@ class GenerationRequest(SamplingFields, kw_only=True):
             raise invalid(f"`stop` takes up to {MAX_STOPS} sequences, not {len(self.stop)}", "stop")
 
 
-class ChatMessage(msgspec.Struct):
-    """One message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[dict[str, Any]] | None = None
-
-
 class ChatRequest(GenerationRequest, kw_only=True):
     """``POST chat/completions``."""
 
     messages: Annotated[list[ChatMessage], entries_of("messages")]
-    tools: list[dict[str, Any]] | None = None
-    response_format: dict[str, Any] | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: str | EngineObject | None = None
+    response_format: ChatAnswerFormat | None = None
     grammar: str | None = None
     json_schema: Any = None
     logprobs: bool | None = None
@@ -79,7 +74,9 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        wants_json = self.json_schema is not None or (self.response_format or {}).get("type") in JSON_FORMATS
+        wants_json = self.json_schema is not None or (
+            self.response_format is not None and self.response_format.type in JSON_FORMATS
+        )
         if self.grammar and wants_json:
             raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
 
@@ -130,8 +127,7 @@ class ChatCompletionsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is, except for images that are fetched."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, ChatRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
         image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
@@ -144,8 +140,7 @@ class CompletionsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; a whole answer also has the first choice's ``text`` at its top level."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, TextRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, TextRequest)
         request.check()
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
@@ -166,8 +161,7 @@ class EmbeddingsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is, unless it wants shorter vectors."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, EmbeddingRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, EmbeddingRequest)
         weight = count_prompts(request.input, "input")
         if (dimensions := request.dimensions) is None:
             return TranslatedRequest("embeddings", request.model or "", data, weight=weight)

@@ -99,8 +99,7 @@ class ImageGenerationsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request and give it a seed."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, ImageRequest)
+        request, data = body_decoding.read_object(req, self.body_limit, ImageRequest)
         request.check()
         body, seed = with_seed(data, request.seed)
         return _translated(GENERATIONS, request, body, seed)

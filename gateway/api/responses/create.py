@@ -64,8 +64,7 @@ class ResponsesResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Check the request, put what was said before in front, and answer."""
-        data = body_decoding.read_json(req, self._session.settings.body_limit)
-        request = body_decoding.decode(data, ResponseRequest)
+        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, ResponseRequest)
         request.check()
         ids = ResponseIds()
         image = image_source(self._session, req.env, ENDPOINT, request.model)

@@ -48,7 +48,7 @@ class InputTokensResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; the engine counts what it would be given for the response."""
-        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), ResponseRequest)
+        request, _ = body_decoding.read_object(req, self.body_limit, ResponseRequest)
         request.check()
         image = image_source(self._session, req.env, ENDPOINT, request.model)
         earlier, own = read_conversation(self._store, req.env, request, ResponseIds(), image)

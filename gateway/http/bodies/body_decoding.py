@@ -11,7 +11,7 @@ import gevent
 import msgspec
 from gevent.lock import BoundedSemaphore
 
-from gateway.http.bodies import body_limits
+from gateway.http.bodies import body_limits, null_fields
 from gateway.http.errors import error_messages
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -28,6 +28,8 @@ _decoding: Final = BoundedSemaphore(1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_FREE_TEXTS: Final = ("prompt", "negative_prompt")
+"""Fields of forms that may be any text."""
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
 """Content types that JSON may have; the second one is what ``curl -d`` sends unless it is told otherwise."""
 
@@ -45,7 +47,9 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
 
 
 def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
-    """Return the fields of a route that takes a form with files; a compressed one is 415.
+    """Return the fields of a route that takes a form with files, without null ones; a compressed form is 415.
+
+    Browsers and Node.js write the text "null" for null.
 
     Raises ``invalid_request`` for an invalid form, and for another content type: a body of another type lacks the fields
     that the documents require, which is 400.
@@ -59,9 +63,10 @@ def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
         raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
     data = body_limits.read(req, limit)
     try:
-        return form_data.parse(form_data.boundary_from_content_type(kind), data, lambda: gevent.sleep(0))
+        parts = form_data.parse(form_data.boundary_from_content_type(kind), data, lambda: gevent.sleep(0))
     except ValueError as problem:
         raise invalid(f"the form cannot be read: {problem}") from None
+    return [part for part in parts if part.filename or part.data != b"null" or part.name in _FREE_TEXTS]
 
 
 @lru_cache(maxsize=64)
@@ -69,11 +74,24 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(cls)
 
 
+def read_object(req: falcon.Request, limit: int, cls: type[T]) -> tuple[T, bytes]:
+    """Return the body of a route that takes JSON, as ``cls``, and as :func:`decode_for_passing_on` returns it.
+
+    Raises like :func:`read_json` and :func:`decode`.
+    """
+    return decode_for_passing_on(read_json(req, limit), cls)
+
+
 def decode(data: bytes, cls: type[T]) -> T:
-    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are ignored).
+    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are ignored, and so are null ones).
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
+    return decode_for_passing_on(data, cls)[0]
+
+
+def decode_for_passing_on(data: bytes, cls: type[T]) -> tuple[T, bytes]:
+    """Return the same, and the JSON that may be passed on: without null fields."""
     if len(data) <= _LARGE:
         return _decode(data, cls)
     # Nothing else of the process runs while msgspec decodes, or a search goes on: so there is a pause after each step,
@@ -89,14 +107,15 @@ def decode(data: bytes, cls: type[T]) -> T:
             gevent.sleep(_PAUSE_S)
 
 
-def _decode(data: bytes, cls: type[T]) -> T:
+def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
     wanted: Any = cls
     try:
-        value: T = _decoder(wanted).decode(data)
-        data.decode()  # fields that a Struct ignores were not validated
+        data.decode()  # fields that a Struct ignores are not validated
         if _SURROGATE.search(data):
             _decoder(dict).decode(data)
-        return value
+        clean = null_fields.without_null_fields(data, cls)
+        value: T = _decoder(wanted).decode(clean)
+        return value, clean
     except msgspec.ValidationError as problem:
         raise _wrong_field(str(problem)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -116,7 +135,7 @@ def convert(value: dict[str, Any], cls: type[T], where: str) -> T:
     Raises ``invalid_request`` naming the field in ``param``.
     """
     try:
-        return msgspec.convert(value, cls)
+        return msgspec.convert(null_fields.without_nulls(value, cls), cls)
     except msgspec.ValidationError as problem:
         raise _wrong_field(str(problem), where) from None
 

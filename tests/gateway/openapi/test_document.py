@@ -146,13 +146,13 @@ def test_every_inference_route_has_examples(ask: AppClient) -> None:
 def test_the_declared_body_is_what_the_route_decodes(ask: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """For each example: the type in the document is the type by which the gateway checks the request."""
     decoded: list[Any] = []
-    original = body_decoding.decode
+    original = body_decoding.decode_for_passing_on
 
     def spy(data: bytes, cls: Any) -> Any:
         decoded.append(cls)
         return original(data, cls)
 
-    monkeypatch.setattr(body_decoding, "decode", spy)
+    monkeypatch.setattr(body_decoding, "decode_for_passing_on", spy)
     accepted = Failure(Code.CONFLICT, "it came through")
     wrong = []
     for path, _, method, operation in declared(ask):

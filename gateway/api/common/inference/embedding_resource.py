@@ -29,7 +29,7 @@ class EmbeddingResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request."""
-        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), EmbeddingFields)
+        request, _ = body_decoding.read_object(req, self.body_limit, EmbeddingFields)
         body, texts = request.bus_body(), request.texts()
         context = request_context(req.env)
         ttl = model_lifetime.ttl_after_request(context, request.keep_alive)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import msgspec
-
+from gateway.api.common.inference.chat_fields import ChatTool
 from gateway.api.mullama.generation.answers import message_fields
 from gateway.api.mullama.generation.chat_messages import MullamaMessage, openai_messages
 from gateway.api.mullama.generation.generation_resource import Generation, GenerationResource, chat_options
 from gateway.api.mullama.generation.sampling_fields import GenerationFields
 from gateway.http.bodies import body_decoding
-from protocol.failures import invalid
 
 
 class MullamaChatRequest(GenerationFields, kw_only=True):
-    """A request for the next message of a conversation. ``tools`` have OpenAI's form and are passed on."""
+    """A request for the next message of a conversation. ``tools`` have OpenAI's form."""
 
     messages: list[MullamaMessage] | None = None
-    tools: list[msgspec.Raw] | None = None
+    tools: list[ChatTool] | None = None
 
 
 class ChatResource(GenerationResource):
@@ -35,8 +33,5 @@ class ChatResource(GenerationResource):
             return Generation(request, "", {}, empty=request.messages is not None)
         body: dict[str, Any] = {"messages": openai_messages(request.messages)}
         if request.tools:
-            for position, tool in enumerate(request.tools):
-                if bytes(tool)[:1] != b"{":
-                    raise invalid(f"`tools[{position}]` must be an object", f"tools[{position}]")
             body["tools"] = request.tools
         return Generation(request, "chat/completions", {**body, **chat_options(request)})

@@ -170,9 +170,10 @@ def test_tokens_cannot_be_echoed() -> None:
 def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def slow_decode(_data: bytes, _cls: type) -> None:
+    def slow_decode(_data: bytes, _cls: type) -> tuple[None, bytes]:
         seen.append("decode")
         time.sleep(0.01)
+        return None, b""
 
     monkeypatch.setattr(body_decoding, "_decode", slow_decode)
     ticks = gevent.get_hub().loop.timer(0.001, 0.001)

@@ -45,7 +45,7 @@ def test_types_have_their_json_names(text: str, rewritten: str) -> None:
         (b'"n":"1"', "`n`: expected integer or null, got string"),
         (b'"n":1.5', "`n`: expected integer or null, got number"),
         (b'"share":"x"', "`share`: expected number or null, got string"),
-        (b'"name":null', "`name`: expected string, got null"),
+        (b'"words":[null]', "`words[0]`: expected string, got null"),
         (b'"words":["a",1]', "`words[1]`: expected string, got integer"),
         (b'"words":["a","b","c"]', "`words`: expected array of length <= 2"),
         (b'"one_or_many":true', "`one_or_many`: expected string, array or null, got boolean"),

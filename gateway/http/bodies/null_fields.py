@@ -1,0 +1,159 @@
+"""A field that is null is absent: removes such fields from a request's JSON, before it is checked and before an engine gets it. Pure.
+
+Clients write null where they have nothing to say, and engines take it for a wrong type. The declared type of a body says where this
+holds: in every object that is a struct, declared fields or not, and below a type with :data:`NULL_IS_ABSENT`. Other objects are
+data, in which null is a value: JSON schemas, arguments of tools, variables of templates. So is a field with :data:`NULL_IS_A_VALUE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Meta, inspect
+
+NULL_IS_ABSENT: Final = Meta(extra={"null": "absent"})
+"""Marks the type of an object without declared fields that an engine reads: no field in it, however deep, is passed on as null."""
+NULL_IS_A_VALUE: Final = Meta(extra={"null": "value"})
+"""Marks a field of a struct that may be null."""
+
+_Cleaner = Callable[[Any], Any]
+"""Returns a value without fields that are null."""
+_NULL: Final = b"null"
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def without_null_fields(data: bytes, cls: type) -> bytes:
+    """Return the JSON object in ``data`` without the fields that are absent; all others keep their bytes.
+
+    Invalid JSON is returned as it is.  Raises ``RecursionError`` for JSON that is nested too deeply.
+    """
+    fields = _fields_of(cls) if _NULL in data else None
+    try:
+        return data if fields is None else _cleaned(data, fields)
+    except msgspec.DecodeError:
+        return data
+
+
+def _cleaned(data: bytes, fields: _Fields) -> bytes:
+    kept: dict[str, msgspec.Raw] = {}
+    for name, raw in _object(data).items():
+        value = bytes(raw)
+        if value == _NULL and name not in fields.nullable:
+            continue
+        clean = fields.cleaners.get(name)
+        if clean is not None and _NULL in value:
+            kept[name] = msgspec.Raw(msgspec.json.encode(clean(msgspec.json.decode(value))))
+        else:
+            kept[name] = raw
+    return msgspec.json.encode(kept)
+
+
+def without_nulls(value: Mapping[str, Any], cls: type) -> Mapping[str, Any]:
+    """Return a decoded object without the fields that are absent."""
+    fields = _fields_of(cls)
+    return value if fields is None else fields.clean(value)
+
+
+class _Fields:
+    """Where null is absence in the objects of one struct."""
+
+    def __init__(self) -> None:
+        self.cleaners: dict[str, _Cleaner] = {}
+        """Field → what removes the null fields of the objects in it."""
+        self.nullable: set[str] = set()
+
+    def clean(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        kept = {}
+        for name, each in value.items():
+            if each is not None:
+                cleaner = self.cleaners.get(name)
+                kept[name] = each if cleaner is None else cleaner(each)
+            elif name in self.nullable:
+                kept[name] = None
+        return kept
+
+
+@lru_cache(maxsize=128)
+def _fields_of(cls: type) -> _Fields | None:
+    info = inspect.type_info(cls)
+    return _struct_fields(info, {}) if isinstance(info, inspect.StructType) else None
+
+
+def _struct_fields(info: inspect.StructType, known: dict[type, _Fields]) -> _Fields:
+    """Return the fields of a struct; ``known``: structs around it, which may be in it."""
+    if info.cls in known:
+        return known[info.cls]
+    fields = known[info.cls] = _Fields()
+    for field in info.fields:
+        if _marked(field.type) == "value":
+            fields.nullable.add(field.encode_name)
+        cleaner = _cleaner(field.type, known)
+        if cleaner is not None:
+            fields.cleaners[field.encode_name] = cleaner
+    return fields
+
+
+def _marked(info: inspect.Type) -> str:
+    return (info.extra or {}).get("null", "") if isinstance(info, inspect.Metadata) else ""
+
+
+def _cleaner(info: inspect.Type, known: dict[type, _Fields]) -> _Cleaner | None:
+    """Return what removes the null fields in values of a type; None where there can be none."""
+    match info:
+        case inspect.Metadata():
+            return _clean_all if _marked(info) == "absent" else _cleaner(info.type, known)
+        case inspect.StructType():
+            return _struct_fields(info, known).clean
+        case inspect.ListType():
+            return _in_lists(_cleaner(info.item_type, known))
+        case inspect.UnionType():
+            return _in_union(info, known)
+    return None
+
+
+def _clean_all(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _clean_all(each) for name, each in value.items() if each is not None}
+    return [_clean_all(each) for each in value] if isinstance(value, list) else value
+
+
+def _in_lists(clean: _Cleaner | None) -> _Cleaner | None:
+    if clean is None:
+        return None
+    return lambda value: [clean(each) for each in value] if isinstance(value, list) else value
+
+
+def _in_union(info: inspect.UnionType, known: dict[type, _Fields]) -> _Cleaner | None:
+    """Return a cleaner for whichever type of a union a value has: several structs differ in their tags."""
+    structs = {each.tag: each for each in info.types if isinstance(each, inspect.StructType)}
+    others = [_cleaner(each, known) for each in info.types if not isinstance(each, inspect.StructType)]
+    cleaners = [each for each in others if each is not None]
+    if len(structs) == 1:
+        cleaners += [_struct_fields(each, known).clean for each in structs.values()]
+    elif structs:
+        cleaners.append(_by_tag({tag: _struct_fields(each, known).clean for tag, each in structs.items()}, structs))
+    if not cleaners:
+        return None
+
+    def clean(value: Any) -> Any:
+        for each in cleaners:
+            value = each(value)
+        return value
+
+    return clean
+
+
+def _by_tag(cleaners: Mapping[Any, _Cleaner], structs: Mapping[Any, inspect.StructType]) -> _Cleaner:
+    name = next(iter(structs.values())).tag_field or ""
+
+    def clean(value: Any) -> Any:
+        tag = value.get(name) if isinstance(value, dict) else None
+        found = cleaners.get(tag) if isinstance(tag, str) else None
+        return value if found is None else found(value)
+
+    return clean
