@@ -38,6 +38,8 @@ class LogOutput:
         self.sink: Sink | None = None
         self.render: ConsoleRenderer | None = None
         """Makes the lines on stderr for people, instead of JSON."""
+        self.priorities: Mapping[str, bytes] = {}
+        """Level → what is written before a line on stderr."""
         self.schedule: Schedule | None = None
         """Wakes the process for records that wait; without it none waits."""
         self._lines = DropCounter(lambda line: write_line(line + b"\n"))
@@ -78,7 +80,8 @@ class LogOutput:
             if self.render is not None:
                 self._show(self.render, fitted)
                 continue
-            if size + len(line) > MAX_RECORD_BYTES:
+            line = self.priorities.get(str(record["level"]), b"") + line
+            if batch and size + len(line) > MAX_RECORD_BYTES:
                 self._lines(b"\n".join(batch), len(batch))
                 batch, size = [], 0
             batch.append(line)
@@ -95,6 +98,8 @@ class LogOutput:
         if self._dropped:
             shown["dropped"] = self._dropped
         line = str(render(None, str(record["level"]), shown)).encode("utf-8", "replace")
+        priority = self.priorities.get(str(record["level"]), b"")
+        line = priority + line.replace(b"\n", b"\n" + priority)
         if len(line) >= MAX_LINE_BYTES:
             end = b"\x1b[0m" + CUT_MARK.encode() if sys.stderr.isatty() else CUT_MARK.encode()
             line = line[: MAX_LINE_BYTES - 1 - len(end)].decode("utf-8", "ignore").encode() + end

@@ -34,8 +34,9 @@ class DropCounter:
 
 
 def with_dropped(record: bytes, lost: int) -> bytes:
-    """Return the JSON object with ``"dropped": lost`` in front, if any were."""
-    return b'{"dropped":%d,' % lost + record[1:] if lost else record
+    """Return the JSON object, which a priority may precede, with ``"dropped": lost`` in front, if any were."""
+    start = record.index(b"{") + 1
+    return record[:start] + b'"dropped":%d,' % lost + record[start:] if lost else record
 
 
 def fit_record(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:

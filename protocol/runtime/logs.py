@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from protocol.runtime.deferred_module import importing_without
+from protocol.runtime.journal import PRIORITIES, stderr_is_journal
 
 # structlog imports rich if it is installed, for tracebacks that we never render; asyncio, for methods that we never
 # call; and its bridges to logging and greenlet, which we do not use: 8 MB and 0.1 s in every process.
@@ -126,12 +127,13 @@ _pid = os.getpid
 def configure(process: str, level: str, style: str = "auto") -> None:
     """Set up this process's logging: its name in every record, the least level, ``json``/``console``/``auto``.
 
-    ``auto`` renders for people if stderr is a terminal.  An exception that ends the process is one line too.
+    ``auto`` renders for people if stderr is a terminal.  Lines to systemd's journal have their priority before them.  An exception that ends the process is one line too.
     """
     global _process, _least
     flush()
     _process, _least = process, level
     console = style == "console" or (style == "auto" and os.isatty(2))
+    _output.priorities = PRIORITIES if stderr_is_journal() else {}
     _output.render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None
     structlog.configure(
         processors=[

@@ -6,6 +6,8 @@ import contextlib
 import os
 import select
 
+from protocol.runtime.journal import PRIORITIES, stderr_is_journal
+
 
 def print_line(line: str) -> None:
     """Print one line on stderr, if it can be written to."""
@@ -13,4 +15,5 @@ def print_line(line: str) -> None:
     poll.register(2, select.POLLOUT)
     with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
         if poll.poll(0):  # a pipe that is full and not read would keep this process from its end
-            os.write(2, f"lemonbus: {line}\n".encode())
+            priority = PRIORITIES["error"] if stderr_is_journal() else b""
+            os.write(2, priority + f"lemonbus: {line}\n".encode())

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -29,3 +30,15 @@ def test_a_full_pipe_delays_nothing(code: str) -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_line_to_the_journal_has_the_priority_of_an_error() -> None:
+    with tempfile.TemporaryFile() as stream:
+        status = os.fstat(stream.fileno())
+        code = "from supervisor.keeper.error_output import print_line; print_line('lost')"
+        journal = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+        subprocess.run(
+            [sys.executable, "-c", code], stderr=stream, env={**os.environ, **journal}, timeout=60, check=True
+        )
+        stream.seek(0)
+        assert stream.read() == b"<3>lemonbus: lost\n"
