@@ -149,6 +149,11 @@ class RequestContext:
         return self.api_key is None or self.api_key.may_use(model)
 
     @property
+    def models(self) -> list[str]:
+        """Patterns of the models that the caller's key may use; empty: all models."""
+        return self.api_key.models if self.api_key is not None else []
+
+    @property
     def is_admin(self) -> bool:
         """Whether answers may show an engine's last words."""
         return self.check_admin()

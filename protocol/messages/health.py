@@ -109,10 +109,14 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """→ :class:`StatsReport` of the last finished request, of one model if named."""
+    """→ :class:`StatsReport` of the last finished request, of one model if named.
+
+    ``models``: patterns of the models that the caller's key may use, if not all; another one is refused.
+    """
 
     number: int
     model: str = ""
+    models: list[str] = []
 
 
 class StatsReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -45,9 +45,13 @@ class RequestsObserved(msgspec.Struct, frozen=True):
 
 @control_message
 class GetMetrics(msgspec.Struct, frozen=True):
-    """→ ``bytes``: all metrics in Prometheus's text format."""
+    """→ ``bytes``: all metrics in Prometheus's text format.
+
+    ``models``: patterns of the models that the caller's key may use, if not all; series of others are left out.
+    """
 
     number: int
+    models: list[str] = []
 
 
 @control_message

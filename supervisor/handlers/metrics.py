@@ -33,7 +33,8 @@ def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: b
 
         engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
         now = take_snapshot(supervisor, [engine for engine in engines if engine.text != b""])
-        text = exposition.render(supervisor.metrics, now, with_mullama=supervisor.settings.mullama_metrics)
+        with_mullama = supervisor.settings.mullama_metrics
+        text = exposition.render(supervisor.metrics, now, with_mullama=with_mullama, models=call.models)
         supervisor.calls.answer(peer, call.number, text)
 
     supervisor.metrics_collections.collect([*supervisor.peers.of("gateway"), *workers], answer)

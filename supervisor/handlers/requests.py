@@ -179,7 +179,11 @@ def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledMo
         scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model).name)
     else:
         scheduled = supervisor.scheduler.latest(
-            lambda scheduled: scheduled.spec is not None and supervisor.models.serves(scheduled.spec, endpoint)
+            lambda scheduled: (
+                scheduled.spec is not None
+                and supervisor.models.serves(scheduled.spec, endpoint)
+                and _may_use(message, scheduled.name)
+            )
         )
     spec = scheduled.spec if scheduled else None
     if scheduled is None or spec is None or not scheduled.slots or not supervisor.models.serves(spec, endpoint):
@@ -214,7 +218,6 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
 
 def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
     """Keep the figures of the last finished request, and of the last one of each of the models used last."""
-    supervisor.stats = stats
     by_model = supervisor.stats_by_model
     by_model.pop(stats.model, None)
     by_model[stats.model] = stats

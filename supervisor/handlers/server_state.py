@@ -10,6 +10,8 @@ from typing import Final
 from msgspec import structs
 
 from protocol import RELEASE
+from protocol.config.api_keys import model_allowed
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import AbandonCall
 from protocol.messages.health import (
@@ -145,14 +147,19 @@ def _queue_shares(model: ScheduledModel) -> list[QueueShare]:
 def get_stats(supervisor: Supervisor, peer: str, call: GetStats, _payload: bytes) -> None:
     """Answer with the last finished request's figures, once its worker has reported them."""
     name = supervisor.models.resolve(call.model).name if call.model else ""
+    if name and not model_allowed(call.models, name):
+        raise Failure(Code.MODEL_NOT_FOUND, f"Model {call.model} not found", model=call.model, param="model").raised()
+
+    def shown(model: str) -> bool:
+        return name in ("", model) and model_allowed(call.models, model)
 
     def answer() -> None:
-        stats = supervisor.stats_by_model.get(name, StatsReport(name)) if name else supervisor.stats
-        supervisor.calls.answer(peer, call.number, stats)
+        latest = next((model for model in reversed(supervisor.stats_by_model) if shown(model)), name)
+        supervisor.calls.answer(peer, call.number, supervisor.stats_by_model.get(latest, StatsReport(latest)))
 
     # A request whose end was not reported has a grant.
     models = supervisor.scheduler.models.values()
-    busy = [each.process.worker for each in models if each.busy and each.process and name in ("", each.name)]
+    busy = [each.process.worker for each in models if each.busy and each.process and shown(each.name)]
     supervisor.worker_barrier.wait(busy, answer)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
+from protocol.config.api_keys import model_allowed
 from supervisor.metrics.engine_families import merge_engine_families
 from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -23,11 +24,26 @@ class _Families(Collector):
         yield from self._families
 
 
-def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool) -> bytes:
-    """Return the text; ``with_mullama``: Mullama's documented families under its own names, too."""
+def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, models: Sequence[str] = ()) -> bytes:
+    """Return the text; ``with_mullama``: Mullama's documented families under its own names, too.
+
+    ``models``: patterns of the models that are shown; empty: all.
+    """
     prefixes = [OWN_PREFIX, *([MULLAMA_PREFIX] if with_mullama else [])]
     uptimes = b"".join(_uptime(prefix, now.uptime) for prefix in prefixes)
-    return uptimes + generate_latest(_Families(_all_families(prefixes, metrics, now)))
+    return uptimes + generate_latest(_Families(_shown(_all_families(prefixes, metrics, now), models)))
+
+
+def _shown(families: Iterable[Metric], models: Sequence[str]) -> Iterator[Metric]:
+    """Return the families without the series of models that are not shown."""
+    for family in families:
+        if models:
+            family.samples = [
+                sample
+                for sample in family.samples
+                if "model" not in sample.labels or model_allowed(models, sample.labels["model"])
+            ]
+        yield family
 
 
 def _all_families(prefixes: list[str], metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:

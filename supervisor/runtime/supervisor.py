@@ -130,10 +130,8 @@ class Supervisor:
         self.job_processes: dict[str, ChildProcess] = {}
         self.job_orders: dict[str, msgspec.Struct] = {}
         """Job → its order, as long as it runs."""
-        self.stats = StatsReport()
-        """Figures of the last generation."""
         self.stats_by_model: dict[str, StatsReport] = {}
-        """Registered name of a model → figures of its last generation."""
+        """Registered name of a model → figures of its last generation, the latest last."""
         self.leaving_peers: set[str] = set()
         """Peers of another version that were told to leave: what else they say is not understood."""
         self.on_worker_ended: list[Callable[[str], None]] = []

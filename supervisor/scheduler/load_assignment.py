@@ -138,12 +138,13 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
 def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
     release_if_checked(state, model)
     model_changes.stop_keeping(model)
-    cure = "; unpin or unload one of them" if len(verdict.pins) > 1 else "; unpin or unload it"
     reason = (
-        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}, and only pinned models could make way: "
-        f"{', '.join(verdict.pins)}{cure}"
+        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}, and only pinned models could make way;"
+        " unpin or unload one of them"
     )
-    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name))
+    # Their names are for administrators: the key of the request may not use these models.
+    pinned = f"pinned: {', '.join(verdict.pins)}"
+    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name, detail=pinned))
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:

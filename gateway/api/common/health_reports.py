@@ -6,11 +6,13 @@ A monitor must not hang: it would take the server for dead while all its streams
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
 from gateway.requests.admission import AdmissionState
 from protocol import RELEASE
 from protocol.messages.calls import CallResult
@@ -21,6 +23,17 @@ RECOVERING: Final = "recovering"
 """The status of a report that is not the present supervisor's: its predecessor has ended, or is silent."""
 ANSWER_WAIT_S: Final = 5.0
 """Seconds that a supervisor has for its report."""
+
+
+def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthReport:
+    """Return a report without the models that a caller may not use. Pure. ``may_use``: takes a registered name."""
+    return msgspec.structs.replace(
+        report,
+        models=[each for each in report.models if may_use(each.spec.name)],
+        troubled=[each for each in report.troubled if may_use(each.model)],
+        downloads=[each for each in report.downloads if may_use(each)],
+        default_model=report.default_model if may_use(report.default_model) else "",
+    )
 
 
 class HealthReports:
@@ -35,8 +48,12 @@ class HealthReports:
     def report(self, env: dict[str, Any]) -> HealthReport:
         """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
 
-        Raises the failure of a server that starts or stops, or in which no supervisor has answered for long.
+        It has only the models that the caller's key may use. Raises the failure of a server that starts or stops, or in which
+        no supervisor has answered for long.
         """
+        return report_for(self._whole_report(env), request_context(env).may_use)
+
+    def _whole_report(self, env: dict[str, Any]) -> HealthReport:
         self._session.check_readiness()
         if self._session.state is AdmissionState.RECOVERING:
             return self._former_report()

@@ -155,6 +155,7 @@ class StatsResource:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer; with ``?model=`` for the last request of that model."""
         model = req.get_param("model", default="")
-        stats = self._session.call(req.env, lambda number: GetStats(number, model), StatsReport)
+        models = request_context(req.env).models
+        stats = self._session.call(req.env, lambda number: GetStats(number, model, models), StatsReport)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(stats_body(stats))

@@ -8,6 +8,7 @@ import falcon
 
 from gateway.access.scopes import Scope
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
 from protocol.messages.metrics import GetMetrics
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,6 +25,7 @@ class MetricsResource:
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
-        resp.data = self._session.call(req.env, GetMetrics, bytes)
+        models = request_context(req.env).models
+        resp.data = self._session.call(req.env, lambda number: GetMetrics(number, models), bytes)
         resp.content_type = TEXT_FORMAT
         resp.set_header("Cache-Control", "no-store")

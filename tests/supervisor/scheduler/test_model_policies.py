@@ -78,7 +78,7 @@ def test_a_request_that_only_pinned_models_stop_is_refused_at_once_and_for_good(
     failure = sim.refusals[sim.submit("c")]
     assert failure.code is Code.ALL_PINNED
     assert failure.final
-    assert "a, b" in failure.message
+    assert failure.detail == "pinned: a, b", "names are for administrators"
     assert "unpin" in failure.message
     assert not sim.scheduler.queued
 

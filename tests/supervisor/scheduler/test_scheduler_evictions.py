@@ -64,7 +64,7 @@ def test_pinned_models_stay_and_are_named() -> None:
     sim.run_until_idle()
     key = sim.submit("b")
     assert sim.refusals[key].code is Code.ALL_PINNED
-    assert "a" in sim.refusals[key].message
+    assert sim.refusals[key].detail == "pinned: a"
     assert sim.of_state(WorkerState.READY)
 
 

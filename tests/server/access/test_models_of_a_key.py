@@ -1,0 +1,73 @@
+"""A key that may use some models learns of no other one: by no route, and by no message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from tests.conftest import KEY
+from tests.support.clients.http_client import RawHttpClient
+from tests.support.server import LemonbusServer
+
+CHAT, OTHER = "extra.tiny-chat", "extra.tiny-loop"
+PATH = "/v1/chat/completions"
+SECRET = b"tiny-loop"
+
+
+@pytest.fixture(scope="module")
+def server(keyed_server: LemonbusServer) -> LemonbusServer:
+    """A server with two loaded models; the one that the key may not use was used last."""
+    for model in (CHAT, OTHER):
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+        assert keyed_server.client.post(PATH, body, **keyed_server.admin_headers).status == 200
+    return keyed_server
+
+
+@pytest.fixture(scope="module")
+def client(server: LemonbusServer) -> RawHttpClient:
+    scopes = [Scope.INFERENCE, Scope.METRICS]
+    some = ApiKey(name="some", sha256=digest("lb-some"), scopes=scopes, models=["*tiny-chat"])
+    write_keys(Path(server.settings.state_dir) / KEYS_FILE, [some])
+    return RawHttpClient(server.port, {"Authorization": "Bearer lb-some"})
+
+
+def test_no_route_that_reads_names_another_model(server: LemonbusServer, client: RawHttpClient) -> None:
+    paths = [
+        path
+        for path, operations in client.get("/openapi.json").json()["paths"].items()
+        if "get" in operations and "{" not in path and path != "/logs/stream"
+    ]
+    assert {"/v1/health", "/v1/stats", "/metrics", "/api/ps", "/api/tags", "/v1/slots", "/props", "/status"} <= {*paths}
+    shown = 0
+    for path in [*paths, "/v1/models?show_all=true"]:
+        answer = client.get(path)
+        assert answer.status in (200, 400, 403, 426, 501), path
+        assert SECRET not in answer.body, path
+        shown += b"tiny-chat" in answer.body
+    assert shown > 5
+    everything = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
+    assert SECRET in everything.get("/v1/health").body, "a key for all models sees it"
+    assert SECRET in everything.get("/metrics").body
+
+
+def test_health_and_stats_are_those_of_its_own_models(client: RawHttpClient) -> None:
+    health = client.get("/v1/health").json()
+    assert [each["model_name"] for each in health["all_models_loaded"]] == [CHAT]
+    assert health["model_loaded"] == CHAT
+    assert client.get("/status").json()["models_loaded"] == 1
+    assert client.get("/v1/stats").json()["model"] == CHAT
+
+
+@pytest.mark.parametrize("path", ["/v1/stats", "/v1/slots", "/props"])
+def test_it_cannot_ask_for_another_one_by_name(client: RawHttpClient, path: str) -> None:
+    assert client.get(f"{path}?model={CHAT}").status == 200
+    assert client.get(f"{path}?model={OTHER}").status in (403, 404)
+
+
+def test_without_a_name_its_own_model_answers(client: RawHttpClient) -> None:
+    assert client.get("/v1/slots").status == 200
+    assert client.get("/props").json()["model_alias"] == CHAT
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    assert client.post(PATH, body).json()["model"] == CHAT
