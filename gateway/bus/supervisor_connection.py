@@ -214,6 +214,7 @@ class SupervisorConnection:
                 since=since,
                 download_refusal=exchange.download_refusal,
                 ttl=request.ttl,
+                context=request.context,
                 reservation=exchange.reservation,
                 admitted=exchange.rate_limits is not None,
                 earlier=request.earlier,

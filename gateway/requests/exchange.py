@@ -33,7 +33,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     """An inference request as an API family makes it.
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
-    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``earlier``:
+    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``context``, ``earlier``:
     ``address``, ``digest``: see there; :mod:`gateway.requests.inference` sets the last two.  ``names``: of fields of ``body``
     in the client's request, where they differ.
     """
@@ -46,6 +46,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     weight: int = 1
     query: str = ""
     ttl: float | None = None
+    context: int = 0
     earlier: Outcome | None = None
     names: Mapping[str, str] = {}
     address: str = ""

@@ -78,6 +78,8 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """The vision projector beside ``path``."""
     unless_loaded: bool = False
     """Refuse the call with ``conflict`` if the model is loaded already."""
+    context: int = 0
+    """Beside no options: tokens that its context is to have at least; one that is loaded with fewer is loaded again."""
     set_default: bool = False
     """When it is loaded, make it the model of requests that name none."""
 

@@ -139,6 +139,8 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
+    trained_context: int = 0
+    """Tokens that the model was trained for, 0 if unknown."""
     parameters: int = 0
     """Parameters of the model, 0 if unknown."""
     gpu_layers: int = 0

@@ -65,6 +65,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
     ttl: float | None = None
     """Unload its model after so many idle seconds, 0: as soon as it is idle, infinite: never; None: as it is."""
+    context: int = 0
+    """Tokens that its model's context is to have, for which a model that has fewer is loaded again; 0: as it is."""
     reservation: int = 0
     """Number of the :class:`ReserveRequest` that has counted it against the limits of its key; 0: nothing has."""
     admitted: bool = False

@@ -23,6 +23,7 @@ from protocol.messages.work import (
     SubmitRequest,
 )
 from protocol.models.recipes import ModelSpec, OptionValue
+from supervisor.handlers.context_size import enlarge_context
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -111,7 +112,10 @@ def reserve(supervisor: Supervisor, peer: str, message: ReserveRequest, _payload
 def _submit_to_scheduler(
     supervisor: Supervisor, key: RequestKey, message: SubmitRequest, payload: bytes, target: ModelTarget
 ) -> None:
-    supervisor.scheduler.request_submitted(key, message, payload, target, supervisor.loop.now())
+    now = supervisor.loop.now()
+    if message.context:
+        target = enlarge_context(supervisor, target, message.context, now)
+    supervisor.scheduler.request_submitted(key, message, payload, target, now)
 
 
 def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:

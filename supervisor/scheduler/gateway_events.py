@@ -143,6 +143,7 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
     if failure is not None:
         state.refuse(key, failure)
         return
+    state.settled = False
     model = model_changes.find_or_add(state, target, load=True)
     caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
     model_changes.request_options(model, target)

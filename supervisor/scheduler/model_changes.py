@@ -41,6 +41,8 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     if model.process is None and not model.demanded:
         model.overrides = PolicyOverrides()
     if model.process is None and target.spec is not None and (load or model.spec is None or not model.demanded):
+        if not model.demanded or target.fallback is not None:
+            model.rollback_spec = target.fallback
         model.spec = target.spec
     return model
 
@@ -208,7 +210,7 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
     else:
         model.spec, model.rollback_spec, model.overrides = model.rollback_spec, None, model.rollback_overrides
     model.keep_loaded = True
-    if pause and failed is not None:
+    if failed is not None:
         # A client that asks again by itself would end a good engine each time.
         model.refused_reload = RefusedReload(failed, failure, now + pause)
 

@@ -43,7 +43,7 @@ class ModelTarget(NamedTuple):
     """The model that a request or load names: ``spec`` is None while the model is not on this machine.
 
     ``asked`` is what a load asks for besides options; ``any``: however it is loaded.
-    ``options``: what a load asks for while there is no spec.  ``provisional``: nothing knew the model before this load.
+    ``options``: what a load asks for while there is no spec.  ``fallback``: what it is loaded with if ``spec`` fails.  ``provisional``: nothing knew the model before this load.
     """
 
     name: str
@@ -53,6 +53,7 @@ class ModelTarget(NamedTuple):
     any: bool = False
     options: Mapping[str, OptionValue] = {}
     provisional: bool = False
+    fallback: ModelSpec | None = None
 
 
 class SchedulerState:

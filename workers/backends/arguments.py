@@ -14,6 +14,7 @@ from protocol.failures import invalid
 from protocol.models.recipes import OptionValue
 
 PARALLEL: Final = ("-np", "--parallel")
+OVERRIDES: Final = ("--override-kv",)
 LORA: Final = ("--lora", "--lora-scaled")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
 CACHE_RAM: Final = ("-cram", "--cache-ram")

@@ -22,6 +22,7 @@ def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) ->
         seconds=session.seconds,
         version=facts.version,
         rss=engine.resident(),
+        trained_context=session.backend.trained_context,
         parameters=parameters,
         gpu_layers=session.backend.gpu_layers,
         command=without_secrets(engine.command),

@@ -11,6 +11,7 @@ from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from protocol.runtime import logs
+from supervisor.handlers.context_size import with_context
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.model_policies import ttl_or_never
@@ -66,6 +67,10 @@ def _load_target(
     if target.spec is not None:
         supervisor.models.specs.precheck(target.spec)
     whatever = not options and not call.save_options
+    if call.context and whatever and target.spec is not None:
+        larger = with_context(target.spec, call.context, supervisor.scheduler.models.get(target.name))
+        if larger is not None:
+            target, whatever = target._replace(spec=larger), False
     asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
     return target._replace(asked=asked, any=whatever, options={} if target.spec else options), options
 

@@ -47,6 +47,29 @@ def wait_gone(server: LemonbusServer, model: str) -> None:
     wait_for(lambda: not server.model_state(model), f"{model} is unloaded")
 
 
+def test_num_ctx_loads_with_a_larger_context_and_never_with_a_smaller_one(server: LemonbusServer) -> None:
+    def ask(num_ctx: int, **fields: object) -> dict[str, Any]:
+        body = {"model": CHAT, "options": {"num_ctx": num_ctx, "num_predict": 2}, **fields}
+        answer = server.client.post("/api/generate", body)
+        assert answer.status == 200, answer
+        shown = loaded(server, CHAT)
+        assert shown is not None
+        (running,) = server.client.get("/api/ps").json()["models"]
+        return {"context": running["context_length"], "pid": shown["pid"]}
+
+    first = ask(10_240, prompt="hi")
+    assert first["context"] == 10_240, "the setting is 8192"
+    assert ask(512, prompt="hi") == ask(10_240, prompt="hi") == first
+    second = ask(12_288, prompt="hi")
+    assert (second["context"], second["pid"] == first["pid"]) == (12_288, False)
+    assert ask(10_240, prompt="hi") == second
+    third = ask(10**6, prompt="")
+    assert third["context"] == 32_768, "what it was trained for"
+    assert ask(10**6, prompt="hi") == third
+    assert server.client.chat(CHAT).status == 200
+    assert loaded(server, CHAT) is not None
+
+
 def test_a_model_leaves_when_it_was_idle_for_its_ttl(server: LemonbusServer) -> None:
     shown = load(server, CHAT, ttl=600)
     assert shown["ttl"] == 600

@@ -28,7 +28,9 @@ class Simulation(EffectPlayer):
         caller: str = "",
         ttl: float | None = None,
         digest: str = "",
+        options: dict[str, int] | None = None,
     ) -> RequestKey:
+        """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
         of = Caller(caller) if caller else None
@@ -45,7 +47,10 @@ class Simulation(EffectPlayer):
             ttl=ttl,
             digest=digest,
         )
-        self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        target = ModelTarget(name, "llm", spec(name))
+        if options:
+            target = target._replace(spec=spec(name, options=options), fallback=target.spec)
+        self.scheduler.request_submitted(key, ask, b"", target, self.now)
         self.settle(light=True)
         return key
 

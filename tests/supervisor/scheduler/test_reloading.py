@@ -47,6 +47,26 @@ def test_a_model_that_cannot_be_loaded_with_other_options_keeps_its_own(started:
     assert not sim.scheduler.models["a"].backoff.failure
 
 
+@pytest.mark.parametrize("state", [WorkerState.CHECKING, WorkerState.LOADING])
+def test_a_request_whose_own_options_fail_is_served_with_those_of_others(state: WorkerState) -> None:
+    sim = Simulation()
+    key = sim.submit("a", options=B)
+    assert sim.scheduler.models["a"].spec == spec("a", options=B)
+    sim.load_fails(until(sim, state))
+    assert key in sim.live
+    sim.run_until_idle()
+    assert (sim.order, sim.scheduler.models["a"].spec) == ([key], spec("a"))
+    assert not sim.scheduler.models["a"].backoff.failure
+
+
+def test_a_fallback_of_a_request_that_has_left_is_forgotten() -> None:
+    sim = Simulation()
+    sim.cancel(sim.submit("a", options=B))
+    key = sim.submit("a")
+    sim.load_fails(until(sim, WorkerState.LOADING))
+    assert sim.refusals[key].code is Code.LOAD_FAILED
+
+
 def test_the_former_options_are_tried_only_once() -> None:
     sim, worker = reloading()
     sim.load_fails(worker)

@@ -83,8 +83,13 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def context(self) -> int:
-        """Tokens each request may use; 0 if that is left to the engine."""
-        return int(self._option("ctx_size")) or self.trained_context
+        """Tokens each request may use, at most those that the model was trained for; 0 if that is left to the engine.
+
+        llama-server does not give a request more, and has memory for all that it is told.
+        """
+        asked, trained = int(self._option("ctx_size")), self.trained_context
+        overridden = arguments.value_of(self._words, arguments.OVERRIDES) is not None
+        return min(asked, trained) if asked and trained and not overridden else asked or trained
 
     @property
     def gpu_layers(self) -> int:

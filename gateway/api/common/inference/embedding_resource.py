@@ -45,4 +45,5 @@ class EmbeddingResource(InferenceResource):
             weight=1 if isinstance(texts, str) else len(texts),
             answer=AnswerFormat(falcon.MEDIA_JSON, write),
             ttl=ttl,
+            context=request.options.wanted(context) if request.options else 0,
         )

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.models.keep_alive import KeepAlive
+from gateway.api.common.models.model_lifetime import ContextOption
 from gateway.api.common.operations import entries_of
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure, invalid
@@ -16,13 +17,14 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 
 class EmbeddingFields(msgspec.Struct, kw_only=True):
-    """What both routes read. Ollama's ``truncate`` and ``options`` are ignored: an input that is too long is refused."""
+    """What both routes read. Ollama's ``truncate`` is ignored: an input that is too long is refused."""
 
     model: str | None = None
     input: str | Annotated[list[str], entries_of("input")] | None = None
     prompt: str | None = None
     dimensions: Annotated[int, Meta(ge=1, le=2**20)] | None = None
     keep_alive: KeepAlive | None = None
+    options: ContextOption | None = None
 
     def texts(self) -> str | list[str]:
         """Return what is to be embedded; raises ``invalid_request`` if there is nothing, or if two fields differ."""

@@ -42,6 +42,8 @@ class TranslatedRequest(NamedTuple):
     """The answer may take minutes: its headers are sent ahead of it."""
     ttl: float | None = None
     """Idle seconds after which the model is unloaded from now on; see :class:`~protocol.messages.work.SubmitRequest`."""
+    context: int = 0
+    """Tokens that the model's context is to have; see there."""
     names: Mapping[str, str] = {}
     """Of fields of ``body`` in the client's request, where they differ."""
 
@@ -69,6 +71,7 @@ def answer_inference(
         weight=translated.weight,
         query=translated.query,
         ttl=translated.ttl,
+        context=translated.context,
         names=translated.names,
     )
     if translated.stream is not None:

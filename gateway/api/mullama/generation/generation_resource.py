@@ -96,9 +96,10 @@ class GenerationResource(abc.ABC):
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
         context = request_context(req.env)
         ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
+        size = request.fields.options.wanted(context) if request.fields.options else 0
         clock = AnswerClock(context.elapsed)
         if not request.endpoint:
-            self._change_model_state(req, resp, request, clock)
+            self._change_model_state(req, resp, request, clock, size)
             return
         translated = TranslatedRequest(
             request.endpoint,
@@ -107,12 +108,13 @@ class GenerationResource(abc.ABC):
             stream=AnswerWriter(self.shape, clock) if request.fields.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
             ttl=ttl,
+            context=size,
             names=_NAMES,
         )
         answer_inference(self._session, req, resp, translated)
 
     def _change_model_state(
-        self, req: falcon.Request, resp: falcon.Response, request: Generation, clock: AnswerClock
+        self, req: falcon.Request, resp: falcon.Response, request: Generation, clock: AnswerClock, size: int
     ) -> None:
         fields = request.fields
         ttl = keep_alive.idle_seconds(fields.keep_alive)
@@ -131,7 +133,7 @@ class GenerationResource(abc.ABC):
             reason = "unload"
         else:
             context.check_change("load a model")
-            model_lifetime.load(self._session, req.env, fields.model, ttl)
+            model_lifetime.load(self._session, req.env, fields.model, ttl, size)
             reason = "load"
         resp.content_type = ndjson.MEDIA_TYPE if fields.stream else falcon.MEDIA_JSON
         resp.data = model_state_line(fields.model, reason, self.shape, clock)

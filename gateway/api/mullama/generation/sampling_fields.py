@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference.sampling_fields import Fraction, Penalty
 from gateway.api.common.models.keep_alive import KeepAlive
+from gateway.api.common.models.model_lifetime import ContextOption
 from protocol.failures import invalid
 
 API_DEFAULTS: Final[dict[str, Any]] = {"max_length": 512, "temperature": 0.7, "top_p": 0.9, "top_k": 40}
@@ -27,8 +28,8 @@ _SAME_NAMES: Final = (
 """Options that have the same names in requests for engines."""
 
 
-class Options(msgspec.Struct, kw_only=True):
-    """Ollama's ``options``. Others are ignored, as Ollama does; so are those of a load (``num_ctx``, ``num_gpu``…)."""
+class Options(ContextOption, kw_only=True):
+    """Ollama's ``options``. Others are ignored, as Ollama does."""
 
     num_predict: TokenLimit | None = None
     stop: str | list[str] | None = None

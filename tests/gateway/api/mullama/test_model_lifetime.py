@@ -137,6 +137,22 @@ def test_a_foreign_page_neither_loads_nor_unloads(answering: AppClient, path: st
     assert not answering.bus.sent
 
 
+@pytest.mark.parametrize("path", VALID)
+@pytest.mark.parametrize(("headers", "context"), [({}, 9000), (FOREIGN, 0)])
+def test_num_ctx_is_the_context_that_a_caller_who_may_change_the_server_wants(
+    answering: AppClient, path: str, headers: dict[str, str], context: int
+) -> None:
+    answering("POST", path, {**VALID[path], "options": {"num_ctx": 9000, "num_gpu": 1}}, headers=headers)
+    answering("POST", path, {**VALID[path], "options": {"num_ctx": 0}}, headers=headers)
+    assert [request.context for request in answering.asked(work.SubmitRequest)] == [context, 0]
+
+
+def test_a_load_without_a_prompt_is_one_with_num_ctx(answering: AppClient) -> None:
+    answering("POST", CHAT, {**NOTHING[CHAT], "options": {"num_ctx": 9000}})
+    (load,) = answering.asked(LoadModel)
+    assert (load.context, load.options) == (9000, {})
+
+
 def test_a_foreign_page_has_inference_and_does_not_say_how_long(answering: AppClient) -> None:
     assert answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": -1}, headers=FOREIGN).status_code == 200
     assert [request.ttl for request in answering.asked(work.SubmitRequest)] == [None]

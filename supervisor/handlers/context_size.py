@@ -1,0 +1,66 @@
+"""Requests that want a larger context than their model has (Ollama's ``num_ctx``): whether it is loaded with that, or loaded again.
+
+A context only grows, so that clients with different wishes do not have a model loaded again and again: one that is large enough stays,
+and one that a model could not be loaded with is not tried again until the model was unloaded.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from protocol.failures import Failure
+from protocol.models.recipes import ModelSpec
+from protocol.runtime import logs
+from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import ModelTarget
+from workers.backends.registry import DESCRIPTORS
+
+log = logs.get_logger()
+_OPTION = "ctx_size"
+
+
+def with_context(spec: ModelSpec, wanted: int, model: ScheduledModel | None) -> ModelSpec | None:
+    """Return what a model is to be loaded with for requests of ``wanted`` tokens; None if it is to stay as it is or would be.
+
+    ``spec``: what it is loaded with, or would be.  ``model``: what the scheduler knows of it.  Pure.
+    """
+    descriptor = DESCRIPTORS.get(spec.recipe)
+    present = int(spec.options.get(_OPTION, 0))
+    if descriptor is None or descriptor.option(_OPTION) is None or not present:
+        return None  # it has none, or all that it was trained for
+    facts = model.process.facts if model is not None and model.process is not None else None
+    if facts is not None and facts.trained_context:
+        wanted = min(wanted, facts.trained_context)
+    if wanted <= max(present, facts.context if facts is not None else 0):
+        return None
+    if model is not None and model.process is not None and (model.state is not ModelState.READY or model.pending_spec):
+        return None  # it is about to be loaded, with what others wait for
+    refused = model.refused_reload.spec if model is not None and model.refused_reload is not None else None
+    if refused is not None and int(refused.options.get(_OPTION, 0)) <= wanted:
+        return None
+    own = {_OPTION: wanted}
+    return structs.replace(spec, options={**spec.options, **own}, asked={**spec.asked, **own})
+
+
+def enlarge_context(supervisor: Supervisor, target: ModelTarget, wanted: int, now: float) -> ModelTarget:
+    """Return the target of a request that wants a context of so many tokens; a loaded model with fewer is loaded again for it.
+
+    A model that cannot be loaded with them is loaded as it would be without: the request may fit all the same.
+    """
+    model = supervisor.scheduler.models.get(target.name)
+    spec = with_context(target.spec, wanted, model) if target.spec is not None else None
+    if spec is None:
+        return target
+    if model is None or not (model.process or model.keep_loaded):
+        return target._replace(spec=spec, fallback=target.spec)
+    log.info("loading again with a larger context", model=target.name, context=spec.options[_OPTION])
+    number = supervisor.internal_calls.begin(_log_failure)
+    supervisor.scheduler.load_requested("", number, target._replace(spec=spec), now)
+    return target
+
+
+def _log_failure(result: object) -> None:
+    if isinstance(result, Failure):
+        log.warning("no larger context", model=result.model, reason=result.message)
