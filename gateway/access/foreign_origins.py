@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import falcon
@@ -13,6 +14,10 @@ import falcon
 from gateway.access.proxies import FORWARDED_KEY
 from protocol.failures import Code, Failure
 
+_OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
+"""What ``Sec-Fetch-Site`` says of pages of this machine, and of an address that a person has typed in."""
+_BROWSER: Final = "mozilla/"
+"""The name of every browser contains it."""
 _REMEMBERED: Final = 64
 """Parsed names and addresses that are remembered."""
 
@@ -68,10 +73,9 @@ class ForeignOriginCheck:
         if not self._is_own_name(_hostname(f"//{environ.get('HTTP_HOST', '')}")):
             return f"this Host may not {action}; name it in allowed_hosts, or set an API key, to allow it"
         origin = environ.get("HTTP_ORIGIN")
-        if origin is None and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site":
-            # A link or an image of a foreign page: a browser sends no Origin with those.
-            return f"pages of other sites may not {action}"
-        if origin is None or self._is_known_origin(origin):
+        if origin is None:
+            return _pages_refusal(environ, action)
+        if self._is_known_origin(origin):
             return ""
         return f"pages of this origin may not {action}; name it in cors_origins, or set an API key, to allow it"
 
@@ -88,6 +92,20 @@ class ForeignOriginCheck:
             return False
         address = _address(name)
         return name in self._names or (address is not None and address.is_loopback)
+
+
+def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
+    """Return why a request without an Origin may not do an ``action``: it is, or may be, of a link or an image of a foreign page."""
+    site = environ.get("HTTP_SEC_FETCH_SITE")
+    if site is not None:
+        return "" if site in _OWN_SITES else f"pages of other sites may not {action}"
+    if environ.get("REQUEST_METHOD") != "GET":
+        return ""  # browsers send an Origin with all others
+    # Over plain HTTP, browsers say which site a request is from to loopback addresses only, and some say it nowhere. A page
+    # can hide its Referer, and choose what is accepted, but not take away the browser's name.
+    if "HTTP_REFERER" in environ or _BROWSER in environ.get("HTTP_USER_AGENT", "").lower():
+        return f"a browser may {action} by POST alone: of a GET without Sec-Fetch-Site it cannot be told which page sent it"
+    return ""
 
 
 # Every request has a Host, and most have the same one: reading it takes as long as a whole step of the request.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import falcon
 
+from gateway.http.connections.request_parser import is_host
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 FORWARDED_KEY: Final = "lemonbus.forwarded"
 """Key in the WSGI environment: the request came through a proxy, and its client is unknown or is no program of this machine."""
@@ -25,36 +29,48 @@ _MARKS: Final = frozenset(
 )
 _PROXYS_PROTOCOL: Final = "HTTP/1.0"
 """nginx speaks it where only ``proxy_pass`` is configured, and adds no header then. Clients do not use it any more."""
+_WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*):\d{1,5}")
 _SCHEMES: Final = frozenset({"http", "https"})
 
 
-def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) -> str:
-    """Return the client's address: the last one of ``X-Forwarded-For`` that is no trusted proxy's.
+def address_of(text: str) -> Address | None:
+    """Return an address without its zone, IPv4 also where it is written as IPv6; None for any other text."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
-    Each proxy appends the address that it was asked from; what is before an untrusted one may be invented.
+
+def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) -> str:
+    """Return the client's address: the last one of ``X-Forwarded-For`` that is not a trusted proxy's. Empty if it is unknown.
+
+    Each proxy appends the address that it was asked from; what is before an untrusted one may be invented.  The client of
+    a trusted proxy that named none, or something else than an address, is unknown.
     """
     trusted = list(trusted)
     address = peer
-    hops = [hop.strip() for hop in forwarded_for.split(",") if hop.strip()]
-    while hops and is_trusted(address, trusted):
-        address = hops.pop()
+    for hop in reversed(forwarded_for.split(",")):
+        if not is_trusted(address, trusted):
+            break
+        named = _hop_address(hop.strip())
+        if named is None:
+            return ""
+        address = str(named)
     return address
+
+
+def _hop_address(hop: str) -> Address | None:
+    """Return the address that a proxy has written, with or without a port and brackets."""
+    if found := _WITH_PORT.fullmatch(hop):
+        hop = found[1]
+    return address_of(hop[1:-1] if hop[:1] == "[" and hop[-1:] == "]" else hop)
 
 
 def is_trusted(address: str, trusted: Iterable[Network]) -> bool:
     """Return whether an address lies in one of the networks; a text that is no address lies in none."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return any(parsed in network for network in trusted)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+    parsed = address_of(address)
+    return parsed is not None and any(parsed in network for network in trusted)
 
 
 class ProxyHeaders:
@@ -74,11 +90,16 @@ class ProxyHeaders:
             environ[FORWARDED_KEY] = True
             return
         forwarded_for = environ.get("HTTP_X_FORWARDED_FOR", "")
-        environ["REMOTE_ADDR"] = address = client_address(peer, forwarded_for, self._trusted)
-        if not forwarded_for.strip() or not _is_loopback(address):
+        client = client_address(peer, forwarded_for, self._trusted)
+        environ["REMOTE_ADDR"] = client or peer
+        address = address_of(client)
+        if address is None or not address.is_loopback:
             environ[FORWARDED_KEY] = True
         scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").lower()
         if scheme in _SCHEMES:
             environ["wsgi.url_scheme"] = scheme
-        if host := environ.get("HTTP_X_FORWARDED_HOST", "").strip():
+        # Proxies append theirs to that of the proxy before them: the last one is the trusted proxy's own.
+        if host := environ.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip():
             environ["HTTP_HOST"] = host
+            if not is_host(host):
+                environ[FORWARDED_KEY] = True

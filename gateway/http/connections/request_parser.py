@@ -27,7 +27,7 @@ _ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/1\.([01])\r\n")
 _PLAIN_PATH: Final = re.compile(rb"/[^?#%]*")
 """What nearly all targets are: a path, and nothing to decode."""
-_TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://[^/?#]+)?(/[^?#]*)?(?:\?([^#]*))?|\*")
+_TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+))?(/[^?#]*)?(?:\?([^#]*))?|\*")
 _HOST: Final = re.compile(
     r"(?:\[[0-9A-Za-z.:%_~-]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
 )
@@ -142,10 +142,12 @@ def parse_request(base: dict[str, Any], sock: Any, data: bytes, end: int) -> Htt
             raise _invalid(f"this is not HTTP/1.1: {problem[:1].lower()}{problem[1:]}")
         _check_host(environ.get("HTTP_HOST"), modern)
         body = _make_body(environ, sock, data, end, modern)
-        path, query = _split_target(target)
+        host, path, query = _split_target(target)
     except InvalidRequestError as refused:
         refused.request_id = environ.get(REQUEST_ID_KEY)
         raise
+    if host:
+        environ["HTTP_HOST"] = host
     text = method.decode("ascii")
     environ["REQUEST_METHOD"] = text
     environ["SERVER_PROTOCOL"] = "HTTP/1.1" if modern else "HTTP/1.0"
@@ -165,17 +167,23 @@ def _match_request_line(data: bytes) -> re.Match[bytes]:
     return line
 
 
-def _split_target(target: bytes) -> tuple[str, str]:
-    """Return path and query of a request target, as WSGI wants them."""
+def _split_target(target: bytes) -> tuple[str, str, str]:
+    """Return the host of a request target, which counts instead of the ``Host`` header, and path and query as WSGI wants them.
+
+    The host is empty unless the target is a whole URL (RFC 9112, 3.2.2).
+    """
     if _PLAIN_PATH.fullmatch(target):
-        return target.decode("ascii"), ""
+        return "", target.decode("ascii"), ""
     found = _TARGET.fullmatch(target)
     if found is None:
         raise _invalid("the request target must be a path")
-    path, query = found[1] or (b"*" if target == b"*" else b"/"), found[2] or b""
+    host = (found[1] or b"").decode("ascii")
+    if not is_host(host):
+        raise _invalid("the host in the request target must be a name or an address, with or without a port")
+    path, query = found[2] or (b"*" if target == b"*" else b"/"), found[3] or b""
     if b"%" in path:
-        return unquote_to_bytes(path).decode("latin-1"), query.decode("latin-1")
-    return path.decode("latin-1"), query.decode("latin-1")
+        path = unquote_to_bytes(path)
+    return host, path.decode("latin-1"), query.decode("latin-1")
 
 
 def _set_headers(environ: dict[str, Any], fields: list[tuple[bytes, bytes]]) -> None:

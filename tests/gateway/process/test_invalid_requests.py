@@ -173,6 +173,57 @@ def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
     assert harness.raw(request("GET", path, b'{"x":1}', **headers))[0] == status
 
 
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 400),
+        ({"User_Agent": "curl/8.14.1", "Accept": "*/*"}, 400),
+        ({"User_Agent": "python-requests/2.32.5", "Accept": "*/*", "Accept_Encoding": "gzip"}, 400),
+        ({"User_Agent": "node", "Accept": "*/*", "Accept_Language": "*", "Sec_Fetch_Mode": "cors"}, 400),
+        ({"User_Agent": FIREFOX, "Accept": "image/avif,image/webp,*/*;q=0.8", "Accept_Language": "en"}, 403),
+        ({"User_Agent": FIREFOX, "Accept": "*/*"}, 403),
+        ({"User_Agent": "curl/8.14.1", "Referer": "http://evil.example/"}, 403),
+        ({"User_Agent": FIREFOX, "Sec_Fetch_Site": "none"}, 400),
+        ({"User_Agent": FIREFOX, "Sec_Fetch_Site": "cross-site"}, 403),
+        ({"User_Agent": FIREFOX, "Sec_Fetch_Site": "x"}, 403),
+        ({"User_Agent": FIREFOX, "Origin": "http://localhost:3000"}, 400),
+        ({"User_Agent": FIREFOX, "Origin": "null"}, 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1"])
+def test_over_plain_http_a_browser_changes_nothing_by_get(
+    harness: GatewayHarness, path: str, headers: dict[str, str], status: int
+) -> None:
+    """Only to loopback addresses do browsers say which site an image over plain HTTP is from."""
+    response = harness.raw(request("GET", path, b'{"x":1}', **headers))
+    assert response[0] == status
+    if status == 403 and "Sec_Fetch_Site" not in headers and "Origin" not in headers:
+        assert "by POST" in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.example/v1/load", "localhost", 403),
+        ("http://evil.example:13305/v1/load", "127.0.0.1:13305", 403),
+        ("HTTPS://evil.example/v1/load", "localhost", 403),
+        ("http://localhost/v1/load", "evil.example", 400),
+        ("http://127.0.0.1:13305/v1/load", "evil.example", 400),
+        ("http://evil@localhost/v1/load", "localhost", 400),
+    ],
+)
+def test_a_whole_url_as_target_is_judged_by_its_own_host(
+    harness: GatewayHarness, target: str, host: str, status: int
+) -> None:
+    head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n"
+    response = harness.raw(head.encode() + b"{}")
+    assert response[0] == status
+    assert error_of(response)["code"] == ("forbidden" if status == 403 else "invalid_request")
+
+
 def test_a_name_that_was_allowed_may_change_the_server(tmp_path: Path) -> None:
     def status_for(harness: GatewayHarness, name: str) -> int:
         head = b"POST /v1/params HTTP/1.1\r\n"

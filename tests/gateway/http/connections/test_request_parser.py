@@ -49,6 +49,11 @@ REFUSED: list[tuple[bytes, int]] = [
     (get(target=b"/\xff"), 400),
     (get(target=b"/a#b"), 400),
     (get(target=b"a"), 400),
+    (get(target=b"http://a@b/"), 400),
+    (get(target=b"http://a:port/"), 400),
+    (get(target=b"http://[::1/"), 400),
+    (get(target=b"http:///a"), 400),
+    (get(target=b"ftp://a/"), 400),
     (get(target=b"?a"), 400),
     (b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n", 400),
     (get(target=b"/" + b"a" * 9000), 414),
@@ -132,19 +137,21 @@ def test_every_host_of_a_connection_is_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "path", "query"),
+    ("target", "host", "path", "query"),
     [
-        (b"/v1/models?a=%20&b", "/v1/models", "a=%20&b"),
-        (b"/a%2Fb%C3%A4?c?d", "/a/b\xc3\xa4", "c?d"),
-        (b"//a/../b", "//a/../b", ""),
-        (b"http://elsewhere:1/a?b", "/a", "b"),
-        (b"http://elsewhere", "/", ""),
-        (b"*", "*", ""),
+        (b"/v1/models?a=%20&b", "a:1", "/v1/models", "a=%20&b"),
+        (b"/a%2Fb%C3%A4?c?d", "a:1", "/a/b\xc3\xa4", "c?d"),
+        (b"//a/../b", "a:1", "//a/../b", ""),
+        (b"http://elsewhere:1/a?b", "elsewhere:1", "/a", "b"),
+        (b"HTTP://elsewhere", "elsewhere", "/", ""),
+        (b"http://[::1]:5/a", "[::1]:5", "/a", ""),
+        (b"*", "a:1", "*", ""),
     ],
 )
-def test_targets(target: bytes, path: str, query: str) -> None:
+def test_targets(target: bytes, host: str, path: str, query: str) -> None:
     environ = parse(b"OPTIONS %b HTTP/1.1\r\n%b\r\n" % (target, HOST)).environ
     assert (environ["PATH_INFO"], environ["QUERY_STRING"], environ["RAW_URI"]) == (path, query, target.decode())
+    assert environ["HTTP_HOST"] == host, "a URL's own host counts, not the header"
 
 
 @pytest.mark.parametrize(
