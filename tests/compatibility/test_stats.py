@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 CHAT, LOOP, EMBED = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-embed"
 PREVIEW = ["time_to_first_token", "tokens_per_second", "input_tokens", "output_tokens", "decode_token_times"]
 DOCUMENTED = [*PREVIEW, "prompt_tokens"]
+LONG = [{"role": "user", "content": prompt_of(600)}]
 
 
 @pytest.fixture
@@ -43,13 +44,10 @@ def test_every_documented_field_is_there_and_adds_up(server: LemonbusServer, pre
     found = stats(server, prefix=prefix)
     assert found == reported
     assert missing(found, DOCUMENTED) == []
-    assert (found["output_tokens"], len(found["decode_token_times"])) == (40, 40 if stream else 0)
+    assert found["output_tokens"] == len(found["decode_token_times"]) == 40
     assert found["prompt_tokens"] >= found["input_tokens"] > 0
     assert 0 < found["time_to_first_token"] < found["total_seconds"]
     assert all(seconds >= 0 for seconds in found["decode_token_times"])
-    if not stream:
-        assert found["tokens_per_second"] > 0, "the engine's own sum"
-        return
     decoding = sum(found["decode_token_times"])
     assert 0 < decoding < found["total_seconds"] + 0.001
     assert found["tokens_per_second"] == pytest.approx(40 / decoding, rel=0.05)
@@ -60,11 +58,25 @@ def test_the_token_that_ends_an_answer_has_a_time_too(server: LemonbusServer) ->
     assert found["output_tokens"] == len(found["decode_token_times"]) == 21
 
 
-def test_a_whole_answer_has_the_engines_sums_and_no_times_of_single_tokens(server: LemonbusServer) -> None:
-    found = after(server, LOOP, max_tokens=5)
-    assert (found["output_tokens"], found["decode_token_times"]) == (5, [])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"logprobs": True, "max_tokens": 30}, {"n": 2}, {"messages": LONG}],
+    ids=["brief", "probabilities", "choices", "long"],
+)
+def test_each_token_of_a_whole_answer_has_a_time(server: LemonbusServer, fields: dict[str, Any]) -> None:
+    found = after(server, LOOP, **{"max_tokens": 5, **fields})
+    assert found["output_tokens"] == len(found["decode_token_times"]) >= 5
     assert found["tokens_per_second"] > 0
     assert found["time_to_first_token"] > 0
+
+
+def test_the_times_of_a_whole_answer_were_measured(server: LemonbusServer) -> None:
+    """The engine's own answer would say the mean alone."""
+    assert len(set(after(server, LOOP, max_tokens=40)["decode_token_times"])) > 10
+    server.client.post("/completion", {"model": LOOP, "prompt": "hi", "n_predict": 40})
+    found = stats(server, LOOP)
+    assert found["output_tokens"] == len(found["decode_token_times"]) == 40
+    assert len(set(found["decode_token_times"])) > 10
 
 
 def test_a_cached_prompt_is_not_processed_again(server: LemonbusServer) -> None:

@@ -40,7 +40,10 @@ class EngineRequest(NamedTuple):
     in_turn: bool = False
     """The engine computes them one after the other, in one slot."""
     patient: bool = False
-    """The client does not read a stream: the engine's events may be handled in large batches."""
+    """The client does not read a stream, and the engine says when each token came: its events may be handled in large batches.
+
+    Only for engines whose processor time shows their progress: the worker does not wake for each token.
+    """
     content_type: str = "application/json"
     grammar: bool = False
     """It may keep the engine in a grammar, also in that of a schema or of tools."""

@@ -44,7 +44,8 @@ def generation_request(
     answer with these gets the engine's own, which does not end when the client hangs up. And a few tokens after a
     short prompt cost the engine less without a stream, and end by themselves at once.
 
-    ``complete_streams``: the engine leaves out nothing in streams, so that the first exception is needless.
+    ``complete_streams``: the engine leaves out nothing in streams, so that the first exception is needless, and does not know
+    ``timings_per_token``. llama-server is asked for that where the worker does not read the stream token by token.
 
     ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice: the last chunk of
     a verbose stream names it.
@@ -70,6 +71,9 @@ def generation_request(
     if not stream and not wants_stop_reason and (shown_only_whole or brief):
         whole = msgspec.json.encode(fields) if settled or b'"return_stop_reason"' in body else body
         return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices, grammar=has_grammar(fields))
+    patient = not stream and not complete_streams and prompts * choices == 1
+    if patient:
+        fields["timings_per_token"] = _TRUE
     fields["stream"] = options["include_usage"] = _TRUE
     if len(body) > SHORT_BODY_BYTES:
         fields["return_progress"] = _TRUE
@@ -85,6 +89,7 @@ def generation_request(
         progress=progress,
         prompts=prompts,
         choices=choices,
+        patient=patient,
         grammar=has_grammar(fields),
         translate=StopReasonTranslator().feed if wants_stop_reason else None,
     )

@@ -163,9 +163,13 @@ class Attempt:
                 piece = self.request.translate(piece)
             filtered = self._stream.feed(piece)
             if self._assembler is not None and filtered.data:
+                self._body_size += len(filtered.data)
                 self._assembler.feed(filtered.data)
         except (ValueError, *DECODE_ERRORS) as problem:
             self._fail(self._error(f"{self._program} sent a broken stream", str(problem)), stopped=False)
+            return
+        if self._body_size > MAX_RESPONSE_BYTES:
+            self._fail(self._error(f"{self._program} sent too large a response"), stopped=False)
             return
         if filtered.tokens:
             self._count(filtered.tokens)
@@ -273,7 +277,9 @@ class Attempt:
         output = output or self.tokens
         now = self._clock()
         # A patient connection was not read for each token: only the engine knows when its tokens came.
-        times = self._timing.finish(output, now, engine, watched=not (self.request.patient and engine))
+        watched = not (self.request.patient and engine)
+        marks = self._assembler.marks if isinstance(self._assembler, ResponseAssembler) else []
+        times = self._timing.finish(output, now, engine, watched, marks)
         return Outcome(
             model=model,
             prompt_tokens=prompt // choices,

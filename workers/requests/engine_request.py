@@ -27,8 +27,4 @@ def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> En
             message = "the file with the request's body is missing"
             raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
     body = apply_request_rules(backend.rules, run.endpoint, body)
-    request = backend.request(run.endpoint, run.query, body, run.stream)
-    if request.streamed and not run.stream and backend.descriptor.silence_by_cpu:
-        # The engine's processor time shows its progress: this process need not wake for each token.
-        request = request._replace(patient=True)
-    return request
+    return backend.request(run.endpoint, run.query, body, run.stream)

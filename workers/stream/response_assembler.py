@@ -12,11 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.messages.events import MAX_TOKEN_TIMES
 from protocol.wire.openai_chunks import ChoiceDelta, MessageDelta, ToolCallDelta, payloads, read_chunk
+from workers.stream.sse_filter import EngineTimings
+from workers.stream.token_timing import EngineMark
 
 _KNOWN: Final = {"choices", "created", "id", "model", "object", "system_fingerprint", "timings", "usage"}
 
 
+_timings = msgspec.json.Decoder(EngineTimings).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -99,11 +103,11 @@ class ResponseAssembler:
         self._choices: dict[int, _AssembledChoice] = {}
         self._last: _AssembledChoice | None = None
         self._usage = msgspec.Raw(b"")
-        self.size = 0
+        self.marks: list[EngineMark] = []
+        """When the tokens came, as far as the engine says so."""
 
     def feed(self, block: bytes) -> None:
         """Take whole events; raises ``DECODE_ERRORS`` for a chunk that is none."""
-        self.size += len(block)
         for payload in payloads(block):
             self._take(payload)
 
@@ -119,6 +123,8 @@ class ResponseAssembler:
         if self._last is not None and bytes(chunk.timings):
             # A usage chunk names no choice: its times belong to the finish chunk before it.
             self._last.timings = msgspec.Raw(bytes(chunk.timings))
+            if len(self.marks) < MAX_TOKEN_TIMES:
+                self.marks.append(_timings(chunk.timings).mark())
 
     def answer(self) -> bytes:
         """Return the whole response as JSON."""

@@ -21,6 +21,7 @@ import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk
+from workers.stream.token_timing import EngineMark
 from workers.stream.usage import ChoiceUsage, usage_event, without_usage
 from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
 
@@ -47,6 +48,11 @@ class EngineTimings(msgspec.Struct):
     cache_n: int = 0
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
+    predicted_n: int = 0
+
+    def mark(self) -> EngineMark:
+        """Return how far the engine was when it reported them."""
+        return EngineMark(self.predicted_n, self.predicted_ms / 1000)
 
 
 class ChoiceSummary(msgspec.Struct):

@@ -6,6 +6,7 @@ Recording costs one clock reading a piece, which the caller makes anyway, and fo
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.messages.events import MAX_TOKEN_TIMES
@@ -24,6 +25,13 @@ class EngineSpan(NamedTuple):
     def followed_by(self, other: EngineSpan) -> EngineSpan:
         """Return the span of two choices of which one was computed after the other; each reports the same prompt."""
         return EngineSpan(max(self.prompt, other.prompt), self.decode + other.decode)
+
+
+class EngineMark(NamedTuple):
+    """How far an engine was at one moment, by its own clock: ``tokens`` so far, ``seconds`` after the prompt."""
+
+    tokens: int
+    seconds: float
 
 
 class TokenTimes(NamedTuple):
@@ -63,20 +71,24 @@ class TokenTiming:
         self._latest = now
         return is_first
 
-    def finish(self, output: int, now: float, engine: EngineSpan | None, watched: bool) -> TokenTimes:
-        """Return a time for each of ``output`` tokens, if they were seen one by one; call this when the generation has ended.
+    def finish(
+        self, output: int, now: float, engine: EngineSpan | None, watched: bool, marks: Sequence[EngineMark] = ()
+    ) -> TokenTimes:
+        """Return a time for each of ``output`` tokens; call this when the generation has ended.
 
         The time of the first token begins when the prompt was processed.  Tokens that never showed (the last one ends
         the response, others are parts of a character) share the time after the last token that did.  If not every
-        token was ``watched``, or none showed, the engine's own sums are used, and no token has a time: nothing measured
-        it.  Without those the time of the first token is unknown, 0.
+        token was ``watched``, or none showed, the engine's own figures are used: those between two of its ``marks`` share the time
+        between them, and all share its sum if it made none.  Without a sum no token has a time, and that of the first is
+        unknown, 0.
         """
         if not output:
             return TokenTimes(0.0, 0.0, b"")
         total = now - self._sent_at
         if not watched or not self._first:
             reported = engine or EngineSpan(0.0, total)
-            return TokenTimes(reported.prompt, reported.decode, b"")
+            each = _times_between(marks or [EngineMark(output, reported.decode)], output) if engine else b""
+            return TokenTimes(reported.prompt, reported.decode, each)
         first = self._first - self._sent_at
         shown = self._latest - self._first
         lead = max(0.0, first - engine.prompt) if engine else shown / max(1, len(self._gaps))
@@ -94,3 +106,16 @@ class TokenTiming:
             del times[output:]
             times[-1] += surplus
         return TokenTimes(first, lead + shown + rest, times.tobytes())
+
+
+def _times_between(marks: Sequence[EngineMark], output: int) -> bytes:
+    """Return the times of ``output`` tokens; those after the last mark took as long as those before it did on average."""
+    times = array("f")
+    last = EngineMark(0, 0.0)
+    for mark in marks:
+        count = min(mark.tokens, output) - last.tokens
+        if count > 0:
+            times.extend([max(0.0, mark.seconds - last.seconds) / count] * count)
+            last = mark
+    times.extend([last.seconds / max(1, last.tokens)] * (output - len(times)))
+    return times[:MAX_TOKEN_TIMES].tobytes()

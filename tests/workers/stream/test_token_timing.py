@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages.events import MAX_TOKEN_TIMES, Outcome
-from workers.stream.token_timing import EngineSpan, TokenTimes, TokenTiming
+from workers.stream.token_timing import EngineMark, EngineSpan, TokenTimes, TokenTiming
 
 
 def timed(
@@ -52,7 +52,7 @@ PROMPT = EngineSpan(2.0, 0.0)
         # An engine whose clock differs from ours.
         ([(1, 12.0), (1, 12.5)], 2, 12.5, EngineSpan(2.5, 1.0), 2.0, 0.5, [0.0, 0.5]),
         # Nothing showed.
-        ([], 2, 13.0, EngineSpan(2.0, 0.5), 2.0, 0.5, []),
+        ([], 2, 13.0, EngineSpan(2.0, 0.5), 2.0, 0.5, [0.25, 0.25]),
         ([], 2, 13.0, None, 0.0, 3.0, []),
         # Nothing was generated: an embedding.
         ([], 0, 13.0, PROMPT, 0.0, 0.0, []),
@@ -73,7 +73,26 @@ def test_every_token_has_its_time(
 
 def test_batched_reads_use_the_engines_timings() -> None:
     found = timed([(4, 15.0)], 4, 15.0, EngineSpan(2.0, 1.0), watched=False)
-    assert (found.first, found.decode, each(found)) == (2.0, 1.0, []), "no token's own time is known"
+    assert (found.first, found.decode, each(found)) == (2.0, 1.0, [0.25] * 4), "the mean: no more is known"
+
+
+@pytest.mark.parametrize(
+    ("marks", "times"),
+    [
+        ([(1, 0.25), (2, 0.5), (4, 1.5)], [0.25, 0.25, 0.5, 0.5]),
+        ([(2, 0.5), (2, 0.75), (4, 1.0)], [0.25, 0.25, 0.25, 0.25]),
+        ([(2, 1.0)], [0.5, 0.5, 0.5, 0.5]),
+        ([(9, 1.0)], [0.25, 0.25, 0.25, 0.25]),
+        ([(0, 1.0)], [0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_the_engines_marks_are_the_times_of_tokens_that_were_not_watched(
+    marks: list[tuple[int, float]], times: list[float]
+) -> None:
+    timing = TokenTiming(10.0)
+    timing.add(4, 15.0)
+    found = timing.finish(4, 15.0, EngineSpan(2.0, 1.5), False, [EngineMark(*mark) for mark in marks])
+    assert each(found) == times
 
 
 def test_an_answer_that_came_whole_has_no_time_of_its_first_token() -> None:
@@ -100,7 +119,7 @@ def test_there_are_as_many_times_as_tokens_and_their_sum_is_the_decoding(
         watched,
     )
     times = array("f", found.each)
-    if not (watched and pieces):
+    if not (watched and pieces) and engine is None:
         assert len(times) == 0
         return
     assert len(times) == output
