@@ -35,6 +35,8 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
 """Endpoint → fields of a request that may have the list; the first one that is there has it."""
 _ANSWERS: Final = {"completions": "choices", "embeddings": "data", "rerank": "results"}
 """Endpoint → the field of an answer with its entries; other answers are lists of them."""
+_PROMPT_SCORES: Final = "prompt_logprobs"
+"""The field of an answer with an entry for each prompt, of engines that score prompts by themselves."""
 _ENTRY_STARTS: Final = (b'"', b"[", b"{")
 _NO_LIST: Final = msgspec.Raw(b"null")
 _ABSENT: Final = (None, _NO_LIST)
@@ -131,6 +133,8 @@ def joined_answer(endpoint: str, body: bytes, answers: Sequence[tuple[int, bytes
         usages = [_any(document["usage"]) for document in documents if "usage" in document]
         if usages:
             whole["usage"] = _total(usages)
+        if _PROMPT_SCORES in whole:
+            whole[_PROMPT_SCORES] = [each for document in documents for each in _list(document[_PROMPT_SCORES])]
         return _encode(whole)
     except (LookupError, TypeError, AttributeError, *DECODE_ERRORS) as problem:
         message = "the engine's answer was not understood"

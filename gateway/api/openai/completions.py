@@ -17,6 +17,7 @@ from gateway.api.common.inference.inference_resource import InferenceResource, T
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
 from gateway.api.common.operations import NOT_EMPTY, entries_of
+from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
@@ -26,8 +27,10 @@ from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
 MAX_STOPS: Final = 4
+TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 JSON_FORMATS: Final = ("json_object", "json_schema")
 """Types of ``response_format`` that the engine turns into a grammar of its own."""
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
@@ -45,14 +48,23 @@ class GenerationRequest(SamplingFields, kw_only=True):
     max_completion_tokens: Tokens | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
 
+    @property
+    def zero_limit(self) -> str:
+        """The field that says that no token is to be generated; empty: none does."""
+        return next((name for name in TOKEN_LIMITS if getattr(self, name) == 0), "")
+
+    @property
+    def may_generate_nothing(self) -> bool:
+        """Whether an answer without a generated token means something."""
+        return False
+
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise invalid("`max_tokens` and `max_completion_tokens` are mutually exclusive", "max_tokens")
-        for name in ("max_tokens", "max_completion_tokens"):
-            if getattr(self, name) == 0:
-                reason = f"`{name}` must be at least 1, or -1 for no limit: engines differ in what they make of 0"
-                raise invalid(reason, name)
+        if (name := self.zero_limit) and not self.may_generate_nothing:
+            reason = f"`{name}` must be at least 1, or -1 for no limit: engines differ in what they make of 0"
+            raise invalid(reason, name)
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
             raise invalid(f"`stop` takes up to {MAX_STOPS} sequences, not {len(self.stop)}", "stop")
 
@@ -87,6 +99,22 @@ class TextRequest(GenerationRequest, kw_only=True):
     prompt: Prompt
     echo: bool | None = None
     logprobs: bool | Annotated[int, Meta(ge=0, le=128)] | None = None
+
+    @property
+    def may_generate_nothing(self) -> bool:
+        """An echoed prompt can be scored alone."""
+        return bool(self.echo)
+
+    def echoed(self) -> Echo | None:
+        """Return what is to be done with the prompts; None for an answer without them."""
+        if not self.echo:
+            return None
+        one = isinstance(self.prompt, str) or type(self.prompt[0]) is int
+        prompts: Any = [self.prompt] if one else self.prompt
+        alternatives: int | None = 0 if self.logprobs is True else self.logprobs
+        if self.logprobs is False:
+            alternatives = None
+        return Echo(prompts, self.n or 1, alternatives, generates=not self.zero_limit)
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
@@ -145,14 +173,17 @@ class CompletionsResource(InferenceResource):
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
         check_empty_prompts(request.prompt, n)
-        echoed = prompt_texts(request.prompt) if request.echo else None
+        if (echo := request.echoed()) is not None:
+            if request.zero_limit:
+                data = msgspec.json.encode({**_object(data), request.zero_limit: 1})
+            return TranslatedRequest("completions", request.model or "", data, weight=weight, complete=echo.complete)
         return TranslatedRequest(
             "completions",
             request.model or "",
             data,
             weight=weight,
             stream=TextStreamWriter() if request.stream else None,
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: text_completion(answer.body, echoed, n)),
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: text_completion(answer.body)),
         )
 
 
@@ -175,12 +206,3 @@ class EmbeddingsResource(InferenceResource):
                 falcon.MEDIA_JSON, lambda answer: shortened_answer(answer, dimensions, as_base64=as_base64)
             ),
         )
-
-
-def prompt_texts(prompt: Prompt) -> list[str]:
-    """Return the prompts as texts, for ``echo``; raises ``invalid_request`` for token numbers."""
-    if isinstance(prompt, str):
-        return [prompt]
-    if not all(isinstance(item, str) for item in prompt):
-        raise invalid("`echo` needs a prompt of text, not of token numbers", "echo")
-    return [str(item) for item in prompt]

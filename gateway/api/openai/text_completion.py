@@ -5,7 +5,8 @@ Engines write chunks and answers nearly in OpenAI's form; what differs is change
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,27 +27,59 @@ class _TextCompletion(msgspec.Struct):
     choices: list[_TextChoice] = []
 
 
+class EchoedPrompt(NamedTuple):
+    """A prompt that an answer begins with."""
+
+    text: str
+    logprobs: dict[str, list[Any]] | None = None
+    """Of its tokens, in OpenAI's form, if they are wanted."""
+
+
+_NO_PROMPT: Final = EchoedPrompt("")
 _text_completion: Final = msgspec.json.Decoder(_TextCompletion).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def text_completion(body: bytes, echoed: list[str] | None, n: int) -> bytes:
+def text_completion(
+    body: bytes, echoed: Sequence[EchoedPrompt] | None = None, n: int = 1, *, generates: bool = True
+) -> bytes:
     """Return a completion with ``text`` at its top level, after each choice got its prompt of ``echoed`` in front.
 
-    ``n``: choices of each prompt.
+    ``n``: choices of each prompt. ``generates``: the choices have what the engine generated, not their prompts alone.
     """
     # Inside a JSON string every quote has a backslash before it, so these bytes are a key.
     body = body.replace(_CHAT_ID, _ID)
     if echoed is not None or _LOGPROBS in body:
         document = _object(body)
+        document.pop("prompt_logprobs", None)
+        usage = document.get("usage") or {}
         for position, choice in enumerate(document.get("choices", [])):
-            prompt = echoed[min(choice.get("index", position) // n, len(echoed) - 1)] if echoed else ""
-            _convert_logprobs(choice, TextLogprobs(len(prompt)))
-            choice["text"] = prompt + choice.get("text", "")
+            prompt = echoed[min(choice.get("index", position) // n, len(echoed) - 1)] if echoed else _NO_PROMPT
+            _convert_logprobs(choice, TextLogprobs(len(prompt.text)))
+            _put_prompt(choice, prompt, generates=generates and usage.get("completion_tokens") != 0)
+        if not generates:
+            document["usage"] = {**usage, "completion_tokens": 0, "total_tokens": usage.get("prompt_tokens", 0)}
         body = msgspec.json.encode(document)
     choices = _text_completion(body).choices
     first = msgspec.json.encode(choices[0].text if choices else "")
     return body.rstrip()[:-1] + b',"text":' + first + b"}"
+
+
+def _put_prompt(choice: dict[str, Any], prompt: EchoedPrompt, *, generates: bool) -> None:
+    generated = choice.get("text", "") if generates else ""
+    choice["text"] = prompt.text + generated
+    if not generates:
+        choice |= {"finish_reason": "length", "logprobs": prompt.logprobs}
+    elif prompt.logprobs is not None:
+        # llama-server leaves out a token that ends within a character. A client that takes one token off the end expects one.
+        unknown: dict[str, list[Any]] = {
+            "tokens": [generated],
+            "token_logprobs": [None],
+            "top_logprobs": [None],
+            "text_offset": [len(prompt.text)],
+        }
+        scores = choice.get("logprobs") or unknown
+        choice["logprobs"] = {name: [*values, *scores[name]] for name, values in prompt.logprobs.items()}
 
 
 class TextStreamWriter(EventStreamWriter):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import codecs
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,14 +12,23 @@ import msgspec
 _Decoder: Final = codecs.getincrementaldecoder("utf-8")
 
 
-class _TopToken(msgspec.Struct):
+class TopToken(msgspec.Struct):
+    """A token that might have been chosen."""
+
     token: str = ""
     logprob: float = 0.0
     bytes: list[int] | None = None
 
+    @property
+    def data(self) -> builtins.bytes:
+        """Its bytes."""
+        return self.token.encode() if self.bytes is None else builtins.bytes(self.bytes)
 
-class _Token(_TopToken):
-    top_logprobs: list[_TopToken] = []
+
+class Token(TopToken):
+    """A token with its alternatives."""
+
+    top_logprobs: list[TopToken] = []
 
 
 class TextLogprobs:
@@ -30,25 +41,40 @@ class TextLogprobs:
 
     def convert(self, content: Any) -> dict[str, Any]:
         """Return OpenAI's object for these tokens; raises ``msgspec.ValidationError`` for what are none."""
-        tokens = msgspec.convert(content, list[_Token])
+        return self.converted(msgspec.convert(content, list[Token]))
+
+    def converted(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        """Return OpenAI's object for these tokens. One that is not among its alternatives is added to them."""
         found: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for each in tokens:
             found["tokens"].append(_spelling(each))
             found["token_logprobs"].append(each.logprob)
-            found["top_logprobs"].append({_spelling(top): top.logprob for top in each.top_logprobs})
+            top: dict[str, float] = {}
+            for candidate in (*each.top_logprobs, each) if each.top_logprobs else ():
+                top.setdefault(_spelling(candidate), candidate.logprob)  # of several that look alike, the likeliest
+            found["top_logprobs"].append(top)
             found["text_offset"].append(self._offset)
             # A character may be several tokens: it counts with the last of them.
-            self._offset += len(self._decoder.decode(_bytes(each)))
+            self._offset += len(self._decoder.decode(each.data))
         return found
 
 
-def _bytes(token: _TopToken) -> bytes:
-    return token.token.encode() if token.bytes is None else bytes(token.bytes)
+def prompt_logprobs(tokens: Sequence[Token], text: str) -> dict[str, Any]:
+    """Return OpenAI's object for the tokens of a prompt, whose first one has no probability.
+
+    A tokenizer may put tokens and a space in front of ``text``: they have its beginning as their offset.
+    """
+    length = len(b"".join(token.data for token in tokens).decode(errors="replace"))
+    found = TextLogprobs(len(text) - length).converted(tokens)
+    found["text_offset"] = [max(0, offset) for offset in found["text_offset"]]
+    for name in ("token_logprobs", "top_logprobs"):
+        found[name][:1] = [None] * len(tokens[:1])
+    return found
 
 
-def _spelling(token: _TopToken) -> str:
+def _spelling(token: TopToken) -> str:
     """Return the token's text; of a part of a character its bytes in hexadecimal, as OpenAI does."""
-    data = _bytes(token)
+    data = token.data
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -29,10 +29,3 @@ def test_log_probabilities_whole_and_streamed(shared_server: LemonbusServer) -> 
     assert [token for each in streamed for token in each.tokens or []] == choice.logprobs.tokens
     assert [offset for each in streamed for offset in each.text_offset or []] == choice.logprobs.text_offset
     assert {chunk.id[:5] for chunk in chunks} == {whole.id[:5]} == {"cmpl-"}
-
-
-def test_an_echoed_prompt_moves_the_offsets(shared_server: LemonbusServer) -> None:
-    body = {"model": CHAT, "prompt": "hi", "max_tokens": 2, "temperature": 0, "logprobs": 1, "echo": True}
-    choice = shared_server.client.post("/v1/completions", body).json()["choices"][0]
-    assert choice["text"] == "hi Once a"
-    assert choice["logprobs"]["text_offset"] == [2, 7]

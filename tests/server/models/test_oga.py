@@ -134,8 +134,9 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
     body = {"model": OGA, "prompt": "What?", "echo": True, "logprobs": True, "max_tokens": 3, "do_sample": False}
     (choice,) = server.client.post("/api/v1/completions", body).json()["choices"]
     assert choice["text"] == "What? One folder full"
-    assert choice["logprobs"]["tokens"] == [" One", " folder", " full"]
-    assert choice["logprobs"]["text_offset"] == [5, 9, 16]
+    assert choice["logprobs"]["tokens"] == [*"What?", " One", " folder", " full"]
+    assert choice["logprobs"]["text_offset"] == [0, 1, 2, 3, 4, 5, 9, 16]
+    assert choice["logprobs"]["token_logprobs"][0] is None
     (choice,) = server.client.chat(OGA, logprobs=True, top_logprobs=2, max_tokens=30).json()["choices"]
     assert "".join(token["token"] for token in choice["logprobs"]["content"]) == GENAI_TEXT
     for token in choice["logprobs"]["content"]:
@@ -222,3 +223,14 @@ def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServ
         assert not any("broken" in line.get("command", "") for line in server.lines)
     finally:
         shutil.rmtree(folder)
+
+
+def test_prompts_are_scored(server: LemonbusServer) -> None:
+    body = {"model": OGA, "prompt": ["One folder full", "x" * 600], "max_tokens": 1, "temperature": 0, "logprobs": 2}
+    scored = server.client.post("/v1/completions", {**body, "echo": True}).json()["choices"]
+    assert scored[0]["logprobs"]["tokens"][-3:] == [" folder", " full", " of"]
+    before = server.client.post("/v1/completions", {**body, "prompt": "One folder"}).json()["choices"][0]["logprobs"]
+    assert scored[0]["logprobs"]["top_logprobs"][-2].items() >= before["top_logprobs"][0].items()
+    assert [len(values) for values in scored[1]["logprobs"].values()] == [601] * 4
+    refused = server.client.post("/v1/completions", {**body, "prompt": [82, 113], "logprobs": None, "echo": True})
+    assert (refused.status, refused.error["param"]) == (400, "echo")

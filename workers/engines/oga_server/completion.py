@@ -82,6 +82,9 @@ class OgaCompletion:
 
     def _answer(self, prompts: Sequence[Sequence[int]], guidance: Guidance | None) -> None:
         whole: list[WholeChoice] = []
+        scored = [self._prompt_logprobs(tokens) for tokens in prompts] if self._request.scores_prompts else None
+        if scored is not None and self._request.stream:
+            self.send(self._writer.prompt_logprobs(scored))
         for tokens in prompts:
             first: GenerationCost | None = None
             for number in range(self._request.choices):
@@ -93,7 +96,14 @@ class OgaCompletion:
             self._connection.send(DONE)
             self._connection.send(b"")
         else:
-            self._connection.answer(self._writer.whole(whole, self._request.choices))
+            self._connection.answer(self._writer.whole(whole, self._request.choices, scored))
+
+    def _prompt_logprobs(self, tokens: Sequence[int]) -> Logprobs:
+        found: Logprobs = []
+        for entries in self._model.begin(tokens, self._request, reuse=False).prompt_logprobs():
+            self.check_client()
+            found += entries
+        return found
 
     def _choice(
         self, index: int, generation: OgaGeneration, prompt_tokens: int, first: GenerationCost | None

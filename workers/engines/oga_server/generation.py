@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workers.engines.oga_server.logprobs import token_logprobs
+from workers.engines.oga_server.logprobs import rows_of, token_logprobs, unscored
 from workers.engines.oga_server.penalties import TokenPenalties
 from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache
-from workers.engines.oga_server.request import OgaRequest
+from workers.engines.oga_server.request import OgaRequest, field_error
 from workers.engines.oga_server.response_writer import Logprobs
 
 PREFILL_BATCH_TOKENS: Final = 64
@@ -85,6 +85,22 @@ class OgaGeneration:
 
     def _text_of(self, token: int) -> str:
         return str(self._tokenizer.decode([token]))
+
+    def prompt_logprobs(self) -> Iterator[Logprobs]:
+        """Compute the prompt, of which nothing is reused; yield the log probabilities of its tokens batch by batch.
+
+        Raises :class:`EngineHttpError` for a model whose file has those of the last token alone.
+        """
+        top, tokens = self._top_logprobs or 0, [*map(int, self._tokens)]
+        yield [unscored(tokens[0], self._text_of)]
+        begin = 0
+        for end in self.prefill():
+            rows = rows_of(self._generator.get_output("logits"))
+            if len(rows) != end - begin:
+                raise field_error("echo", "this model's file does not give the probabilities of a prompt's tokens")
+            pairs = zip(rows, tokens[begin + 1 : end + 1], strict=False)  # nothing follows on the last token
+            yield [token_logprobs(row, token, top, self._text_of) for row, token in pairs]
+            begin = end
 
     def take_logprobs(self) -> Logprobs | None:
         """Return the log probabilities of the tokens since the last call, None if they were not asked for."""

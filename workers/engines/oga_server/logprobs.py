@@ -10,7 +10,7 @@ import numpy as np
 
 def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], str]) -> dict[str, Any]:
     """Return the entry of a token; ``scores`` are those of the whole vocabulary before sampling."""
-    row = np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])[-1]
+    row = rows_of(scores)[-1]
     highest = row.max()
     logs = row - highest - np.log(np.exp(row - highest).sum())
     best: Any = np.argpartition(-logs, min(top, len(logs) - 1))[:top] if top else []
@@ -19,6 +19,16 @@ def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], s
         **_token_entry(logs, token, text_of),
         "top_logprobs": [_token_entry(logs, each, text_of) for each in ranked],
     }
+
+
+def rows_of(scores: Any) -> Any:
+    """Return scores as a row for each token that they follow on."""
+    return np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])
+
+
+def unscored(token: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return the entry of a token that follows on none, which has no probability."""
+    return {"id": token, "token": text_of(token), "bytes": list(text_of(token).encode()), "top_logprobs": []}
 
 
 def _token_entry(logs: Any, token: int, text_of: Callable[[int], str]) -> dict[str, Any]:

@@ -125,16 +125,22 @@ class OgaModel:
         return guidance_of(request, self.tool_format, special)
 
     def begin(
-        self, tokens: Sequence[int], request: OgaRequest, guidance: Guidance | None = None, choice: int = 0
+        self,
+        tokens: Sequence[int],
+        request: OgaRequest,
+        guidance: Guidance | None = None,
+        choice: int = 0,
+        *,
+        reuse: bool = True,
     ) -> OgaGeneration:
         """Return a generation that has not begun; raises what the library raises, or :class:`EngineHttpError` for the guidance.
 
-        ``choice`` counts the answers to the same prompt: each has a seed of its own.
+        ``choice`` counts the answers to the same prompt: each has a seed of its own.  ``reuse``: what was computed may be used again.
         """
         longest = min(self.context, len(tokens) + request.max_answer_tokens)
         sampling = self._sampling_options(request, choice)
         fixed = tuple(sampling.values())
-        reusable = request.cache_prompt is not False and "random_seed" not in sampling and guidance is None
+        reusable = reuse and request.cache_prompt is not False and "random_seed" not in sampling and guidance is None
         cached = self._prompt_cache.take(fixed, longest) if reusable else None
         if cached:
             capacity, parameters = cached.capacity, cached.parameters

@@ -106,6 +106,7 @@ class OgaRequest(msgspec.Struct):
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
     verbose: bool | None = None
+    echo: bool | None = None
 
     @property
     def max_answer_tokens(self) -> int:
@@ -127,6 +128,11 @@ class OgaRequest(msgspec.Struct):
         )
         asked = count or (self.logprobs is not None and self.logprobs is not False)
         return min(count, MAX_TOP_LOGPROBS) if asked else None
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether the log probabilities of the prompts' own tokens are wanted."""
+        return self.messages is None and bool(self.echo) and self.logprob_count is not None
 
     @property
     def logprobs_is_number(self) -> bool:

@@ -83,6 +83,10 @@ class ResponseWriter:
     def _event(self, choices: list[dict[str, Any]], **rest: Any) -> bytes:
         return b"data: " + _encode({"choices": choices, **self._chunk, **rest}) + b"\n\n"
 
+    def prompt_logprobs(self, prompts: Sequence[Logprobs]) -> bytes:
+        """Return those of each prompt's tokens, before any choice."""
+        return self._event([self._choice(0, "", None)], prompt_logprobs=prompts)
+
     def _choice(self, index: int, text: str, reason: str | None, logprobs: Logprobs | None = None) -> dict[str, Any]:
         if self._chat:
             return self._delta(index, {"content": text} if text or reason is None else {}, reason, logprobs)
@@ -131,8 +135,13 @@ class ResponseWriter:
         usage_event = self._event([], usage=cost.usage(), timings=cost.timings())
         return self._event([self._choice(index, "", reason)], **more) + usage_event
 
-    def whole(self, choices: Sequence[WholeChoice], choices_of_prompt: int) -> bytes:
-        """Return the whole answer; of the choices, ``choices_of_prompt`` after one another have one prompt."""
+    def whole(
+        self, choices: Sequence[WholeChoice], choices_of_prompt: int, scored: Sequence[Logprobs] | None = None
+    ) -> bytes:
+        """Return the whole answer; of the choices, ``choices_of_prompt`` after one another have one prompt.
+
+        ``scored``: the log probabilities of each prompt's tokens, None if they were not asked for.
+        """
         prompts = [choice.cost for choice in choices[::choices_of_prompt]]
         total = GenerationCost(
             sum(cost.prompt for cost in prompts),
@@ -145,6 +154,7 @@ class ResponseWriter:
             {
                 "choices": [self._whole_choice(index, choice) for index, choice in enumerate(choices)],
                 **self._about,
+                **({} if scored is None else {"prompt_logprobs": scored}),
                 "usage": total.usage(),
                 "id": self._number,
                 "timings": total.timings(),

@@ -13,7 +13,8 @@ from gateway.api.common.inference.stream_writer import ResponseStream, StreamWri
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from gateway.requests import inference, late_answer
-from gateway.requests.inference import InferenceRequest
+from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests.interfaces import RequestSession
 from gateway.requests.late_answer import AnswerFormat
 
 UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
@@ -36,6 +37,8 @@ class TranslatedRequest(NamedTuple):
     """Writes a streamed answer, which ``body`` must ask for; None for a whole answer."""
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
+    complete: Callable[[RequestSession, inference.Environ, InferenceRequest], WholeAnswer] = inference.complete
+    """Runs the request for a whole answer."""
     before_end: Callable[[], None] | None = None
     """Called when the generation of a streamed answer has ended, and waited for before its end is written."""
     takes_long: bool = False
@@ -82,7 +85,7 @@ def answer_inference(
     if translated.takes_long:
         late_answer.respond(session, req, resp, request, translated.answer)
         return
-    whole = inference.complete(session, req.env, request)
+    whole = translated.complete(session, req.env, request)
     context.model = whole.model
     resp.data = translated.answer.write(whole)
     resp.content_type = translated.answer.content_type

@@ -17,9 +17,8 @@ from gateway.api.openai.completions import (
     EmbeddingRequest,
     TextRequest,
     count_prompts,
-    prompt_texts,
 )
-from gateway.api.openai.text_completion import text_completion
+from gateway.api.openai.text_completion import EchoedPrompt, text_completion
 from gateway.http.bodies import body_decoding
 from protocol.failures import Code, LemonbusError
 
@@ -156,15 +155,9 @@ def test_completions_have_their_text_on_top() -> None:
 
 def test_an_echo_goes_before_its_own_choices() -> None:
     body = msgspec.json.encode({"choices": [{"text": str(index), "index": index} for index in (3, 0, 1, 2)]})
-    echoed = msgspec.json.decode(text_completion(body, ["x", "y"], 2))
+    echoed = msgspec.json.decode(text_completion(body, [EchoedPrompt("x"), EchoedPrompt("y")], 2))
     assert [choice["text"] for choice in echoed["choices"]] == ["y3", "x0", "x1", "y2"]
     assert echoed["text"] == "y3"
-
-
-def test_tokens_cannot_be_echoed() -> None:
-    assert prompt_texts("a") == ["a"]
-    with pytest.raises(LemonbusError, match="echo"):
-        prompt_texts([1, 2])
 
 
 def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:

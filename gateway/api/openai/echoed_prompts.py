@@ -1,0 +1,264 @@
+"""Completions whose text begins with their prompt (``echo``), and the log probabilities of the prompt's own tokens.
+
+llama-server gives log probabilities of tokens that it generates alone. So it is made to generate the prompt: a grammar of token numbers
+allows one token at each place, and a bias one that no grammar can demand. Neither changes the probabilities that it reports, which are
+those before sampling, and each number in the answer is compared with the prompt's. Of a token that ends within a character it reports
+nothing: such a token is looked for among the alternatives to another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.api.openai.text_completion import EchoedPrompt, text_completion
+from gateway.api.openai.text_logprobs import Token, TopToken, prompt_logprobs
+from gateway.http.request_context import request_context
+from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
+from gateway.requests.interfaces import RequestSession
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.events import Outcome, total_outcome
+from protocol.wire.decoding import DECODE_ERRORS
+
+MAX_SCORED_TOKENS: Final = 32_768
+"""Tokens of all prompts of a request. docs/engines/llamacpp.md has what each costs."""
+MAX_RUN_TOKENS: Final = 128
+"""Tokens that the engine is asked for at a time: as long may another request wait for a slot."""
+ALTERNATIVE_COUNTS: Final = (1_000, 2**20)
+"""How many alternatives are asked for to find a token among them: first those that are likely, then the whole vocabulary."""
+_BIAS: Final = 1_000.0
+"""More than any difference between two tokens."""
+_SPECIAL: Final = re.compile(r"[ _▁]?[<\[].*[>\]]", re.DOTALL)
+"""How tokens look that may end a generation, which no grammar allows before its own end. Some others look so too."""
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class PromptToken(msgspec.Struct):
+    """A token and its text, or the bytes of a part of a character."""
+
+    id: int
+    piece: str | list[int]
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ends with a character."""
+        return isinstance(self.piece, str)
+
+    @property
+    def fits_grammar(self) -> bool:
+        """Whether an engine's grammar can demand this token."""
+        piece = self.piece
+        return isinstance(piece, str) and piece[:1] not in ("", "\0") and not _SPECIAL.fullmatch(piece)
+
+
+class _Scored(msgspec.Struct):
+    """An answer of an engine that scores prompts by itself."""
+
+    prompt_logprobs: list[list[Token]] = []
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[PromptToken]
+
+
+class _Alternative(TopToken, kw_only=True):
+    id: int
+
+
+class _Probability(_Alternative, kw_only=True):
+    top_logprobs: list[_Alternative]
+
+
+class _Probabilities(msgspec.Struct):
+    completion_probabilities: list[_Probability] = []
+
+
+_scored: Final = msgspec.json.Decoder(_Scored).decode
+_pieces: Final = msgspec.json.Decoder(_Tokenized).decode
+_probabilities: Final = msgspec.json.Decoder(_Probabilities).decode
+
+
+def runs(pieces: Sequence[PromptToken]) -> Iterator[tuple[int, int]]:
+    """Return begin and end of the runs of tokens that one request can score; the first token has no probability."""
+    begin = 1
+    while begin < len(pieces):
+        end = begin + 1
+        if pieces[begin].fits_grammar:
+            limit = min(len(pieces), begin + MAX_RUN_TOKENS)
+            while end < limit and pieces[end].fits_grammar:
+                end += 1
+        yield begin, end
+        begin = end
+
+
+def run_request(before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int) -> dict[str, Any]:
+    """Return the fields of a native completion that generates the tokens of one run, ``forced``, after those ``before`` them."""
+    fields: dict[str, Any] = {
+        "prompt": [piece.id for piece in before],
+        "n_predict": len(forced),
+        "n_probs": max(1, alternatives),
+        "temperature": 0,
+        "samplers": ["top_k"],
+        "top_k": 1,
+    }
+    if forced[0].fits_grammar:
+        fields["grammar"] = "root ::= " + " ".join(f"<[{piece.id}]>" for piece in forced)
+    else:
+        fields["logit_bias"] = [[forced[0].id, _BIAS]]
+    return fields
+
+
+class Echo(NamedTuple):
+    """What an echoing request wants."""
+
+    prompts: list[str | list[int]]
+    choices: int
+    """Of each prompt."""
+    alternatives: int | None
+    """Alternatives of each token whose log probabilities are wanted; None: no log probabilities."""
+    generates: bool
+    """Whether the prompt is to be completed."""
+
+    def complete(self, session: RequestSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
+        """Run ``request``, which generates a token or more, and return its answer with the prompts; as ``inference.complete``."""
+        return _EchoRun(session, env, request).answer(self)
+
+
+class _EchoRun:
+    """The requests on the bus that one such request takes."""
+
+    def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
+        self._session, self._env, self._request = session, env, request
+        self._earlier: Outcome | None = None
+        """What those that have ended cost."""
+
+    def answer(self, echo: Echo) -> WholeAnswer:
+        """See :meth:`Echo.complete`."""
+        if echo.alternatives is not None:
+            _check_size(sum(len(prompt) for prompt in echo.prompts if not isinstance(prompt, str)))
+        whole = self._ask(self._request)
+        prompts = self._scored(echo, whole.body) if echo.alternatives is not None else self._texts(echo)
+        context = request_context(self._env)
+        context.inference, context.outcome = self._request.endpoint, self._earlier
+        body = text_completion(whole.body, prompts, echo.choices, generates=echo.generates)
+        return whole._replace(body=body, outcome=self._earlier or whole.outcome)
+
+    def _texts(self, echo: Echo) -> list[EchoedPrompt]:
+        texts = (each if isinstance(each, str) else text_of(self._tokens(each)) for each in echo.prompts)
+        return [EchoedPrompt(text) for text in texts]
+
+    def _scored(self, echo: Echo, answer: bytes) -> list[EchoedPrompt]:
+        scores: list[list[Token]] = _read(_scored, answer).prompt_logprobs
+        if not scores:
+            pieces = [self._tokens(prompt) for prompt in echo.prompts]
+            _check_size(sum(map(len, pieces)))
+            scores = [self._scores(each, echo.alternatives or 0) for each in pieces]
+        found = []
+        for prompt, tokens in zip(echo.prompts, scores, strict=True):
+            text = prompt if isinstance(prompt, str) else text_of(tokens)
+            found.append(EchoedPrompt(text, prompt_logprobs(tokens, text)))
+        return found
+
+    def _tokens(self, prompt: str | list[int]) -> list[PromptToken]:
+        fields = {"content": prompt, "add_special": isinstance(prompt, str), "with_pieces": True}
+        found: _Tokenized = _read(_pieces, self._send("tokenize", fields, 0))
+        return found.tokens
+
+    def _scores(self, pieces: Sequence[PromptToken], alternatives: int) -> list[Token]:
+        scores = [_token(piece) for piece in pieces[:1]]
+        for begin, end in runs(pieces):
+            forced = pieces[begin:end]
+            found = self._alternative if not forced[0].is_whole else self._generated
+            scores += found(pieces[:begin], forced, alternatives)
+        return scores
+
+    def _generated(
+        self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
+    ) -> list[Token]:
+        found = self._probabilities(before, forced, alternatives)
+        pairs = zip(forced, found, strict=True)
+        return [_token(piece, each.logprob, each.top_logprobs[:alternatives]) for piece, each in pairs]
+
+    def _alternative(
+        self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
+    ) -> list[Token]:
+        """Find a token that is not a whole one among the alternatives to another."""
+        (piece,) = forced
+        for count in ALTERNATIVE_COUNTS:
+            (found,) = self._probabilities(before, self._filler, count)
+            for each in found.top_logprobs:
+                if each.id == piece.id:
+                    return [_token(piece, each.logprob, found.top_logprobs[:alternatives])]
+        raise _not_scored(f"token {piece.id} is none of {len(found.top_logprobs)}")
+
+    @cached_property
+    def _filler(self) -> Sequence[PromptToken]:
+        """A token that is a whole one."""
+        return self._tokens("a")[-1:]
+
+    def _probabilities(
+        self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
+    ) -> list[_Probability]:
+        answer = self._send("completion", run_request(before, forced, alternatives), 1)
+        found: list[_Probability] = _read(_probabilities, answer).completion_probabilities
+        if [each.id for each in found] != [piece.id for piece in forced]:
+            raise _not_scored(f"{len(found)} of {len(forced)} tokens after {len(before)}")
+        return found
+
+    def _send(self, endpoint: str, fields: dict[str, Any], weight: int) -> bytes:
+        body = msgspec.json.encode({"model": self._request.model, **fields})
+        request = replace(self._request, endpoint=endpoint, body=body, weight=weight, ttl=None, names={})
+        try:
+            return self._ask(request).body
+        except LemonbusError as problem:
+            failure = problem.failure
+            if failure.code is not Code.UNSUPPORTED and failure.param != "model":
+                raise
+            reason = f"`echo` with `logprobs` or token numbers is not served for this model: {failure.message}"
+            raise invalid(reason, "echo") from None
+
+    def _ask(self, request: InferenceRequest) -> WholeAnswer:
+        whole = complete(self._session, self._env, replace(request, earlier=self._earlier))
+        outcome = whole.outcome if self._earlier is None else total_outcome([self._earlier, whole.outcome])
+        self._earlier = replace(outcome, token_times=b"")
+        return whole
+
+
+def text_of(tokens: Sequence[PromptToken] | Sequence[Token]) -> str:
+    """Return the text that tokens are together."""
+    return b"".join(token.data for token in tokens).decode(errors="replace")
+
+
+def _token(piece: PromptToken, logprob: float = 0.0, alternatives: Sequence[_Alternative] = ()) -> Token:
+    return Token(logprob=logprob, bytes=list(piece.data), top_logprobs=[*alternatives])
+
+
+def _not_scored(detail: str) -> LemonbusError:
+    return Failure(Code.BACKEND_ERROR, "the engine did not score the prompt", detail=detail).raised()
+
+
+def _check_size(tokens: int) -> None:
+    if tokens > MAX_SCORED_TOKENS:
+        reason = (
+            f"the prompts have {tokens} tokens; `echo` with `logprobs` scores at most {MAX_SCORED_TOKENS} in one request: "
+            "send fewer prompts at once"
+        )
+        raise invalid(reason, "prompt")
+
+
+def _read(decode: Any, answer: bytes) -> Any:
+    try:
+        return decode(answer)
+    except DECODE_ERRORS as problem:
+        message = "the engine's answer was not understood"
+        raise Failure(Code.BACKEND_ERROR, message, detail=str(problem)).raised() from None
