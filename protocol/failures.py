@@ -196,6 +196,20 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
         return LemonbusError(self)
 
 
+def failure_of_configuration(failure: Failure, model: str, *, temporary: bool = False) -> Failure:
+    """Return the failure of a load for requests, which have not chosen its options: wrong ones are not their clients' error.
+
+    ``temporary``: a call asked for the options, and the next load does without them.
+    """
+    if failure.code is not Code.INVALID_REQUEST:
+        return failure
+    code = Code.LOAD_FAILED if temporary else Code.MODEL_UNUSABLE
+    origin = "the options that a load asked for" if temporary else "its options in the server's configuration"
+    return Failure(
+        code, f"{model} cannot be loaded with {origin}: {failure.message}", model=model, detail=failure.detail
+    )
+
+
 class LemonbusError(Exception):
     """Carries a :class:`Failure` up to the code that can answer with it."""
 

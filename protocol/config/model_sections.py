@@ -128,6 +128,9 @@ class _Reader:
         for key, value in given.items():
             field = fields.get(key)
             if field is None:
+                if isinstance(value, dict):
+                    header = f'[{kind}."{_name_with_dots(name, key, value, fields)}"]'
+                    self.fail((*path, key), f"unknown section; a name with dots needs quotes: {header}")
                 self.fail((*path, key), f"unknown setting{_suggestion(key, fields)}")
             self._setting(field, (*path, key), value)
         if kind == "groups" and "models" not in given:
@@ -158,6 +161,18 @@ class _Reader:
 
     def _note(self, path: KeyPath) -> None:
         self.lines[dotted_name(path)] = self._line(path)
+
+
+def _name_with_dots(name: str, key: str, value: dict[str, Any], fields: Iterable[str]) -> str:
+    """Return the name that was probably meant by tables in each other, which TOML makes of a name with dots."""
+    names = [name, key]
+    while len(value) == 1:
+        (inner, below), *_ = value.items()
+        if inner in fields or not isinstance(below, dict):
+            break
+        names.append(inner)
+        value = below
+    return ".".join(names)
 
 
 @cache

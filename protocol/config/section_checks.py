@@ -12,7 +12,7 @@ from protocol.config.fields import shown_value
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
-from protocol.models.request_rules import PROTECTED_FIELDS
+from protocol.models.request_rules import PROTECTED_FIELDS, field_problem
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All but the ends of lines and tabs."""
@@ -65,7 +65,10 @@ def _field_problem(name: str, value: object) -> str:
         return "expected the name of a request field: letters, digits and _"
     if name in PROTECTED_FIELDS:
         return _protected(name)
-    return "" if _is_json(value) else f"expected a value that JSON has, too, got {shown_value(value)}"
+    if not _is_json(value):
+        return f"expected a value that JSON also has, got {shown_value(value)}"
+    problem = field_problem(name, value)
+    return f"{problem}, got {shown_value(value)}" if problem.startswith("expected") else problem
 
 
 ENTRY_CHECKS: Final[dict[str, Callable[[str, object], str]]] = {

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from protocol.config.api_keys import model_allowed
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, failure_of_configuration
 from protocol.ids import RequestKey
 from protocol.messages.events import total_outcome
 from protocol.messages.health import StatsReport
@@ -118,6 +118,15 @@ def _submit_to_scheduler(
     supervisor.scheduler.request_submitted(key, message, payload, target, now)
 
 
+def _configured_target(supervisor: Supervisor, model: str | CatalogueEntry) -> ModelTarget:
+    """Return a model as the configuration wants it loaded; raises like :func:`resolve_target`, and never a client's error."""
+    try:
+        return resolve_target(supervisor, model)
+    except LemonbusError as problem:
+        name = model if isinstance(model, str) else model.name
+        raise failure_of_configuration(problem.failure, name).raised() from problem
+
+
 def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     """Return the model of a request; the name of a running model is not looked up on the disk."""
     if not message.model:
@@ -132,7 +141,7 @@ def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
         _check_model(message, model.name)
         if model.recipe in DESCRIPTORS:
             backend_class(model.recipe)  # raises if this machine cannot run it, before it is downloaded
-        target = resolve_target(supervisor, model)
+        target = _configured_target(supervisor, model)
         if len(supervisor.running_names) >= MAX_NAMES:
             supervisor.running_names.clear()
         supervisor.running_names[message.model] = target.name
@@ -152,7 +161,7 @@ def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     for name in filter(None, [supervisor.models.user_names.default, *supervisor.scheduler.used()]):
         entry = supervisor.models.find(name)
         if entry is not None and supervisor.models.serves(entry, message.endpoint) and _may_use(message, entry.name):
-            return resolve_target(supervisor, entry)
+            return _configured_target(supervisor, entry)
     reason = f"No model was named, and none that serves {message.endpoint} was used yet"
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, failure_of_configuration
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
@@ -65,6 +65,8 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
     if model is None or process.state not in (WorkerState.CHECKING, WorkerState.LOADING):
         return
     failure = with_model(model, failure)
+    asked = bool(model.spec and model.spec.asked)
+    of_others = failure_of_configuration(failure, model.name, temporary=asked)
     state.count("load_failures")
     state.metrics.load_failed(model.name)
     started = model_changes.fail_load(state, model, process)
@@ -75,7 +77,7 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
         "reason": failure.message,
         **({"detail": failure.detail} if failure.detail else {}),
     }
-    level = "error" if failure.http_status >= 500 else "warning"
+    level = "error" if failure.http_status >= 500 or not asked else "warning"
     if model.rollback_spec is not None and not state.closing:
         state.emit(LogDecision(level, "load failed, it keeps its former options", fields))
         _roll_back(state, model, failure, now)
@@ -85,12 +87,24 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
         model.backoff.load_failed(failure, now)
         pause = model.backoff.pause(now)
         fields["retry_in"] = round(pause, 3)
-    elif failure.http_status >= 500 and not model.provisional:
-        state.failed_checks.note(model.name, failure, now)
+    elif (failure.http_status >= 500 or not asked) and of_others.http_status >= 500 and not model.provisional:
+        state.failed_checks.note(model.name, of_others, now)
     state.emit(LogDecision(level, "load failed", fields))
-    if failure.http_status == 503:
-        failure = structs.replace(failure, retry_after=pause)
-    answers.refuse_waiting(state, model, failure)
+    _refuse_load(state, model, failure, of_others, pause)
+
+
+def _refuse_load(
+    state: SchedulerState, model: ScheduledModel, failure: Failure, of_others: Failure, pause: float
+) -> None:
+    """Refuse all that waits for a model: loads that asked for its options with ``failure``, the rest with ``of_others``."""
+
+    def later(refusal: Failure) -> Failure:
+        return structs.replace(refusal, retry_after=pause) if refusal.http_status == 503 else refusal
+
+    own = [caller for caller in model.loaders if caller.spec is not None and caller.spec.asked]
+    model.loaders = [caller for caller in model.loaders if caller not in own]
+    answers.refuse_calls(state, own, later(failure))
+    answers.refuse_waiting(state, model, later(of_others))
 
 
 def _roll_back(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float) -> None:

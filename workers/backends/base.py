@@ -141,6 +141,12 @@ class Backend(abc.ABC):
         """What the configuration changes in requests of the model."""
         self._random_key = secrets.token_hex(16)
 
+    def check_arguments(self) -> None:  # noqa: B027 - most programs' flags are not known here
+        """Raise ``invalid_request`` for arguments that the engine will refuse, as far as its flags are known here.
+
+        Those of our own engine servers are. Another program says at its start what is wrong with them.
+        """
+
     @property
     def key(self) -> str:
         """The bearer token that the engine demands, empty for an engine that knows none.

@@ -20,6 +20,7 @@ from supervisor.models.options.load_options import Options
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
 
 ARGS: Final = "args"
+_NO_DEFAULTS: Final = RecipeDefaults()
 
 
 class SectionProblem(NamedTuple):
@@ -39,8 +40,16 @@ def section_options(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Op
     }
 
 
-def section_problems(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Iterator[SectionProblem]:
-    """Return what the recipe does not accept of a section."""
+def section_problems(
+    descriptor: RecipeDescriptor,
+    section: RecipeDefaults,
+    settings: Settings | None = None,
+    below: RecipeDefaults = _NO_DEFAULTS,
+) -> Iterator[SectionProblem]:
+    """Return what the recipe does not accept of a section.
+
+    With ``settings`` also what the engine would not: ``below`` is the section that counts where this one says nothing.
+    """
     own_arguments = _arguments_option(descriptor)
     if section.args is not None and not own_arguments:
         yield SectionProblem((ARGS,), f"recipe {descriptor.recipe} takes no arguments")
@@ -49,11 +58,25 @@ def section_problems(descriptor: RecipeDescriptor, section: RecipeDefaults) -> I
         if problem:
             is_args = name == own_arguments and section.args is not None
             yield SectionProblem((ARGS,) if is_args else ("options", name), problem)
+    if settings is not None:
+        yield from _engine_problem(descriptor, section, settings, below)
     for name in section.env:
         if name.upper().startswith(BACKEND_CLASSES[descriptor.recipe].hidden):
             yield SectionProblem(("env", name), "the engine reads it as an option: use args or options")
     if not descriptor.device_flag and not all(map(is_gpu_number, section.devices or [])):
         yield SectionProblem(("devices",), f"recipe {descriptor.recipe} takes numbers and UUIDs of GPUs only")
+
+
+def _engine_problem(
+    descriptor: RecipeDescriptor, section: RecipeDefaults, settings: Settings, below: RecipeDefaults
+) -> Iterator[SectionProblem]:
+    given = _given(descriptor, section)
+    own_arguments = _arguments_option(descriptor)
+    decisive = next((name for name in (own_arguments, f"{descriptor.recipe}_backend") if name in given), "")
+    chosen = {**load_options.defaults(descriptor, settings), **_given(descriptor, below), **given}
+    if decisive and (problem := load_options.engine_arguments_problem(descriptor, chosen, settings)):
+        is_args = decisive == own_arguments and section.args is not None
+        yield SectionProblem((ARGS,) if is_args else ("options", decisive), problem)
 
 
 def check_sections(settings: Settings, recipe_of: Callable[[str], str]) -> None:
@@ -68,11 +91,14 @@ def check_sections(settings: Settings, recipe_of: Callable[[str], str]) -> None:
             path = dotted_name(("defaults", recipe))
             known = ", ".join(DESCRIPTORS)
             raise invalid(f"{path}: there is no such recipe; there are: {known}", path)
-        _raise_first(("defaults", recipe), section_problems(descriptor, defaults))
+        _raise_first(("defaults", recipe), section_problems(descriptor, defaults, settings))
     for name, section in settings.models.items():
         known_recipe = DESCRIPTORS.get(recipe_of(name))
         descriptors = [known_recipe] if known_recipe else list(DESCRIPTORS.values())
-        found = [list(section_problems(descriptor, section)) for descriptor in descriptors]
+        found = [
+            list(section_problems(each, section, settings, settings.defaults.get(each.recipe, _NO_DEFAULTS)))
+            for each in descriptors
+        ]
         if all(found):
             _raise_first(("models", name), iter(found[0]))
 

@@ -15,10 +15,10 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
-from protocol.models.recipes import LoadOption, OptionValue, RecipeDescriptor
+from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.client_arguments import check_argument_numbers, check_client_arguments
-from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
+from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS
 
 FILE: Final = "recipe_options.json"
 Options = dict[str, OptionValue]
@@ -115,6 +115,25 @@ def check_settings(settings: Settings) -> None:
             except LemonbusError as problem:
                 setting = name.replace("-", "")
                 raise invalid(str(problem).replace(name, setting), setting) from problem
+        if problem_of_engine := engine_arguments_problem(descriptor, defaults(descriptor, settings), settings):
+            raise invalid(problem_of_engine, f"{descriptor.recipe}_args")
+
+
+def engine_arguments_problem(descriptor: RecipeDescriptor, options: Options, settings: Settings) -> str:
+    """Return what the engine would refuse of the arguments in these options; empty: nothing, or its flags are not known here."""
+    arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
+    backend = descriptor.backend(str(options.get(f"{descriptor.recipe}_backend", "")))
+    if backend is None or not options.get(arguments):
+        return ""
+    only = {arguments: options[arguments]}
+    spec = ModelSpec(
+        name="", checkpoint="", recipe=descriptor.recipe, backend=backend.name, type="", path="", options=only
+    )
+    try:
+        BACKEND_CLASSES[descriptor.recipe](spec, settings).check_arguments()
+    except LemonbusError as problem:
+        return str(problem)
+    return ""
 
 
 class ModelOptions:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support.clients.http_client import RawHttpClient
-from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.models.tiny_models import CHAT_TEXT, link_models
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 LOOP, EMBED = "extra.tiny-loop", "extra.tiny-embed"
 HI = [{"role": "user", "content": "Hi"}]
@@ -30,6 +31,7 @@ MODELS: dict[str, Any] = {
         "system_prompt": "Be brief.",
     },
     EMBED: {"options": {"ctx_size": 128}},
+    "extra.tiny-infill": {"args": "--nonsense"},
     **{f"extra.tiny-{name}": {"system_prompt": LONG} for name in ("chat", "tale", "think")},
 }
 DEFAULTS = {"llamacpp": {"env": {"SECTION_OF_RECIPE": "1", "SECTION_OF_MODEL": "not this"}, "options": {"threads": 1}}}
@@ -52,6 +54,26 @@ def client(server: LemonbusServer) -> RawHttpClient:
 def test_aliases_mean_the_model(client: RawHttpClient, name: str) -> None:
     answer = client.post("/v1/chat/completions", {"model": name, "messages": HI}).json()
     assert (answer["model"], answer["usage"]["completion_tokens"]) == (name, 3)
+
+
+def test_a_flag_that_turns_out_wrong_is_the_operators_error_and_not_the_clients(server: LemonbusServer) -> None:
+    """The file comes after the start: what its recipe is, and so whether its section is right, was not known before."""
+    link_models(server.models, "tiny-infill")
+    chat = {"model": "extra.tiny-infill", "messages": HI}
+    answer = wait_for(
+        lambda: (asked := server.client.post("/v1/chat/completions", chat)).status != 404 and asked, "the file is found"
+    )
+    assert (answer.status, answer.error["type"], answer.error["param"]) == (500, "model_error", None)
+    assert (
+        "its options in the server's configuration: llamacpp_args: unknown argument --nonsense"
+        in answer.error["message"]
+    )
+    (failed,) = server.health()["lemonbus"]["troubled"]
+    assert (failed["model_name"], failed["code"]) == ("extra.tiny-infill", "model_unusable")
+    asked = server.client.post("/v1/load", {"model_name": "extra.tiny-infill", "llamacpp_args": "--no-mmap"})
+    assert asked.status == 200, "a load with other options is as good as ever"
+    wrong = server.client.post("/v1/load", {"model_name": EMBED, "llamacpp_args": "--cache-reuse x"})
+    assert (wrong.status, wrong.error["param"]) == (400, "llamacpp_args")
 
 
 def test_aliases_are_listed_and_shown(server: LemonbusServer) -> None:

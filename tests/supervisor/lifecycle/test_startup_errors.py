@@ -85,6 +85,8 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
         ({"llamacpp_args": "-np 0"}, "llamacpp_args", "-np needs a number"),
         ({"llamacpp_args": "--threads 999999999"}, "llamacpp_args", "the largest number is 1024"),
         ({"llamacpp_args": "--port=1"}, "llamacpp_args", "llamacpp_args must not contain --port"),
+        ({"llamacpp_args": "--nonsense"}, "llamacpp_args", "llamacpp_args: unknown argument --nonsense"),
+        ({"llamacpp_args": "-fa maybe"}, "llamacpp_args", "-fa cannot be maybe"),
         ({"slots": 257}, "slots", "up to 256"),
     ],
 )
@@ -97,8 +99,10 @@ def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expe
 
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
 def test_settings_that_recipes_take(backend: str) -> None:
+    """The flags of programs that are not ours are known to these alone."""
+    others = " --not-of-ours" if backend in ("system", "vulkan") else ""
     load_options.check_settings(
-        Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args="-np 2 --no-mmap")
+        Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args=f"-np 2 --no-mmap{others}")
     )
 
 

@@ -160,15 +160,17 @@ def test_a_pin_ends_with_the_load_that_failed() -> None:
     assert not sim.scheduler.models["a"].pinned
 
 
-@pytest.mark.parametrize(("code", "reported"), [(Code.MODEL_UNUSABLE, True), (Code.INVALID_REQUEST, False)])
-def test_a_refused_file_is_reported_until_it_passes_its_check(code: Code, *, reported: bool) -> None:
+@pytest.mark.parametrize("code", [Code.MODEL_UNUSABLE, Code.INVALID_REQUEST])
+def test_what_a_check_refuses_is_reported_until_it_passes(code: Code) -> None:
+    """Also wrong options of the configuration: the requests that wait have not chosen them, and are no wrong requests."""
     sim = Simulation()
     sim.submit("broken")
     while not sim.of_state(WorkerState.CHECKING):
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.CHECKING)[0], Failure(code, "it is truncated"))
     sim.run_until_idle()
-    assert list(sim.scheduler.failed_checks.recent(sim.now)) == (["broken"] if reported else [])
+    assert list(sim.scheduler.failed_checks.recent(sim.now)) == ["broken"]
+    assert [refused.code for refused in sim.refusals.values()] == [Code.MODEL_UNUSABLE]
     sim.submit("broken")
     sim.run_until_idle()
     assert sim.scheduler.failed_checks.recent(sim.now) == {}

@@ -106,7 +106,11 @@ class LlamaCppBackend(ProgramBackend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         super().check()
-        if self._program.requires:
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """See :meth:`Backend.check_arguments`."""
+        if self._is_own_server:
             try:
                 flags.parse(self._words)
             except FlagError as problem:

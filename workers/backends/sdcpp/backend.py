@@ -64,6 +64,10 @@ class SdCppBackend(SingleSlotBackend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         super().check()
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """See :meth:`Backend.check_arguments`."""
         if self._is_own_server:
             try:
                 flags.parse(self._words)

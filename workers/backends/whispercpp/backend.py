@@ -62,11 +62,15 @@ class WhisperCppBackend(SingleSlotBackend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         super().check()
-        if self._program.requires:
-            if not self._has_package(_DECODER):
-                what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
-                cure = self._installation_hint()
-                raise Failure(Code.BACKEND_NOT_INSTALLED, f"{what}: {cure}", model=self.spec.name).raised()
+        if self._program.requires and not self._has_package(_DECODER):
+            what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
+            cure = self._installation_hint()
+            raise Failure(Code.BACKEND_NOT_INSTALLED, f"{what}: {cure}", model=self.spec.name).raised()
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """See :meth:`Backend.check_arguments`."""
+        if self._is_own_server:
             try:
                 flags.parse_command_line(self._words)
             except FlagError as problem:

@@ -162,6 +162,21 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
             {"models": {"not.known": {"options": {"cttx": 3}}}},
             'models."not.known".options.cttx: cttx is no option of recipe llamacpp',
         ),
+        (
+            {"models": {BUILT_IN: {"args": "--nonsense"}}},
+            f"models.{BUILT_IN}.args: llamacpp_args: unknown argument --nonsense",
+        ),
+        (
+            {"defaults": {"whispercpp": {"args": "--nonsense"}}},
+            "defaults.whispercpp.args: whispercpp_args: unknown argument --nonsense",
+        ),
+        (
+            {
+                "defaults": {"llamacpp": {"options": {"llamacpp_backend": "system"}, "args": "--of-another-program"}},
+                "models": {BUILT_IN: {"options": {"llamacpp_backend": "cpu"}, "args": "--of-another-program"}},
+            },
+            f"models.{BUILT_IN}.args: llamacpp_args: unknown argument --of-another-program",
+        ),
     ],
 )
 def test_what_no_recipe_accepts_ends_the_start(kinds: dict[str, Any], expected: str) -> None:
