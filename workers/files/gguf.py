@@ -58,6 +58,8 @@ class PartialHeader(NamedTuple):
     """``general.name``."""
     pooling: int | None = None
     """``ARCHITECTURE.pooling_type`` in llama.cpp's numbers, None if the file does not say."""
+    kind: str = ""
+    """``general.type``: ``model``, ``adapter``, ``mmproj``, ``imatrix``…; older files do not say it."""
     tensors: tuple[str, ...] = ()
     """Names of tensors, as far as the bytes reach."""
 
@@ -186,7 +188,7 @@ class _GgufReader:
             tensors, keys = self._number("<Q"), self._number("<Q")
             for _ in range(keys):
                 key, kind = self._string(), self._number("<I")
-                if kind == _STRING and key in (b"general.architecture", b"general.name"):
+                if kind == _STRING and key in (b"general.architecture", b"general.name", b"general.type"):
                     found[key] = self._string().decode("utf-8", "replace")
                 elif kind in _INTEGERS and key.endswith(b".pooling_type"):
                     found[b"pooling_type"] = self._number(_INTEGERS[kind])
@@ -198,9 +200,11 @@ class _GgufReader:
                 self._position += 8 * dimensions + 12
         except (BrokenError, struct.error, IndexError, OverflowError, RecursionError):
             pass
-        architecture, name = (str(found.get(key, "")) for key in (b"general.architecture", b"general.name"))
+        architecture, name, of_type = (
+            str(found.get(b"general." + key, "")) for key in (b"architecture", b"name", b"type")
+        )
         pooling = found.get(b"pooling_type")
-        return PartialHeader(architecture, name, int(pooling) if pooling is not None else None, tuple(names))
+        return PartialHeader(architecture, name, None if pooling is None else int(pooling), of_type, tuple(names))
 
     def header(self) -> GgufHeader:
         version = self._number("<I")

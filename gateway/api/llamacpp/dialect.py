@@ -1,4 +1,4 @@
-"""llama.cpp's routes: under every version prefix what Lemonade documents, without a prefix what llama-server has."""
+"""llama.cpp's routes: under every version prefix what Lemonade documents, without a prefix what llama-server has; Cohere's rerank."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class LlamaCppDialect(Dialect):
             "infill": completion.InfillResource(session),
             "props": props.PropsResource(session),
         }
-        return {**versioned(both), **{f"/{path}": resource for path, resource in (both | own).items()}}
+        cohere: Routes = {"/v2/rerank": reranking.CohereRerankResource(session)}
+        return {**versioned(both), **cohere, **{f"/{path}": resource for path, resource in (both | own).items()}}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

@@ -63,6 +63,22 @@ class RerankAnswer(msgspec.Struct):
     usage: dict[str, int]
 
 
+class CohereResult(msgspec.Struct):
+    """The score of one document; `document` if `return_documents` asks for it."""
+
+    index: int
+    relevance_score: float
+    document: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class CohereAnswer(msgspec.Struct):
+    """The scores of the best documents, the best one first."""
+
+    id: str
+    results: list[CohereResult]
+    meta: dict[str, Any]
+
+
 class NativeCompletion(msgspec.Struct):
     """A text; with `response_fields` only those fields."""
 
@@ -199,6 +215,22 @@ DOCUMENTATION: Final = Documentation(
                         "model": "jina-reranker-v1-tiny-en-GGUF",
                         "query": "pets",
                         "documents": ["a cat", "a bridge"],
+                    }
+                },
+            )
+        },
+        reranking.CohereRerankResource: {
+            "POST": Operation(
+                "Scores documents for a query, in Cohere's form.",
+                body=reranking.CohereRerankRequest,
+                answer=CohereAnswer,
+                failures=INFERENCE,
+                examples={
+                    "best": {
+                        "model": "jina-reranker-v1-tiny-en-GGUF",
+                        "query": "pets",
+                        "documents": ["a cat", "a bridge"],
+                        "top_n": 1,
                     }
                 },
             )

@@ -1,4 +1,4 @@
-"""llama.cpp's reranking: scores of documents for a query."""
+"""Reranking: scores of documents for a query, as llama.cpp and Jina answer, and as Cohere's ``/v2/rerank`` does."""
 
 from __future__ import annotations
 
@@ -13,20 +13,38 @@ from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http.bodies import body_decoding
+from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class RerankRequest(msgspec.Struct):
+class RerankDocument(msgspec.Struct):
+    """A document as an object; its other fields count for nothing."""
+
+    text: str
+
+
+class RerankFields(msgspec.Struct):
     """A query, and the documents that are compared with it: each is a task of its own in the engine."""
 
     query: str
-    documents: Annotated[list[str], entries_of("documents")]
+    documents: Annotated[list[str | RerankDocument], entries_of("documents")]
     model: str | None = None
     top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+
+    @property
+    def document_texts(self) -> list[str]:
+        """The documents as the engine takes them."""
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+
+class RerankRequest(RerankFields):
+    """``POST rerank``."""
+
     texts: Any = None
 
     def check(self) -> None:
@@ -57,6 +75,8 @@ class RerankingResource(InferenceResource):
         request, data = body_decoding.read_object(req, self.body_limit, RerankRequest)
         request.check()
         documents = len(request.documents)
+        if not all(isinstance(each, str) for each in request.documents):
+            data = msgspec.json.encode({**_fields(data), "documents": request.document_texts})
         count = documents if request.top_n is None else min(documents, request.top_n)
         return TranslatedRequest(
             "rerank",
@@ -64,4 +84,55 @@ class RerankingResource(InferenceResource):
             data,
             weight=documents,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body, count)),
+        )
+
+
+class CohereRerankRequest(RerankFields):
+    """``POST /v2/rerank``; ``max_tokens_per_doc`` and ``priority`` are accepted: a document that is too long is refused."""
+
+    return_documents: bool | None = None
+    rank_fields: list[str] | None = None
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what cannot be served."""
+        if not self.documents:
+            raise invalid("`documents` is empty", "documents")
+        if self.rank_fields not in (None, [], ["text"]):
+            raise invalid("`rank_fields` is not supported: the `text` of a document is compared", "rank_fields")
+
+
+def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> bytes:
+    """Return the engine's answer in Cohere's form: the best document first. ``label``: the request id."""
+    texts = request.document_texts
+    try:
+        body = _object(in_input_order(answer, len(texts)))
+        best = sorted(body["results"], key=lambda result: -result["relevance_score"])[: request.top_n]
+        results = [{"index": each["index"], "relevance_score": each["relevance_score"]} for each in best]
+        if request.return_documents:
+            results = [{**each, "document": {"text": texts[each["index"]]}} for each in results]
+        tokens = body["usage"]["prompt_tokens"]
+    except (LookupError, TypeError):
+        raise unreadable() from None
+    meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}, "tokens": {"input_tokens": tokens}}
+    return msgspec.json.encode({"id": label, "results": results, "meta": meta})
+
+
+class CohereRerankResource(InferenceResource):
+    """``POST /v2/rerank``. Cohere's clients read the top-level ``message`` of an error in the default form."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request."""
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, CohereRerankRequest)
+        request.check()
+        body: dict[str, object] = {"query": request.query, "documents": request.document_texts}
+        if request.model:
+            body["model"] = request.model
+        label = request_context(req.env).label
+        return TranslatedRequest(
+            "rerank",
+            request.model or "",
+            msgspec.json.encode(body),
+            weight=len(request.documents),
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: cohere_answer(answer.body, request, label)),
         )

@@ -79,6 +79,38 @@ def test_unknown_fields_pass_through(ask: AppClient) -> None:
     assert json.loads(ask.bus.bodies[0])["top_n"] == 2
 
 
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v2/rerank"])
+def test_documents_may_be_objects_with_a_text(ask: AppClient, path: str) -> None:
+    ask.answers["rerank"] = SCORES
+    documents = [{"text": DOCUMENTS[0], "title": "x"}, *DOCUMENTS[1:]]
+    assert ask("POST", path, {**RERANK, "documents": documents}).status_code == 200
+    assert json.loads(ask.bus.bodies[0]) == RERANK
+
+
+def test_coheres_form(ask: AppClient) -> None:
+    ask.answers["rerank"] = SCORES
+    body = {**RERANK, "top_n": 2, "return_documents": True, "max_tokens_per_doc": 4096, "rank_fields": None}
+    result = ask("POST", "/v2/rerank", body)
+    assert result.json == {
+        "id": result.headers["X-Request-ID"],
+        "results": [
+            {"index": 0, "relevance_score": 8.6, "document": {"text": DOCUMENTS[0]}},
+            {"index": 2, "relevance_score": -3.5, "document": {"text": DOCUMENTS[2]}},
+        ],
+        "meta": {
+            "api_version": {"version": "2"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": 51},
+        },
+    }
+    assert json.loads(ask.bus.bodies[0]) == RERANK
+    (question,) = ask.asked(work.SubmitRequest)
+    assert (question.endpoint, question.weight) == ("rerank", 3)
+    assert [each["index"] for each in ask("POST", "/v2/rerank", RERANK).json["results"]] == [0, 2, 1]
+    for change, param in (({"rank_fields": ["title"]}, "rank_fields"), ({"documents": []}, "documents")):
+        refused(ask, ask("POST", "/v2/rerank", {**RERANK, **change}), param)
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -86,7 +118,8 @@ def test_unknown_fields_pass_through(ask: AppClient) -> None:
         ({"documents": []}, "documents"),
         ({"documents": "one"}, "documents"),
         ({"documents": ["a", 5]}, "documents[1]"),
-        ({"documents": [{"text": "a"}]}, "documents[0]"),
+        ({"documents": [{"title": "a"}]}, "documents[0].text"),
+        ({"documents": [{"text": 5}]}, "documents[0].text"),
         ({"documents": ["a"] * 10_001}, "documents"),
         ({"query": None}, "query"),
         ({"query": ["q"]}, "query"),

@@ -51,6 +51,16 @@ def test_reranking_keeps_the_order(shared_server: LemonbusServer) -> None:
     assert found["usage"]["total_tokens"] >= found["usage"]["prompt_tokens"] > 0
 
 
+def test_coheres_form_has_the_best_document_first(shared_server: LemonbusServer) -> None:
+    body = {"model": RERANK, "query": "cat", "documents": [{"text": each} for each in DOCUMENTS]}
+    plain = shared_server.client.post("/v1/rerank", body).json()["results"]
+    best = sorted(plain, key=lambda each: -each["relevance_score"])
+    answer = shared_server.client.post("/v2/rerank", {**body, "top_n": 2})
+    assert answer.status == 200, answer
+    assert answer.json()["results"] == best[:2]
+    assert answer.json()["meta"]["tokens"]["input_tokens"] > 0
+
+
 @pytest.mark.parametrize(
     ("route", "body"),
     [

@@ -12,7 +12,7 @@ import pytest
 from gguf import PoolingType
 
 from tests.support.models import diffusion_gguf
-from tests.support.models.tiny_models import tiny_models
+from tests.support.models.tiny_models import adapters, tiny_models
 from workers.backends.file_identification import HEAD, identify
 from workers.backends.recipe import Identity
 from workers.files.safetensors import tensor_names
@@ -55,6 +55,12 @@ def safetensors(*names: str) -> bytes:
 def test_files_of_llama_cpp(file: str, wanted: Identity) -> None:
     found = next((tiny_models() / "models").rglob(f"{file.replace('tiny-mmproj', '*mmproj*')}.gguf"))
     assert of(found) == wanted
+
+
+def test_what_goes_with_a_model_is_not_one(tmp_path: Path) -> None:
+    assert of(adapters() / "tiny-lora.gguf") is None
+    write_gguf(tmp_path / "old.gguf", "llama", "blk.0.attn_q.weight.lora_a", "blk.0.attn_q.weight.lora_b")
+    assert of(tmp_path / "old.gguf") is None
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,21 @@ _ENCODERS: Final = frozenset(
 """Architectures of llama.cpp that write no text."""
 _RANK: Final = 4
 """llama.cpp's pooling type of models that score a document; 1 to 3 make one vector of a text."""
+_NO_MODELS: Final = frozenset({"adapter", "imatrix", "vocab"})
+"""``general.type`` of files that are used beside a model, or to make one."""
+_ADAPTER_TENSOR: Final = ".lora_a"
+"""How adapters' tensors end; older files have no type."""
 _PROJECTOR: Final = "clip"
 """Architecture of vision projectors."""
 
 
 def identify(file: FileHead) -> Identity | None:
-    """Return what a GGUF file is: a projector, a model that makes vectors or scores, or one that writes text."""
+    """Return what a GGUF file is: a projector, a model that makes vectors or scores, or one that writes text.
+
+    None for what only goes with a model, such as a LoRA adapter.
+    """
     head = file.gguf
-    if head is None:
+    if head is None or head.kind in _NO_MODELS or any(name.endswith(_ADAPTER_TENSOR) for name in head.tensors):
         return None
     if head.architecture == _PROJECTOR:
         return Identity("")

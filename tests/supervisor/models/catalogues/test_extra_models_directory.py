@@ -13,6 +13,7 @@ from supervisor.models.catalogues import extra_models
 from supervisor.models.catalogues.extra_models import ExtraModels
 from tests.supervisor.models.model_files import SMOL, MakeModels, extra_ids, write_files
 from tests.support.models import bert_gguf, diffusion_gguf
+from tests.support.models.mmproj_and_lora_gguf import write_adapter
 
 
 def test_each_refresh_opens_some_files_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +82,15 @@ def test_the_header_of_a_file_decides_what_the_model_is(make: MakeModels, extra:
         "three": ("sd-cpp", "image"),
     }
     assert models.entry("extra.embed-rerank-sd").type == "llm", "its name says nothing"
+
+
+def test_adapters_are_not_models_and_change_no_name(make: MakeModels, extra: Path) -> None:
+    bert_gguf.write(extra / "one.gguf", "x", ranks=False, seed=1)
+    (extra / "folder").mkdir()
+    bert_gguf.write(extra / "folder" / "model.gguf", "x", ranks=False, seed=1)
+    for folder in (extra, extra / "folder"):
+        write_adapter(folder / "adapter.gguf")
+    assert {entry.id for entry in make().entries(show_all=False)} == {"extra.one", "extra.folder"}
 
 
 def test_a_folder_of_onnx_genai_is_one_model(make: MakeModels, extra: Path) -> None:
