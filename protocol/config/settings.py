@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -20,6 +21,7 @@ SECTIONS: Final = ("models", "defaults", "groups")
 """Settings that are tables of the configuration file, and of nothing else: they have neither flags nor variables."""
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
 SETTINGS_FILE: Final = "settings.json"
+ORIGINS_FILE: Final = "origins.json"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
@@ -203,21 +205,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-def write_settings(settings: Settings, runtime: Path) -> Path:
-    """Write the settings for the children of this supervisor; return the file. After an OSError nothing has changed."""
+def write_settings(settings: Settings, runtime: Path, origins: Mapping[str, str] | None = None) -> Path:
+    """Write the settings for the children of this supervisor; return the file. After an OSError they are as before.
+
+    ``origins``: where the values come from that are no defaults, for people.
+    """
+    if origins is not None:
+        _replace(runtime / ORIGINS_FILE, msgspec.json.encode(origins))
     path = runtime / SETTINGS_FILE
-    draft = runtime / (SETTINGS_FILE + ".new")
+    _replace(path, msgspec.json.encode(settings))
+    return path
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_name(path.name + ".new")
     try:
         draft.touch(mode=0o600)
-        draft.write_bytes(msgspec.json.encode(settings))
+        draft.write_bytes(data)
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
-    return path
 
 
 def read_settings(runtime: Path) -> Settings:
     """Read what :func:`write_settings` wrote."""
     return msgspec.json.decode((runtime / SETTINGS_FILE).read_bytes(), type=Settings)
+
+
+def read_origins(runtime: Path) -> dict[str, str]:
+    """Read the origins that :func:`write_settings` wrote; without them all that is no default has an unknown one."""
+    try:
+        return msgspec.json.decode((runtime / ORIGINS_FILE).read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        return {}

@@ -85,7 +85,7 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     startup.prepare_state(settings)
     runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
     earlier_grace = startup.earlier_grace(runtime.path)
-    startup.write_first_settings(settings, runtime.path)
+    startup.write_first_settings(given, runtime.path)
     keeper.hold(channel.LOCK, runtime.lock_fd)
     return given, runtime, earlier_grace
 

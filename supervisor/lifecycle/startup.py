@@ -128,10 +128,10 @@ def runtime_directory(settings: Settings, pid: int = 0) -> RuntimeDirectory:
         raise _unusable("runtime_dir", path, problem) from problem
 
 
-def write_first_settings(settings: Settings, runtime: Path) -> None:
+def write_first_settings(given: StartupSettings, runtime: Path) -> None:
     """Write the settings for all processes of the server; raises like :func:`runtime_directory` if the disk is full."""
     try:
-        write_settings(settings, runtime)
+        write_settings(given.settings, runtime, given.origins)
     except OSError as problem:
         raise _unusable("runtime_dir", runtime, problem) from problem
 

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from protocol.config.settings import Settings, write_settings
+from protocol.config.fields import setting_fields
+from protocol.config.settings import Settings, read_origins, write_settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange, SettingEffect
 from protocol.runtime import logs
@@ -155,7 +156,7 @@ class Reloader:
         old = self._supervisor.settings
         changes = plan_reload(old, found.settings, found.origins, reloadable_models(self._supervisor, found.settings))
         if any(not caller.dry_run for caller in self._callers) and changes:
-            self._apply(old, found.settings, changes)
+            self._apply(old, found, changes)
         for warning in found.warnings:
             log.warning("configuration", problem=warning)
         for caller in self._callers:
@@ -163,19 +164,23 @@ class Reloader:
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
                 self._supervisor.calls.answer(caller.peer, caller.number, report)
 
-    def _apply(self, old: Settings, new: Settings, changes: Sequence[SettingChange]) -> None:
+    def _apply(self, old: Settings, found: Resolution, changes: Sequence[SettingChange]) -> None:
+        new = found.settings or old
         effective = settings_until_next_start(old, new)
         if effective != old:
-            self._hand_over(old, effective)
+            kept = {name for name in setting_fields() if getattr(effective, name) != getattr(new, name)}
+            before = read_origins(self._supervisor.process_context.runtime)
+            origins = {name: origin for name, origin in found.origins.items() if name not in kept}
+            self._hand_over(old, effective, origins | {name: before[name] for name in kept & before.keys()})
         for change in changes:
             log.info("setting changed", **_log_fields(change))
 
-    def _hand_over(self, old: Settings, new: Settings) -> None:
+    def _hand_over(self, old: Settings, new: Settings, origins: Mapping[str, str]) -> None:
         """Give the new settings to a successor; raises a failure or OSError, and then nothing has changed."""
         moved = (old.host, old.port) != (new.host, new.port)
         listener = bind_listener(new, patience=0.0) if moved else None
         try:
-            write_settings(new, self._supervisor.process_context.runtime)
+            write_settings(new, self._supervisor.process_context.runtime, origins)
         except OSError:
             if listener is not None:
                 listener.close()

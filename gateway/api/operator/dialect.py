@@ -7,6 +7,7 @@ from gateway.api.common.operations import Documentation
 from gateway.api.operator.configuration import ConfigurationResource
 from gateway.api.operator.keys import KeyResource, KeysResource
 from gateway.api.operator.reload import ReloadResource
+from gateway.api.operator.settings import SettingsResource
 from gateway.api.operator.upgrade import UpgradeResource
 from gateway.bus.session import SupervisorSession
 
@@ -21,6 +22,7 @@ class OperatorDialect(Dialect):
             "/internal/keys": KeysResource(session),
             "/internal/keys/{name}": KeyResource(session),
             "/internal/reload": ReloadResource(session),
+            "/internal/settings": SettingsResource(session),
             "/internal/upgrade": UpgradeResource(session),
         }
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.api.common.operations import BODY, CONFLICT, MODEL, NOT_FOUND, UNSUPPORTED, Documentation, Operation
-from gateway.api.operator import configuration, keys, reload, upgrade
+from gateway.api.operator import configuration, keys, reload, settings, upgrade
 from protocol.config.api_keys import KeyRights
 
 
@@ -48,6 +48,11 @@ DOCUMENTATION: Final = Documentation(
                 "Revokes an API key: no request that begins after the answer is admitted with it.",
                 answer=keys.ChangedKeys,
                 failures=NOT_FOUND | CONFLICT,
+            )
+        },
+        settings.SettingsResource: {
+            "GET": Operation(
+                "Shows the settings of this server, and where each comes from.", answer=settings.SettingsAnswer
             )
         },
         upgrade.UpgradeResource: {

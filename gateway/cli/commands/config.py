@@ -1,26 +1,35 @@
-"""``lemonbus config``: shows every setting, its value and the origin of that."""
+"""``lemonbus config``: shows every setting, its value and the origin of that, and what the running server has."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from typing import Any, Final
 
 import click
 
 from gateway.cli import output
-from gateway.cli.options import json_option
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import UNREACHABLE, CommandError
+from gateway.cli.options import connect_client, given_url, json_option
 from gateway.cli.settings import config_option, resolved, supervisor_environment
 from protocol.config.fields import setting_fields
 from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
+from protocol.config.settings import Settings
+
+_TIMEOUT_S: Final = 5.0
 
 
 @click.command()
 @config_option
 @json_option("one JSON object")
 def command(config: str, as_json: bool) -> None:
-    """Show what `lemonbus serve` would run with, and where each value comes from. Keys are masked."""
+    """Show what `lemonbus serve` of this user and shell would run with, and where each value comes from. Keys are masked.
+
+    If a server answers at the address, its directories and what differs are shown, too: it may have been started by another user.
+    """
     found = resolved(config=config)
     # Only the supervisor knows the options of recipes; it prints what is wrong with them itself.
     command = [sys.executable, "-m", "supervisor.lifecycle.startup"]
@@ -29,17 +38,59 @@ def command(config: str, as_json: bool) -> None:
         click.get_current_context().exit(code)
     values = {name: masked(name, getattr(found.settings, name)) for name in setting_fields()}
     values |= section_values(found.settings)
+    server = _server(found.settings)
+    running = _running_settings(server)
     if as_json:
-        output.print_json(
-            {
-                name: {"value": value, "origin": found.origins[name].kind, "where": found.origins[name].name}
-                for name, value in values.items()
-            }
-        )
+        shown: dict[str, dict[str, Any]] = {
+            name: {"value": value, "origin": found.origins[name].kind, "where": found.origins[name].name}
+            for name, value in values.items()
+        }
+        for name, of_server in running.items():
+            shown.setdefault(name, {})["server"] = of_server
+        output.print_json(shown)
     else:
         output.table(
             ("SETTING", "VALUE", "ORIGIN"),
             [(name, json.dumps(value, ensure_ascii=False), str(found.origins[name])) for name, value in values.items()],
         )
+        if server is not None and running:
+            _show_running(server.url, running, values)
     for warning in found.warnings:
         click.echo(f"lemonbus: {warning}", err=True)
+
+
+def _server(settings: Settings) -> ApiClient | None:
+    """Return the server at the address that was given, or else at that of these settings; None if they leave it to the system."""
+    url = given_url(click.get_current_context())
+    if url:
+        return connect_client(url)
+    return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key) if settings.port else None
+
+
+def _running_settings(server: ApiClient | None) -> dict[str, dict[str, Any]]:
+    """Return the settings of the running server, by their names; none if it cannot be asked, which stderr says."""
+    if server is None:
+        return {}
+    try:
+        settings: dict[str, dict[str, Any]] = server.call("GET", "/internal/settings", seconds=_TIMEOUT_S)["settings"]
+    except CommandError as problem:
+        if problem.exit_code == UNREACHABLE:
+            click.echo(f"lemonbus: no server is running at {server.url}", err=True)
+        else:
+            click.echo(f"lemonbus: what the running server has is not known: {problem}", err=True)
+        return {}
+    return settings
+
+
+def _show_running(url: str, running: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:
+    """Show the directories of the running server, and what else it has that the values here are not."""
+    rows = []
+    for name, of_server in running.items():
+        field = setting_fields().get(name)
+        differs = name not in values or of_server["value"] != values[name]
+        if differs or (field is not None and field.is_directory):
+            value = json.dumps(of_server["value"], ensure_ascii=False)
+            rows.append((name, value, of_server["origin"], "differs" if differs else "the same"))
+    rows.extend((name, "-", "-", "differs") for name in values if name not in running)
+    click.echo(f"\nThe server at {url} runs with:")
+    output.table(("SETTING", "VALUE", "ORIGIN", "HERE"), rows)

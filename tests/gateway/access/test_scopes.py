@@ -59,6 +59,7 @@ def test_every_route_declares_a_scope_for_each_method(routes: dict[str, Any]) ->
         ("POST", "/v1/pull", ADMIN),
         ("POST", "/v1/delete", ADMIN),
         ("GET", "/internal/configuration", ADMIN),
+        ("GET", "/internal/settings", ADMIN),
         ("GET", "/internal/keys", ADMIN),
         ("POST", "/internal/keys", ADMIN),
         ("DELETE", "/internal/keys/{name}", ADMIN),

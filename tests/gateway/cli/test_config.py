@@ -56,6 +56,33 @@ def test_config_shows_values_origins_and_no_secret(
     assert any(line.split() == ["port", "4711", f"{file}:2"] for line in table.splitlines())
 
 
+def test_config_shows_the_directories_of_the_running_server_and_what_differs(
+    lemonbus: Ends, server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    used = {
+        "state_dir": {"value": "/var/lib/lemonbus", "origin": "LEMONBUS_STATE_DIR"},
+        "runtime_dir": {"value": str(tmp_path), "origin": "default"},
+        "port": {"value": 13305, "origin": "default"},
+        "slots": {"value": 3, "origin": "/etc/lemonbus/lemonbus.toml:2"},
+    }
+    server.replies["GET", "/internal/settings"] = Reply({"release": "1", "settings": used})
+    monkeypatch.setenv("LEMONBUS_RUNTIME_DIR", str(tmp_path))
+    code, out, _ = lemonbus("config")
+    assert code == 0
+    rows = [line.split() for line in out.partition(f"The server at {server.url} runs with:")[2].splitlines()[2:]]
+    assert [row for row in rows if row[1] != "-"] == [
+        ["state_dir", '"/var/lib/lemonbus"', "LEMONBUS_STATE_DIR", "differs"],
+        ["runtime_dir", f'"{tmp_path}"', "default", "the", "same"],
+        ["slots", "3", "/etc/lemonbus/lemonbus.toml:2", "differs"],
+    ]
+    shown = json.loads(lemonbus("config", "--json")[1])
+    assert shown["state_dir"]["server"] == used["state_dir"]
+    server.replies["GET", "/internal/settings"] = Reply({"error": {"message": "an API key is required"}}, 401)
+    code, out, err = lemonbus("config")
+    assert (code, "runs with" in out) == (0, False)
+    assert "what the running server has is not known: an API key is required" in err
+
+
 def test_config_shows_what_sections_say_with_their_lines(lemonbus: Ends, tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text(

@@ -18,6 +18,7 @@ from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, wri
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.lifecycle import startup
+from supervisor.lifecycle.startup import StartupSettings
 from supervisor.models.options import load_options
 from supervisor.processes import listener
 from tests.gateway.cli.terminal_process import LAUNCH
@@ -249,7 +250,7 @@ def test_settings_that_do_not_fit_are_explained_and_leave_the_former_ones(
     write_settings(before, tmp_path)
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(LemonbusError, match=f"runtime_dir {tmp_path} cannot be used: No space left") as raised:
-        startup.write_first_settings(Settings(port=2), tmp_path)
+        startup.write_first_settings(StartupSettings(Settings(port=2), {}), tmp_path)
     assert raised.value.failure.http_status == 500
     assert read_settings(tmp_path) == before
     assert [path.name for path in tmp_path.iterdir()] == [SETTINGS_FILE]

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from protocol import ids
-from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, write_settings
+from protocol.config.settings import SETTINGS_FILE, Settings, read_origins, read_settings, write_settings
 from protocol.messages.calls import CallResult
 from protocol.messages.peers import Peer
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingEffect
@@ -207,6 +207,18 @@ def test_a_reading_that_hangs_is_ended(reloading: Reloading, monkeypatch: pytest
     assert failure.http_status == 500
     assert "could not be read within 0.5 s" in failure.message
     assert reloading.takeovers.count == 0
+
+
+def test_the_origins_of_what_is_in_use_are_written_with_it(reloading: Reloading) -> None:
+    before = {"state_dir": "LEMONBUS_STATE_DIR", "slots": "--slots"}
+    write_settings(reloading.settings, reloading.runtime.path, before)
+    reloading.file.write_text('max_loaded_models = 7\nload = ["m"]\n')
+    reloading.ask(1)
+    assert reloading.answer(1).applied
+    origins = read_origins(reloading.runtime.path)
+    assert origins["max_loaded_models"] == f"{reloading.file}:1"
+    assert (origins["state_dir"], origins["port"]) == ("LEMONBUS_STATE_DIR", "--port")
+    assert not {"load", "slots"} & origins.keys(), "one takes effect at the next start, the other one is a default now"
 
 
 def test_what_takes_effect_at_the_next_start_keeps_its_value(reloading: Reloading) -> None:
