@@ -48,10 +48,11 @@ class SlotFile(msgspec.Struct):
 
 
 class RerankResult(msgspec.Struct):
-    """The score of one document."""
+    """The score of one document; `document` if `return_documents` asks for it."""
 
     index: int
     relevance_score: float
+    document: reranking.RerankDocument | msgspec.UnsetType = msgspec.UNSET
 
 
 class RerankAnswer(msgspec.Struct):
@@ -63,19 +64,11 @@ class RerankAnswer(msgspec.Struct):
     usage: dict[str, int]
 
 
-class CohereResult(msgspec.Struct):
-    """The score of one document; `document` if `return_documents` asks for it."""
-
-    index: int
-    relevance_score: float
-    document: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-
-
 class CohereAnswer(msgspec.Struct):
     """The scores of the best documents, the best one first."""
 
     id: str
-    results: list[CohereResult]
+    results: list[RerankResult]
     meta: dict[str, Any]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import falcon
@@ -35,6 +36,15 @@ class RerankFields(msgspec.Struct):
     documents: Annotated[list[str | RerankDocument], entries_of("documents")]
     model: str | None = None
     top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    return_documents: bool | None = None
+    rank_fields: list[str] | None = None
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what the types cannot express."""
+        if not self.documents:
+            raise invalid("`documents` is empty", "documents")
+        if self.rank_fields not in (None, [], ["text"]):
+            raise invalid("`rank_fields` is not supported: the `text` of a document is compared", "rank_fields")
 
     @property
     def document_texts(self) -> list[str]:
@@ -49,22 +59,24 @@ class RerankRequest(RerankFields):
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
-        if not self.documents:
-            raise invalid("`documents` is empty", "documents")
+        super().check()
         if self.texts is not None:  # the engine would take it for the other server's request
             raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
 
 
-def in_input_order(answer: bytes, count: int) -> bytes:
-    """Return the engine's answer with its ``count`` results in the order of the documents."""
+def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the engine's answer with its ``count`` results in the order of the documents; ``returned``: those to be in it."""
     try:
         body = _object(answer)
-        body["results"].sort(key=lambda result: result["index"])
-        if len(body["results"]) != count:
+        results: list[dict[str, Any]] = body["results"]
+        results.sort(key=lambda result: result["index"])
+        if len(results) != count:
             raise unreadable()
+        for result in results if returned else ():
+            result["document"] = {"text": returned[result["index"]]}
     except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
         raise unreadable() from None
-    return msgspec.json.encode(body)
+    return body
 
 
 class RerankingResource(InferenceResource):
@@ -78,34 +90,27 @@ class RerankingResource(InferenceResource):
         if not all(isinstance(each, str) for each in request.documents):
             data = msgspec.json.encode({**_fields(data), "documents": request.document_texts})
         count = documents if request.top_n is None else min(documents, request.top_n)
+        returned = request.document_texts if request.return_documents else ()
         return TranslatedRequest(
             "rerank",
             chosen_model(req, request.model),
             data,
             weight=documents,
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body, count)),
+            answer=AnswerFormat(
+                falcon.MEDIA_JSON, lambda answer: msgspec.json.encode(in_input_order(answer.body, count, returned))
+            ),
         )
 
 
 class CohereRerankRequest(RerankFields):
     """``POST /v2/rerank``; ``max_tokens_per_doc`` and ``priority`` are accepted: a document that is too long is refused."""
 
-    return_documents: bool | None = None
-    rank_fields: list[str] | None = None
-
-    def check(self) -> None:
-        """Raise ``invalid_request`` for what cannot be served."""
-        if not self.documents:
-            raise invalid("`documents` is empty", "documents")
-        if self.rank_fields not in (None, [], ["text"]):
-            raise invalid("`rank_fields` is not supported: the `text` of a document is compared", "rank_fields")
-
 
 def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> bytes:
     """Return the engine's answer in Cohere's form: the best document first. ``label``: the request id."""
     texts = request.document_texts
     try:
-        body = _object(in_input_order(answer, len(texts)))
+        body = in_input_order(answer, len(texts))
         best = sorted(body["results"], key=lambda result: -result["relevance_score"])[: request.top_n]
         results = [{"index": each["index"], "relevance_score": each["relevance_score"]} for each in best]
         if request.return_documents:
@@ -122,8 +127,7 @@ class CohereRerankResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request."""
-        data = body_decoding.read_json(req, self.body_limit)
-        request = body_decoding.decode(data, CohereRerankRequest)
+        request, _ = body_decoding.read_object(req, self.body_limit, CohereRerankRequest)
         request.check()
         body: dict[str, object] = {"query": request.query, "documents": request.document_texts}
         if request.model:

@@ -87,6 +87,14 @@ def test_documents_may_be_objects_with_a_text(ask: AppClient, path: str) -> None
     assert json.loads(ask.bus.bodies[0]) == RERANK
 
 
+def test_documents_come_back_if_they_are_asked_for(ask: AppClient) -> None:
+    ask.answers["rerank"] = SCORES
+    documents = [{"text": DOCUMENTS[0]}, *DOCUMENTS[1:]]
+    results = ask("POST", "/v1/rerank", {**RERANK, "documents": documents, "return_documents": True}).json["results"]
+    assert [each["document"] for each in results] == [{"text": each} for each in DOCUMENTS]
+    refused(ask, ask("POST", "/v1/rerank", {**RERANK, "rank_fields": ["title"]}), "rank_fields")
+
+
 def test_coheres_form(ask: AppClient) -> None:
     ask.answers["rerank"] = SCORES
     body = {**RERANK, "top_n": 2, "return_documents": True, "max_tokens_per_doc": 4096, "rank_fields": None}

@@ -77,6 +77,8 @@ BODIES: list[tuple[str, Json]] = [
             "options": {},
         },
     ),
+    ("/api/embed", {"input": "a", "options": {}}),
+    ("/api/embeddings", {"prompt": "a", "options": {}}),
     (
         "/v1/responses",
         {
@@ -109,7 +111,7 @@ VOLATILE = frozenset(
     {
         *("id", "created", "created_at", "completed_at", "request_id", "item_id"),
         *("timings", "usage", "tokens_per_second", "context_length", "max_context_window"),
-        *("content", "finish_reason", "unloaded"),
+        *("content", "finish_reason", "stop_reason", "unloaded"),
     }
 )
 """Fields that differ between two answers to one request: names, times, what a model drew by chance, what was still loaded or read."""
@@ -120,7 +122,7 @@ FILES = {"file": RECORDING, "image": PICTURE}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LemonbusServer]:
     with (
         fakes_on_loopback(tmp_path_factory.mktemp("hub")) as settings,
-        ConfiguredServer(*MODELS, "tiny-tool", **{**settings, "ctx_size": 2048}) as started,
+        ConfiguredServer(*MODELS, **{**settings, "ctx_size": 2048}) as started,
     ):
         yield started
 
