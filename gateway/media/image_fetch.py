@@ -26,6 +26,7 @@ from urllib3.util import Timeout, Url, parse_url
 from gateway.media.image_types import NAMES, SIGNATURE_BYTES, image_type
 from gateway.media.public_addresses import Network, may_fetch_from
 from gateway.media.wire_limits import LimitedHttpPool, LimitedHttpsPool, WireLimitError
+from gateway.threads import in_thread
 from protocol import RELEASE
 
 MAX_URL_LENGTH: Final = 8192
@@ -140,7 +141,7 @@ class _SystemResolver:
         self._getaddrinfo: Any = monkey.get_original("socket", "getaddrinfo")
 
     def __call__(self, host: str, port: int) -> Sequence[str]:
-        found = self._threads.apply(self._getaddrinfo, (host, port), {"type": socket.SOCK_STREAM})
+        found = in_thread(lambda: self._getaddrinfo(host, port, type=socket.SOCK_STREAM), self._threads)
         return [str(sockaddr[0]) for *_, sockaddr in found]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import falcon
-import gevent
 import msgspec
 
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
+from gateway.threads import in_thread
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, Scope
 from protocol.config.settings import Settings
@@ -118,14 +118,13 @@ def _in_thread(work: Callable[[], R]) -> R:
     It waits for disk and lock in a thread of the pool, so that other requests of the process go on.
     """
     try:
-        result: R = gevent.get_hub().threadpool.apply(work)
+        return in_thread(work)
     except OSError as problem:
         reason = f"the file of API keys cannot be used: {problem.strerror}; the keys are as they were"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
     except ValueError as problem:
         reason = f"the file of API keys is broken, and was not changed: {problem}"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
-    return result
 
 
 class KeysResource(_Resource):

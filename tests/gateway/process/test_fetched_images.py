@@ -176,3 +176,12 @@ def test_foreign_pages_have_nothing_fetched_without_a_key(fetching: GatewayHarne
     for headers in ({"Origin": "https://page.example"}, {"X_Forwarded_For": "192.0.2.1"}):
         status, _, answer = fetching.post("/v1/chat/completions", chat(images.url("/ok")), **headers)
         assert (status, len(images.asked)) == (403, asked), answer
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "-", "x" * 64, "1.2.3.4.5"])
+def test_a_host_that_cannot_be_resolved_is_400_and_no_error_of_ours(fetching: GatewayHarness, host: str) -> None:
+    status, _, body = fetching.post("/v1/chat/completions", chat(f"http://{host}/a.png"))
+    error = msgspec.json.decode(body)["error"]
+    assert (status, error["code"]) == (400, "invalid_request")
+    assert f"no image from {host}: " in error["message"]
+    assert fetching.internal_errors() == 0

@@ -1,0 +1,29 @@
+"""Runs a function in a thread of gevent's, while the greenlet that asked waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gevent
+
+R = TypeVar("R")
+
+
+def in_thread(work: Callable[[], R], pool: Any = None) -> R:
+    """Return what ``work`` returns, or raise what it raises. ``pool``: its threads instead of the hub's.
+
+    gevent takes what a thread raises for an error of the program, and reports it: so nothing is raised there.
+    """
+
+    def outcome() -> tuple[R | None, BaseException | None]:
+        try:
+            return work(), None
+        except BaseException as problem:  # noqa: BLE001 - raised below, in the greenlet
+            return None, problem
+
+    result, problem = (pool or gevent.get_hub().threadpool).apply(outcome)
+    if problem is not None:
+        raise problem
+    returned: R = result
+    return returned
