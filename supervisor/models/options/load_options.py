@@ -76,7 +76,8 @@ def _switch(option: LoadOption, value: Any) -> bool:
 
 def _number(option: LoadOption, value: Any) -> OptionValue:
     kinds = (int,) if option.kind == "int" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not finite:
         what = "a whole number" if option.kind == "int" else "a number"
         raise invalid(f"{option.name} must be {what}, not {_in_words(value)}", option.name)
     if (option.least is not None and value < option.least) or (option.most is not None and value > option.most):

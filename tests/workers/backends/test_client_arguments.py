@@ -115,6 +115,7 @@ def test_what_a_client_may_send(args: str) -> None:
         ("llamacpp_args", "--log-file x -tb 1025"),
         ("llamacpp_args", "--threads_http 999999999"),
         ("llamacpp_args", f"--draft-max 1{'0' * 5000}"),
+        ("llamacpp_args", "--batch-size 65537"),
         ("whispercpp_args", "-p 99999"),
         ("sdcpp_args", "-t -99999"),
     ],

@@ -24,7 +24,8 @@ from workers.backends.client_arguments import (
 )
 
 _CACHE_TYPE: Final = "f32|f16|bf16|q8_0|q4_0|q4_1|iq4_nl|q5_0|q5_1"
-_BATCH: Final = r"\d{1,5}"
+_BATCH: Final = 65_536
+"""Tokens that are evaluated together; an embedding model needs as many as the longest input has."""
 _MEBIBYTES: Final = r"\d{1,5}"
 """Memory for caches; -1, which means no limit, is the administrator's to give."""
 _DRAFT: Final = 1_024
@@ -49,7 +50,7 @@ SPECULATIVE: Final[list[ClientFlag]] = [
 CLIENT_FLAGS: Final[list[ClientFlag]] = [
     # Slots and memory.
     *valued("-np --parallel", COUNT),
-    *valued("-b --batch-size -ub --ubatch-size", _BATCH),
+    *valued("-b --batch-size -ub --ubatch-size", COUNT, most=_BATCH),
     *valued("-cram --cache-ram", _MEBIBYTES),
     *valued("-ctxcp --ctx-checkpoints --swa-checkpoints", r"\d{1,3}"),
     *valued("-ctk --cache-type-k -ctv --cache-type-v", _CACHE_TYPE),
