@@ -11,7 +11,10 @@ from typing import Any, Final
 
 import click
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from protocol.runtime.control_characters import escape_in_json
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the order of other text round; marks that languages need stay."""
 
 
 def is_terminal() -> bool:
@@ -24,9 +27,14 @@ def plain(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, in which characters that change how text is shown are escapes."""
+    return escape_in_json(json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace")).decode()
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value: indented for a person, one line for a program."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None))
+    click.echo(json_text(value, 2 if is_terminal() else None))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], indent: str = "") -> None:

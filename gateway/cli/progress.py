@@ -28,7 +28,7 @@ def show_progress(server: ApiClient, path: str, body: dict[str, Any], as_json: b
             if event == "progress":
                 show(data)
             elif as_json:
-                click.echo(json.dumps({"event": event, **data}, ensure_ascii=False))
+                click.echo(output.json_text({"event": event, **data}))
             if event == "complete":
                 return
     raise CommandError(broken)
@@ -50,7 +50,7 @@ def _progress(as_json: bool) -> AbstractContextManager[ProgressDisplay]:
 
 @contextmanager
 def _lines() -> Iterator[ProgressDisplay]:
-    yield lambda event: click.echo(json.dumps({"event": "progress", **event}, ensure_ascii=False))
+    yield lambda event: click.echo(output.json_text({"event": "progress", **event}))
 
 
 @contextmanager

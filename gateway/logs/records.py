@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.failures import LemonbusError, invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
+from protocol.runtime.control_characters import ESCAPES, escape_in_json
 from protocol.runtime.logs import LEVEL_RANK, SEVERITY
 from protocol.wire.decoding import DECODE_ERRORS
 
@@ -22,11 +23,7 @@ _HEAD_FIELDS: Final = frozenset({"ts", "level", "process", "pid", "event"})
 _LEVELS: Final = {severity.lower(): level for level, severity in SEVERITY.items()} | {
     level: level for level in LEVEL_RANK
 }
-_CONTROL_ESCAPES: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    9: "\t",
-    10: "\\n",
-    13: "\\r",
-}
+_ESCAPES_IN_LINE: Final = {**ESCAPES, ord("\t"): "\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -46,11 +43,11 @@ def render_entry(entry: LogEntry, dropped: int = 0) -> bytes:
         "timestamp": stamp,
         "severity": severity,
         "tag": tag,
-        "line": f"{stamp} [{severity}] ({tag}) {_render_text(fields)}".translate(_CONTROL_ESCAPES),
+        "line": f"{stamp} [{severity}] ({tag}) {_render_text(fields)}".translate(_ESCAPES_IN_LINE),
     }
     if lost:
         documented["dropped"] = lost
-    return _encode(documented | {key: value for key, value in fields.items() if key not in documented})
+    return escape_in_json(_encode(documented | {key: value for key, value in fields.items() if key not in documented}))
 
 
 def _render_text(fields: dict[str, Any]) -> str:

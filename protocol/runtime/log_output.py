@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping, MutableMapping
 from select import POLLOUT, poll  # by name: gevent's replacement would block in its event loop
 from typing import Any, Final
 
+from protocol.runtime.control_characters import ESCAPES
 from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
 
 MAX_BATCHED_LINES: Final = 256
 """Lines that wait for each other at most."""
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
+_ESCAPES: Final = {**ESCAPES, ord("\t"): "\t", ord("\n"): "\\n"}
+_ESCAPES_IN_LINES: Final = {**_ESCAPES, ord("\n"): "\n"}
+"""For a traceback, which has lines; another text must not look like several records."""
 
 Record = MutableMapping[str, Any]
 Sink = Callable[[bytes], object]
@@ -91,7 +94,10 @@ class LogOutput:
 
     def _show(self, render: ConsoleRenderer, record: Mapping[str, Any]) -> None:
         shown: Record = {
-            key: value.translate(_CONTROLS) if isinstance(value, str) else value for key, value in record.items()
+            key: value.translate(_ESCAPES_IN_LINES if key == "exception" else _ESCAPES)
+            if isinstance(value, str)
+            else value
+            for key, value in record.items()
         }
         shown["timestamp"] = shown.pop("ts", "")
         shown.pop("pid", None)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.runtime.control_characters import escape_in_json
+
 MAX_LINE_BYTES: Final = 4096
 MAX_RECORD_BYTES: Final = MAX_LINE_BYTES - 32
 """The rest of a line is for a newline and a ``dropped`` count."""
@@ -74,6 +76,10 @@ _encode = msgspec.json.Encoder(enc_hook=_shown).encode
 
 
 def _encoded(value: Any) -> bytes:
+    return escape_in_json(_encoded_as_it_is(value))
+
+
+def _encoded_as_it_is(value: Any) -> bytes:
     try:
         return _encode(value)
     except Exception:  # noqa: BLE001 - lone surrogates, huge integers, deep nesting, strange keys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Final
 
@@ -59,7 +58,7 @@ def command(
 
     def show(entry: Entry) -> None:
         if as_json:
-            click.echo(json.dumps(entry, ensure_ascii=False))
+            click.echo(output.json_text(entry))
         else:
             severity = entry.get("severity", "")
             click.secho(output.plain(str(entry["line"])), fg=COLOURS.get(severity), dim=severity in DIMMED or None)

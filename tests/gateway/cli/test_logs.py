@@ -45,6 +45,24 @@ def test_logs_prints_the_snapshot(server: FakeServer, lemonbus: Ends, monkeypatc
     assert [json.loads(line) for line in lemonbus("logs", "--json")[1].splitlines()] == [entry(1), entry(2), entry(3)]
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_logs_print_nothing_that_changes_how_lines_are_shown(
+    server: FakeServer, lemonbus: Ends, form: list[str]
+) -> None:
+    wrong = {**entry(1), "line": "a\u202eb\x1b[2Jc", "model": "a\u202eb"}
+
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(json.dumps({"type": "logs.snapshot", "boot": "b1", "entries": [wrong]}))
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    code, out, _ = lemonbus("logs", *form)
+    assert code == 0
+    assert out.removesuffix("\n").isprintable()
+    assert not form or json.loads(out) == wrong, "a program reads what was logged"
+
+
 def test_logs_says_that_nothing_matches(server: FakeServer, lemonbus: Ends) -> None:
     def talk(peer: simple_websocket.Server) -> None:
         peer.receive(timeout=10)

@@ -52,9 +52,13 @@ def test_severities_are_the_documents(level: str, severity: str) -> None:
 
 
 def test_a_line_is_one_line_and_commands_no_terminal() -> None:
-    got = json.loads(render_entry(entry(event="a\nb\x1b[2J\x9b", exception="Traceback\n  file")))
-    assert all(letter.isprintable() for letter in got["line"])
-    assert got["event"] == "a\nb\x1b[2J\x9b"
+    event = "a\nb\x1b[2J\x9b \u202etxt.exe\u2066\u200b"
+    rendered = render_entry(entry(event=event, exception="Traceback\n  file"))
+    assert rendered.decode().isprintable(), "nor does the JSON"
+    got = json.loads(rendered)
+    assert got["line"].isprintable()
+    assert "\\u202etxt.exe\\u2066" in got["line"]
+    assert got["event"] == event
 
 
 def test_an_entry_has_the_number_of_dropped_ones_before_it() -> None:

@@ -296,6 +296,24 @@ def test_a_terminal_gets_readable_lines_without_foreign_escape_sequences() -> No
     assert "\\x1b[2J" in shown
 
 
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_text_of_a_client_cannot_change_how_lines_are_shown(style: str) -> None:
+    """U+202E turns the order of what follows round; a line feed would begin a line that looks like another record."""
+    script = (
+        f"logs.configure('gateway', 'info', {style!r});"
+        " fields = {'path': '/\\u202etxt.exe\\x9b2J\\u2028', 'reason': 'a\\nerror forged', 'more': ['\\u202e']};"
+        " logs.get_logger().info('request \\u202e', **fields);"
+        " logs.log_batched('info', 'request', fields)"
+    )
+    code, written = stderr_of(script)
+    shown = written.decode().removesuffix("\n").split("\n")
+    assert (code, len(shown)) == (0, 2), written
+    assert all(line.isprintable() for line in shown), shown
+    assert all("\\u202etxt.exe" in line for line in shown)
+    if style == "json":
+        assert json.loads(shown[0])["path"] == "/\u202etxt.exe\x9b2J\u2028"
+
+
 def test_a_console_line_is_bounded_and_marked() -> None:
     script = "logs.configure('worker', 'info', 'console'); logs.get_logger().info('x', **{f'k{n}': 'ü' * 90 for n in range(40)})"
     _, shown = stderr_of(script)
