@@ -59,7 +59,7 @@ ONLY_IN = {
     "xllamacpp": ("workers/engines/",),
     "onnxruntime_genai": ("workers/engines/",),
     "av": ("workers/engines/",),
-    "PIL": ("workers/",),
+    "PIL": ("gateway/decoding/images.py", "workers/"),
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (
         "supervisor/runtime/state_writer.py",

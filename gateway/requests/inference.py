@@ -17,6 +17,7 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
 from gateway.requests.request_digest import request_digest
+from gateway.requests.request_media import with_decoded_media
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import check_request_limits
@@ -73,14 +74,18 @@ class AnswerStream:
     """
 
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
-        """Send the request; raises ``invalid_request`` for one that is too large in a part that engines compile."""
+        """Send the request.
+
+        Raises ``invalid_request`` for one that is too large in a part that engines compile, and for media that are refused.
+        """
         self._session = session
         self._context = request_context(env)
         self._first = b""
         check_request_limits(request.body, request.names)
         digest = request_digest(request.endpoint, request.body)
         address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
-        self._request = request = msgspec.structs.replace(request, address=address, digest=digest)
+        request = msgspec.structs.replace(request, address=address, digest=digest)
+        self._request = request = with_decoded_media(session, env, request)
         self._pieces = ListPieces(request.endpoint, request.body, request.weight)
         self._piece = first = self._pieces.first()
         self._events = PieceEvents(request.endpoint) if self._pieces.left else None

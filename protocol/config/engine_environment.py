@@ -1,4 +1,7 @@
-"""Which environment variables the configuration may give to an engine: none that loads code into it or unlocks others. Pure."""
+"""Which environment variables the configuration may give to an engine: none that loads code into it or unlocks others. Pure.
+
+``PATH`` it may: engines have none of their own, and a program that an operator wrote around one may need it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "PYTHON", "BASH_FUNC_", "LEMONBUS_", 
 """Of the dynamic linker, of Python, of shells, and of lemonbus, which sets its own."""
 REFUSED_NAMES: Final = frozenset(
     {
-        *("PATH", "IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND"),
+        *("IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND"),
         *("GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "MALLOC_CHECK_", "MALLOC_TRACE", "RES_OPTIONS"),
         *("PERL5LIB", "PERL5OPT", "PERLLIB", "RUBYLIB", "RUBYOPT", "NODE_OPTIONS", "NODE_PATH", "JAVA_TOOL_OPTIONS"),
         *("OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "GIO_MODULE_DIR", "GTK_MODULES", "QT_PLUGIN_PATH"),

@@ -38,7 +38,7 @@ class FakeGatewayBus:
         """Whether the connection with the supervisor is."""
         """Of the supervisor that listens."""
         self.bodies: list[bytes] = []
-        self.reports: dict[type, Any] = {}
+        self.reports: dict[type, Any] = {work.ReserveRequest: {}}
         self.answers: dict[str, Any] = {}
         self.handlers: MessageHandlers
 

@@ -9,7 +9,7 @@ import abc
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
@@ -17,6 +17,9 @@ from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
 from workers.backends.visible_devices import device_variables
+
+NO_PROGRAMS: Final = "/dev/null"
+"""PATH of an engine: no program can be below a device."""
 
 
 class EngineRequest(NamedTuple):
@@ -229,10 +232,11 @@ class Backend(abc.ABC):
     def configured_environment(self) -> dict[str, str]:
         """Return the variables that the configuration gives to the engine: which devices it sees, and others.
 
+        Without a ``PATH`` among them it has none: an engine may hand what a client sends to a program that it finds there.
         Not those that the engine reads as options: lemonbus checks options, and sets some itself.
         """
         given = {name: value for name, value in self.spec.env.items() if not name.upper().startswith(self.hidden)}
-        return {**device_variables(self.spec.devices), **given}
+        return {"PATH": NO_PROGRAMS, **device_variables(self.spec.devices), **given}
 
     @abc.abstractmethod
     def prepare(self) -> None:

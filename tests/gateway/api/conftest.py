@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from gateway.decoding.decoder_process import RECORDING, Decoded, DecoderSession
+from gateway.decoding.image_types import image_type
+from gateway.requests import request_media
 from protocol.runtime import logs
 from tests.gateway.app_client import AppClient
 
@@ -26,3 +29,16 @@ def configured_logs() -> Iterator[None]:
 @pytest.fixture
 def ask(tmp_path: Path) -> AppClient:
     return AppClient(tmp_path)
+
+
+class UnchangingDecoder(DecoderSession):
+    """Decodes nothing: for tests of translations, whose media are placeholders."""
+
+    def decode(self, kind: int, limit: float, data: bytes) -> Decoded:
+        return Decoded("mp3" if kind == RECORDING else image_type(data) or "image/png", data, 1)
+
+
+@pytest.fixture
+def unchanged_media(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let media pass as they are."""
+    monkeypatch.setattr(request_media, "DecoderSession", UnchangingDecoder)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.media.image_types import image_type
+from gateway.decoding.image_types import image_type
 from gateway.media.public_addresses import may_fetch_from
 
 PRIVATE = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.decoding.images import decode_image
 from protocol.failures import Code, Failure
 from tests.gateway.app_client import AppClient
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import answer_whole, open_request
 from tests.support.fakes.image_server import PNG, ImageServer
+from tests.support.media import data_url
 
-INLINE = "data:image/png;base64," + base64.b64encode(PNG).decode()
+INLINE = data_url(PNG)
+DECODED = data_url(decode_image(PNG, 64, alpha=False).data)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_engines_get_the_image_itself(
         received = fetching.next_request()
         answer_whole(fetching, received)
     content = msgspec.json.decode(received.body)["messages"][0]["content"]
-    assert content[1]["image_url"]["url"] == INLINE, field
+    assert content[1]["image_url"]["url"] == DECODED, field
     assert content[0] == {"type": "text", "text": "what?"}
     assert len(images.asked) == asked + 1
 

@@ -188,7 +188,7 @@ def test_what_is_wrong_is_named_with_its_line(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("LD_PRELOAD", "ld_preload", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "PATH", "BASH_ENV"),
+        *("LD_PRELOAD", "ld_preload", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV"),
         *("NODE_OPTIONS", "GLIBC_TUNABLES", "GCONV_PATH", "LEMONBUS_API_KEY", "LEMONADE_API_KEY", "HF_TOKEN"),
     ],
 )

@@ -45,7 +45,7 @@ class Generation(NamedTuple):
         return msgspec.json.encode(body)
 
 
-_NAMES: Final = {"response_format": "format"}
+_NAMES: Final = {"response_format": "format", "messages": "images"}
 """Field of a chat → the request's field that it is made of, where they differ."""
 
 

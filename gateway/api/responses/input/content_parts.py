@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.common.inference.media_urls import check_other_media
 from gateway.http.bodies import body_decoding
 from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
@@ -94,7 +93,6 @@ def _chat_part(part: Part, where: str, image: ImageSource) -> Part:
         return _file(body_decoding.convert(part, InputFile, where), where)
     if kind == "input_audio":
         audio = body_decoding.convert(part, InputAudio, where)
-        check_other_media("input_audio", audio.input_audio, where)
         return {"type": "input_audio", "input_audio": audio.input_audio}
     raise invalid(f"`{where}`: parts of type {str(kind)[:64]} are not served here", where)
 

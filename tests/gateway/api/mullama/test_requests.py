@@ -32,6 +32,7 @@ def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+@pytest.mark.usefixtures("unchanged_media")
 @pytest.mark.parametrize(
     ("path", "request_fields", "endpoint", "body"),
     [

@@ -16,6 +16,7 @@ from tests.gateway.app_client import AppClient
 FILES = sorted((GOLDEN / "requests").glob("*.json"))
 
 
+@pytest.mark.usefixtures("unchanged_media")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_goes_on_the_bus(ask: AppClient, path: Path) -> None:
     golden = json.loads(path.read_text())

@@ -123,10 +123,13 @@ def test_the_environment() -> None:
         "PYTHONPATH": "p",
     }
     ours, system = made(), made(backend="system")
-    always = {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+    always = {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
     assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "LLAMA_API_KEY": ours.key}
     assert system.environment(inherited) == {**always, "LLAMA_API_KEY": system.key}
     assert len({ours.key, system.key, "k", ""}) == 4, "a random key for each engine"
+    spec = msgspec.structs.replace(system.spec, env={"PATH": "/mine"})
+    wrapped = LlamaCppBackend(spec, Settings(llama_server="/bin/true"))
+    assert wrapped.environment(inherited)["PATH"] == "/mine", "the operator may say otherwise"
 
 
 def test_a_missing_executable(tmp_path: Path) -> None:
@@ -242,7 +245,12 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
     assert words[words.index("-ngl") + 1] == "99"
     assert "-b" not in words
     kept = backend.environment({"PYTHONPATH": "p", "LD_LIBRARY_PATH": "/lib"})
-    assert kept == {"LD_LIBRARY_PATH": f"{program.parent}:/lib", "GOMP_SPINCOUNT": "300", "LLAMA_API_KEY": backend.key}
+    assert kept == {
+        "LD_LIBRARY_PATH": f"{program.parent}:/lib",
+        "GOMP_SPINCOUNT": "300",
+        "LLAMA_API_KEY": backend.key,
+        "PATH": "/dev/null",
+    }
 
 
 def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:

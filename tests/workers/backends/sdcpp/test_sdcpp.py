@@ -136,7 +136,7 @@ def test_our_program_knows_every_part_of_a_model() -> None:
 
 def test_the_environment() -> None:
     inherited = {"PATH": "/bin", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p", flags.KEY: "old"}
-    assert made().environment(inherited) == {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+    assert made().environment(inherited) == {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
 
 
 def test_files_that_are_whole(tmp_path: Path, program: str) -> None:

@@ -1,0 +1,53 @@
+"""The decoder: reads orders from the socket that is its standard input, and answers each.
+
+It ends with its gateway, whose end it sees there, after a minute without an order, and when one takes too long.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+import struct
+import sys
+from typing import Final
+
+from gateway.decoding import decoder_process as wire
+from gateway.decoding.images import ImageError, decode_image
+from gateway.decoding.limits import DECODER_MEMORY
+from gateway.decoding.recordings import RecordingError, measure_recording
+
+IDLE_S: Final = 60.0
+
+
+def answer(kind: int, limit: float, data: bytes) -> tuple[int, wire.Decoded]:
+    """Return the answer to an order."""
+    try:
+        if kind == wire.RECORDING:
+            return wire.DONE, wire.Decoded(*measure_recording(data, limit))
+        return wire.DONE, wire.Decoded(*decode_image(data, int(limit), alpha=kind == wire.IMAGE_WITH_ALPHA))
+    except (ImageError, RecordingError) as refusal:
+        return wire.REFUSED, wire.Decoded("", str(refusal).encode(), 0)
+
+
+def main() -> None:
+    """Answer until there is no more to answer."""
+    resource.setrlimit(resource.RLIMIT_AS, (DECODER_MEMORY, DECODER_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with socket.socket(fileno=sys.stdin.fileno()) as gateway:
+        gateway.settimeout(IDLE_S)
+        while True:
+            kind, limit, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
+            data = wire.receive(gateway, size)
+            # The kernel ends the process when it has computed for so long, whichever library is at work.
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            status, decoded = answer(kind, limit, data)
+            left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+            gateway.sendall(wire.answer(status, decoded, seconds - left))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, EOFError, struct.error):
+        sys.exit(0)

@@ -1,0 +1,284 @@
+"""Images and recordings of a request: no engine gets one that was not decoded, or measured, within limits.
+
+All inference requests pass here, whatever their API family, in the form that engines get. A part of a message that is none of
+those known here is refused: engines know more kinds of media, which they hand to programs of the machine, or fetch.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import gevent
+import msgspec
+
+from gateway.decoding import decoder_process
+from gateway.decoding.decoder_process import AbandonedError, DecoderSession, RefusedError
+from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS, MAX_RECORDING_S
+from gateway.http.bodies import body_limits
+from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.requests.exchange import InferenceRequest
+from gateway.requests.interfaces import RequestSession
+from gateway.requests.reservation import reserve
+from protocol.failures import Code, Failure, invalid
+from protocol.wire import form_data
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.recordings import MEASURED, NAMES, recording_type
+
+IMAGE, MASKED_IMAGE, RECORDING = range(3)
+_ORDERS: Final = {
+    IMAGE: decoder_process.IMAGE,
+    MASKED_IMAGE: decoder_process.IMAGE_WITH_ALPHA,
+    RECORDING: decoder_process.RECORDING,
+}
+_WORDS: Final = {IMAGE: "image", MASKED_IMAGE: "image", RECORDING: "recording"}
+_SPACES: Final = re.compile(r"\s+")
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Medium(NamedTuple):
+    """An image or a recording of a request."""
+
+    what: int
+    field: str
+    data: bytes
+    put: Callable[[str, bytes], None]
+    """Puts the decoded file into the request: its type and its bytes."""
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_messages: Final = msgspec.json.Decoder(list[_Message]).decode
+
+
+def with_decoded_media(session: RequestSession, env: dict[str, Any], request: InferenceRequest) -> InferenceRequest:
+    """Return the request with its media as an engine may have them; ``env`` is ``req.env``.
+
+    Raises ``invalid_request`` for media that are refused, ``cancelled`` when the client hangs up, ``overloaded``, and what
+    the reservation raises: nothing is decoded for a request that would be refused.
+    """
+    read = _READERS.get(request.endpoint)
+    if read is None:
+        return request
+    media, body = read(request.body)
+    if not media:
+        return request
+    if len(media) > MAX_MEDIA:
+        raise invalid(f"the request has {len(media)} images and recordings; the limit is {MAX_MEDIA}", media[-1].field)
+    reserve(session, env, request.endpoint, request.model)
+    _decode(env, media, request.names, MAX_RECORDING_S if request.endpoint in _FORMS else MAX_CHAT_AUDIO_S)
+    made = body()
+    limit = session.settings.body_limit
+    if len(made) > max(limit, len(request.body)):
+        field = _shown(media[0].field, request.names)
+        raise invalid(f"the images of the request have more than {limit} bytes when they are written as PNG", field)
+    body_limits.count(env, max(0, len(made) - len(request.body)))
+    return msgspec.structs.replace(request, body=made)
+
+
+def _decode(env: dict[str, Any], media: list[Medium], names: Mapping[str, str], max_seconds: float) -> None:
+    left = {IMAGE: float(MAX_PIXELS), RECORDING: max_seconds}
+    session = DecoderSession()
+    watch = HangUpWatch(env, session.abandon)
+    try:
+        with session:
+            for number, medium in enumerate(media, 1):
+                budget = RECORDING if medium.what == RECORDING else IMAGE
+                try:
+                    decoded = session.decode(_ORDERS[medium.what], left[budget], medium.data)
+                except RefusedError as refusal:
+                    field = _shown(medium.field, names)
+                    which = f"{_WORDS[medium.what]} {number} of {len(media)}: " if len(media) > 1 else ""
+                    raise invalid(f"`{field}`: {which}{refusal}", field) from None
+                left[budget] -= decoded.cost
+                medium.put(decoded.kind, decoded.data)
+    except AbandonedError:
+        raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
+    finally:
+        watch.close()
+
+
+def _shown(field: str, names: Mapping[str, str]) -> str:
+    """Return the field as the client's API names it: its place is known only where its request was not translated."""
+    first = re.split(r"[.\[]", field, maxsplit=1)[0]
+    return names.get(first, first) if names else field
+
+
+Found = tuple[list[Medium], Callable[[], bytes]]
+"""The media of a body, and what writes it anew."""
+
+
+def _chat(body: bytes) -> Found:
+    """Read the parts of all messages, of whatever role."""
+    fields = _fields(body)
+    raw = fields.get("messages")
+    try:
+        if raw is None or all(_is_plain(message.content) for message in _messages(raw)):
+            return [], lambda: body
+    except DECODE_ERRORS:
+        raise invalid("`messages` must be a list of objects", "messages") from None
+    messages = msgspec.json.decode(raw)
+    media = [
+        medium for place, message in enumerate(messages) for medium in _parts(message, f"messages[{place}].content")
+    ]
+    return media, lambda: msgspec.json.encode({**fields, "messages": messages})
+
+
+def _is_plain(content: msgspec.Raw | msgspec.UnsetType) -> bool:
+    return content is msgspec.UNSET or memoryview(content)[:1].tobytes() in (b'"', b"n")
+
+
+def _parts(message: dict[str, Any], where: str) -> Iterator[Medium]:
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise invalid(f"`{where}` must be a text or a list of parts", where)
+    for index, part in enumerate(content):
+        field = f"{where}[{index}]"
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "image_url":
+            yield _image(part, f"{field}.image_url")
+        elif kind == "input_audio":
+            yield _audio(part, f"{field}.input_audio")
+        elif kind in ("input_video", "video_url", "video"):
+            raise invalid(f"`{field}`: videos are not served here: send single pictures of it as images", field)
+        elif kind not in ("text", "refusal"):
+            raise invalid(f"`{field}`: a part must have the type text, image_url or input_audio", field)
+
+
+def _image(part: dict[str, Any], field: str) -> Medium:
+    given = part["image_url"] if isinstance(part.get("image_url"), dict) else {"url": part.get("image_url")}
+    url = given.get("url")
+    if not isinstance(url, str):
+        raise invalid(f"`{field}` needs a `url`: data:image/png;base64,…", field)
+    head, comma, coded = url.partition(",")
+    if not comma or head[:5].lower() != "data:" or not head.lower().endswith(";base64"):
+        raise invalid(f"`{field}`: send the image as a data URL with base64 (data:image/png;base64,…)", field)
+
+    def put(kind: str, data: bytes) -> None:
+        detail = {"detail": given["detail"]} if isinstance(given.get("detail"), str) else {}
+        part.clear()
+        part.update(type="image_url", image_url={"url": f"data:{kind};base64,{_coded(data)}", **detail})
+
+    return Medium(IMAGE, field, _decoded(coded, field), put)
+
+
+def _audio(part: dict[str, Any], field: str) -> Medium:
+    given = part.get("input_audio")
+    coded = given.get("data") if isinstance(given, dict) else None
+    if not isinstance(coded, str):
+        raise invalid(f"`{field}` needs `data`, a recording in base64", field)
+    if coded[:5].lower() == "data:":
+        coded = coded.partition(",")[2]
+
+    def put(kind: str, data: bytes) -> None:
+        part.clear()
+        # Engines look at the bytes, and allow two words here.
+        part.update(type="input_audio", input_audio={"data": _coded(data), "format": "mp3" if kind == "mp3" else "wav"})
+
+    return Medium(RECORDING, field, _decoded(coded, field), put)
+
+
+def _prompts(*names: str) -> Callable[[bytes], Found]:
+    """Return what reads the prompts of llama.cpp's own form in these fields: objects may have ``multimodal_data``."""
+
+    def read(body: bytes) -> Found:
+        fields = _fields(body)
+        prompts = {
+            name: msgspec.json.decode(fields[name]) for name in names if name in fields and b"{" in bytes(fields[name])
+        }
+        media = [medium for name, prompt in prompts.items() for medium in _prompt_media(prompt, name)]
+        return media, lambda: msgspec.json.encode({**fields, **prompts})
+
+    return read
+
+
+def _prompt_media(prompt: Any, field: str) -> Iterator[Medium]:
+    if isinstance(prompt, list):
+        for index, each in enumerate(prompt):
+            yield from _prompt_media(each, f"{field}[{index}]")
+    entries = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
+    if entries is None:
+        return
+    where = f"{field}.multimodal_data"
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise invalid(f"`{where}` must be a list of images or recordings in base64", where)
+    for index, entry in enumerate(entries):
+        data = _decoded(entry, f"{where}[{index}]")
+
+        def put(_kind: str, decoded: bytes, index: int = index) -> None:
+            entries[index] = _coded(decoded)
+
+        what = RECORDING if recording_type(data) in ("riff", *MEASURED) else IMAGE
+        yield Medium(what, f"{where}[{index}]", data, put)
+
+
+def _form(what: int, *names: str) -> Callable[[bytes], Found]:
+    """Return what reads the files of a form."""
+
+    def read(body: bytes) -> Found:
+        try:
+            parts = form_data.parse(form_data.boundary_from_body(body), body, lambda: gevent.sleep(0))
+        except ValueError as problem:
+            raise invalid(f"the request is no form: {problem}") from None
+        media = []
+        for index, part in enumerate(parts):
+            if part.name not in names or not part.filename:
+                continue
+            if what == RECORDING and not _is_measured(part.data, part.name):
+                continue
+
+            def put(kind: str, data: bytes, index: int = index) -> None:
+                suffix = kind.rpartition("/")[2]
+                parts[index] = parts[index]._replace(data=data, filename=f"{parts[index].name}.{suffix}")
+
+            media.append(Medium(what, part.name, part.data, put))
+        return media, lambda: form_data.encode(parts)
+
+    return read
+
+
+def _is_measured(data: bytes, field: str) -> bool:
+    """Return whether the length of a recording can be found out here; refuse a file that is none."""
+    kind = recording_type(data)
+    if not kind:
+        raise invalid(f"`{field}` is no recording that is read here: send {NAMES}", field)
+    return kind in MEASURED
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        return _object(body)
+    except DECODE_ERRORS:
+        raise Failure(Code.INVALID_JSON, "the request is not a JSON object").raised() from None
+
+
+def _decoded(coded: str, field: str) -> bytes:
+    """Return what base64 of either alphabet means, strictly: engines read leniently, each in its own way."""
+    try:
+        text = _SPACES.sub("", coded).translate(_URL_SAFE).rstrip("=")
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid(f"`{field}` is not in base64", field) from None
+
+
+def _coded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+_FORMS: Final = frozenset({"images/edits", "audio/transcriptions", "audio/translations"})
+_READERS: Final[dict[str, Callable[[bytes], Found]]] = {
+    **dict.fromkeys(["chat/completions", "chat/completions/input_tokens", "apply-template"], _chat),
+    **dict.fromkeys(["completions", "completion", "infill"], _prompts("prompt")),
+    **dict.fromkeys(["embeddings", "embedding"], _prompts("input", "content")),
+    "images/edits": _form(MASKED_IMAGE, "image", "mask"),
+    **dict.fromkeys(["audio/transcriptions", "audio/translations"], _form(RECORDING, "file")),
+}
+"""Endpoint → what finds its media. The other endpoints have none: their fields are texts and numbers."""

@@ -1,0 +1,63 @@
+"""What a recording is, told by its first bytes, whatever its sender calls it. Pure.
+
+A file that is none of these is never given to a decoder: playlists, and descriptions of streams, are texts that make decoders open
+other files and addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SIGNATURE_BYTES: Final = 400
+"""Bytes that are enough to tell."""
+NAMES: Final = "WAV, MP3, FLAC, Ogg, Opus, M4A or WebM"
+"""For messages: what people send. Others of :data:`_SIGNATURES` are rare."""
+MEASURED: Final = frozenset({"wav", "mp3", "flac"})
+"""Formats whose length the gateway finds out without decoding them; engines that are not ours get only these. Other WAV files
+than the usual ones are ``riff``."""
+_PLAIN_WAV: Final = frozenset({b"\x01\0", b"\x03\0", b"\x06\0", b"\x07\0", b"\xfe\xff"})
+"""Codings of a WAV file whose samples have a fixed size each."""
+
+_SIGNATURES: Final = (
+    (0, b"fLaC", "flac"),
+    (0, b"ID3", "mp3"),
+    (0, b"OggS", "ogg"),
+    (0, b"\x1aE\xdf\xa3", "matroska"),
+    (0, b"caff", "caf"),
+    (0, b"#!AMR", "amr"),
+    (0, b"FLV\x01", "flv"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "asf"),
+    (0, b"\x0b\x77", "ac3"),
+    (0, b"\x00\x00\x01\xba", "mpeg"),
+    (0, b"riff\x2e\x91\xcf\x11", "w64"),
+    *((4, kind, "mov") for kind in (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")),
+)
+_CHUNKS: Final = {
+    (b"RIFF", b"WAVE"): "riff",
+    (b"RF64", b"WAVE"): "rf64",
+    (b"BW64", b"WAVE"): "rf64",
+    (b"RIFF", b"AVI "): "avi",
+    (b"FORM", b"AIFF"): "aiff",
+    (b"FORM", b"AIFC"): "aiff",
+}
+_TS_PACKETS: Final = ((0, 188), (4, 192))
+"""Offset of the first packet of an MPEG transport stream, and bytes from one to the next."""
+_TS_SYNC: Final = 0x47
+
+
+def recording_type(data: bytes) -> str:
+    """Return the format of a recording, empty if it is none that is read."""
+    chunk = _CHUNKS.get((data[:4], data[8:12]))
+    if chunk == "riff" and data[12:16] == b"fmt " and data[20:22] in _PLAIN_WAV:
+        return "wav"
+    if chunk:
+        return chunk
+    for offset, signature, kind in _SIGNATURES:
+        if data[offset : offset + len(signature)] == signature:
+            return kind
+    if len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0:
+        return "mp3" if data[1] & 0x06 else "aac"
+    for offset, step in _TS_PACKETS:
+        if len(data) > offset + step and data[offset] == data[offset + step] == _TS_SYNC:
+            return "mpegts"
+    return ""

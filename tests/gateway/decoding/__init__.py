@@ -1,0 +1,1 @@
+"""Decoding of what clients send."""

@@ -1,0 +1,217 @@
+"""The decoder's real process: images that are small files and much else, what comes of good ones, clients that leave."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+
+import gevent
+import pytest
+from PIL import Image
+
+from gateway.decoding import decoder_process
+from gateway.decoding.decoder_process import (
+    IMAGE,
+    IMAGE_WITH_ALPHA,
+    RECORDING,
+    AbandonedError,
+    Decoded,
+    DecoderSession,
+    RefusedError,
+)
+from gateway.decoding.limits import MAX_PIXELS, MAX_SIDE_PIXELS
+from tests.support.media import PNG_HEAD, chunk, playlist, png_of, written
+from tests.support.waiting import wait_for
+
+NOISE = Image.effect_noise((64, 48), 60).convert("RGB")
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Iterator[DecoderSession]:
+    with DecoderSession() as session:
+        yield session
+
+
+def decode(session: DecoderSession, data: bytes, kind: int = IMAGE) -> Decoded:
+    session._seconds_left = 20.0
+    return session.decode(kind, MAX_PIXELS, data)
+
+
+def opened(decoded: Decoded) -> Image.Image:
+    image = Image.open(io.BytesIO(decoded.data))
+    image.load()
+    assert Image.MIME[image.format or ""] == decoded.kind
+    return image
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "WEBP", "JPEG"])
+def test_each_format_is_written_anew_with_the_same_pixels(decoder: DecoderSession, kind: str) -> None:
+    options = {"lossless": True} if kind == "WEBP" else {"quality": 90} if kind == "JPEG" else {}
+    image = NOISE.quantize(256) if kind == "GIF" else NOISE
+    data = written(image, kind, **options)
+    found = opened(decode(decoder, data))
+    expected = Image.open(io.BytesIO(data)).convert("RGB")
+    differences = [abs(a - b) for a, b in zip(found.convert("RGB").tobytes(), expected.tobytes(), strict=True)]
+    assert max(differences) <= (12 if kind == "JPEG" else 0)
+    assert sum(differences) / len(differences) < 1
+
+
+def test_nothing_of_a_file_but_its_pixels_remains(decoder: DecoderSession) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "secret"
+    for kind in ("PNG", "JPEG", "WEBP"):
+        decoded = decode(decoder, written(NOISE, kind, exif=exif, icc_profile=b"secret" * 40) + b"secret: trailing")
+        assert b"secret" not in decoded.data
+    bits = zlib.compress(bytes(5 * 4)) + b"secret"
+    hidden = PNG_HEAD + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 0, 0, 0, 0)) + chunk(b"IDAT", bits)
+    assert b"secret" not in decode(decoder, hidden + chunk(b"IEND", b"")).data
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_every_kind_of_pixel_becomes_one_that_all_engines_read(decoder: DecoderSession, mode: str) -> None:
+    image = Image.frombytes("I;16", (16, 8), bytes(range(256))) if mode == "I;16" else NOISE.convert(mode)
+    found = opened(decode(decoder, written(image, "PNG")))
+    assert found.mode in ("L", "RGB")
+    if mode == "I;16":
+        assert found.tobytes() == bytes(range(1, 256, 2))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_a_mask_keeps_what_is_transparent(decoder: DecoderSession, mode: str) -> None:
+    image = Image.new("RGBA", (8, 8), (255, 0, 0, 255))
+    image.paste((0, 0, 0, 0), (0, 0, 4, 8))
+    data = written(image.convert(mode), "PNG", **({"transparency": 0} if mode == "P" else {}))
+    alpha = opened(decode(decoder, data, IMAGE_WITH_ALPHA)).getchannel("A")
+    assert alpha.getextrema()[0] == 0
+
+
+def test_interlaced_animated_cmyk_and_progressive_images_are_read(decoder: DecoderSession) -> None:
+    animated = {"save_all": True, "append_images": [NOISE.rotate(90), NOISE.rotate(180)]}
+    files = [
+        written(NOISE, "PNG", **animated),
+        written(NOISE, "WEBP", **animated),
+        written(NOISE, "GIF", **animated),
+        written(NOISE, "JPEG", progressive=True),
+        written(NOISE.convert("CMYK"), "JPEG"),
+        written(NOISE, "MPO", **animated),
+        written(NOISE.convert("L"), "JPEG"),
+    ]
+    for data in files:
+        assert opened(decode(decoder, data)).size == NOISE.size
+
+
+def webp_of(width: int, height: int) -> bytes:
+    """Return a lossless WebP that claims a size."""
+    bits = struct.pack("<BI", 0x2F, (width - 1) | (height - 1) << 14) + bytes(8)
+    body = b"WEBPVP8L" + struct.pack("<I", len(bits)) + bits
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def jpeg_of(width: int, height: int) -> bytes:
+    """Return the beginning of a JPEG that claims a size."""
+    data = bytearray(written(NOISE, "JPEG"))
+    at = data.index(b"\xff\xc0")
+    struct.pack_into(">HH", data, at + 5, height, width)
+    return bytes(data)
+
+
+LARGE = Image.new("L", (8000, 8000))
+BOMBS = {
+    "png 30000x30000": png_of(30_000, 30_000, bytes(100)),
+    "png one pixel, 20 MB inside": png_of(1, 1, bytes(20_000_000)),
+    "png zTXt": png_of(1, 1, b"\0\0", (b"zTXt", b"k\0\0" + zlib.compress(bytes(20_000_000), 9))),
+    "png iTXt": png_of(1, 1, b"\0\0", (b"iTXt", b"k\0\1\0\0\0" + zlib.compress(bytes(20_000_000), 9))),
+    "png iCCP": png_of(1, 1, b"\0\0", (b"iCCP", b"k\0\0" + zlib.compress(bytes(20_000_000), 9))),
+    "gif of many frames": written(
+        NOISE, "GIF", save_all=True, append_images=[NOISE.rotate(turn) for turn in range(1, 200)]
+    ),
+    "gif 65535x65535": b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\xff\xff\xff\xff\0\x08\x01\0\0;",
+    "webp 16383x16383": webp_of(16_383, 16_383),
+    "jpeg 65500x65500": jpeg_of(65_500, 65_500),
+    "jpeg 8192x8192, truncated": jpeg_of(8192, 8192)[:400],
+    "bmp 1x2000000000": b"BM"
+    + struct.pack("<IIIIiiHHIIiiII", 54, 0, 54, 40, 1, 2_000_000_000, 1, 24, 0, 0, 0, 0, 0, 0),
+    "1x65535": written(Image.new("L", (1, 65_535)), "PNG"),
+    "0x0": png_of(0, 0, b""),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_that_decodes_to_much_costs_little(decoder: DecoderSession, name: str) -> None:
+    data = BOMBS[name]
+    assert len(data) < 2_000_000
+    try:
+        decoded = decode(decoder, data)
+    except RefusedError:
+        decoded = Decoded("", b"", 0)
+    assert len(decoded.data) < 100_000
+    assert decoded.cost <= NOISE.width * NOISE.height
+    assert decoder._seconds_left > 15
+
+
+def test_all_images_of_a_request_share_its_pixels(decoder: DecoderSession) -> None:
+    data = written(LARGE, "PNG")
+    assert decode(decoder, data).cost == 64_000_000
+    with pytest.raises(RefusedError, match="8000x8000"):
+        decoder.decode(IMAGE, MAX_PIXELS - 2 * 64_000_000, data)
+
+
+def many_scans(side: int, scans: int) -> bytes:
+    """Return a progressive JPEG that repeats its scans of the finest detail: minutes of work in a small file."""
+    data = written(Image.new("L", (side, side)), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + (data[last:-2] * scans) + b"\xff\xd9"
+
+
+def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> None:
+    with DecoderSession() as session:
+        session._seconds_left = 0.5
+        with pytest.raises(RefusedError, match="takes more than"):
+            session.decode(IMAGE, MAX_PIXELS, many_scans(MAX_SIDE_PIXELS, 2000))
+        session._seconds_left = 20.0
+        assert opened(session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG"))).size == NOISE.size
+
+
+def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> None:
+    ended = []
+
+    def work(session: DecoderSession) -> None:
+        with session:
+            try:
+                session.decode(IMAGE, MAX_PIXELS, many_scans(MAX_SIDE_PIXELS, 2000))
+            except AbandonedError:
+                ended.append(time.monotonic())
+
+    session = DecoderSession()
+    greenlet = gevent.spawn(work, session)
+    gevent.sleep(0)
+    while session._decoder is None:
+        gevent.sleep(0.001)
+    process = session._decoder._process
+    for _ in range(20):
+        gevent.sleep(0.01)  # other greenlets run
+    assert not ended
+    session.abandon()
+    greenlet.join(20)
+    assert ended
+    wait_for(lambda: process.poll() is not None, "the decoder has ended")
+
+
+def test_a_decoder_that_ended_while_it_was_idle_is_replaced() -> None:
+    with DecoderSession() as session:
+        session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG"))
+    (idle,) = decoder_process._idle[-1:]
+    idle._socket.shutdown(1)
+    wait_for(lambda: idle._process.poll() is not None, "the decoder has ended")
+    with DecoderSession() as session:
+        assert session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG")).cost == 64 * 48
+
+
+def test_what_is_no_image_or_recording_is_refused(decoder: DecoderSession) -> None:
+    for data in (playlist("http://127.0.0.1"), b"", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF89a", b"RIFF\0\0\0\0WEBP"):
+        for kind in (IMAGE, RECORDING):
+            with pytest.raises(RefusedError):
+                decode(decoder, data, kind)
