@@ -230,7 +230,7 @@ def _form(what: int, *names: str) -> Callable[[bytes], Found]:
             raise invalid(f"the request is no form: {problem}") from None
         media = []
         for index, part in enumerate(parts):
-            if part.name not in names or not part.filename:
+            if part.name not in names:
                 continue
             if what == RECORDING and not _is_measured(part.data, part.name):
                 continue

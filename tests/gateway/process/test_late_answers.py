@@ -42,7 +42,7 @@ def start_picture(harness: GatewayHarness) -> tuple[socket.socket, ReceivedReque
 
 def transcribe(harness: GatewayHarness, form: str) -> tuple[socket.socket, ReceivedRequest]:
     body = form_data.encode(
-        [FormPart("model", b"m"), FormPart("response_format", form.encode()), FormPart("file", b"RIFF", "a.wav")]
+        [FormPart("model", b"m"), FormPart("response_format", form.encode()), FormPart("file", b"OggS", "a.ogg")]
     )
     kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
     connection = harness.connect()

@@ -135,10 +135,11 @@ def test_translations_any_wav_and_the_model_used_last(shared_server: LemonbusSer
     [
         ([], MODEL, 400, "file"),
         ([SOUND, FormPart("stream", b"perhaps")], MODEL, 400, "stream"),
-        ([FormPart("file", b"ID3", "a.mp3"), FormPart("stream", b"true")], MODEL, 400, None),
+        ([FormPart("file", b"ID3", "a.mp3"), FormPart("stream", b"true")], MODEL, 400, "file"),
         ([SOUND], "extra.tiny-chat", 400, "model"),
         ([SOUND], "no-such-model", 404, "model"),
-        ([FormPart("file", b"ID3", "a.mp3")], MODEL, 400, None),
+        ([FormPart("file", b"OggS", "a.ogg")], MODEL, 400, None),
+        ([FormPart("file", b"#EXTM3U\n", "a.mp3")], MODEL, 400, "file"),
         ([SOUND, FormPart("best_of", b"many")], MODEL, 400, "best_of"),
         ([SOUND, FormPart("language", b"German")], MODEL, 400, "language"),
     ],
