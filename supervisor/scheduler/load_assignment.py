@@ -155,12 +155,12 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
     known = model.backoff.failure
     if known is None:
         return
-    reason = (
-        f"Model {model.name} could not be loaded last time, so it displaces no other model "
-        f"until it is loaded explicitly: {known.message}"
-    )
+    died = known.code is Code.BREAKER_OPEN
+    what = "lost its engine too often" if died else "could not be loaded last time"
+    reason = f"Model {model.name} {what}, so it displaces no other model until it is loaded explicitly: {known.message}"
     pause = max(state.limits.restarts.first, model.backoff.suspect_for(now))
-    failure = Failure(Code.BACKING_OFF, reason, model=model.name, retry_after=pause, detail=known.detail)
+    code = Code.BREAKER_OPEN if died else Code.BACKING_OFF
+    failure = Failure(code, reason, model=model.name, retry_after=pause, detail=known.detail)
     answers.refuse_waiting(state, model, failure)
 
 

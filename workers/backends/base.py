@@ -160,6 +160,11 @@ class Backend(abc.ABC):
         return self._random_key
 
     @property
+    def most_context(self) -> int:
+        """Tokens that a request may use at most, however the model is loaded; 0 if that is not known."""
+        return self.trained_context
+
+    @property
     def silence(self) -> float:
         """Seconds without any progress after which a busy engine counts as hung."""
         return self.settings.silence

@@ -47,13 +47,16 @@ class _EngineErrorBody(msgspec.Struct):
 _error_body = msgspec.json.Decoder(_EngineErrorBody).decode
 
 
-def failure_in_body(body: bytes, program: str) -> Failure | None:
+def failure_in_body(body: bytes, program: str, most_context: int = 0) -> Failure | None:
     """Return the failure in a response with status 200, None if it has none: some engines report errors so."""
-    return failure_of_response(500, body, program) if _ERROR_BODY.match(body) else None
+    return failure_of_response(500, body, program, most_context) if _ERROR_BODY.match(body) else None
 
 
-def failure_of_response(status: int, body: bytes, program: str) -> Failure:
-    """Return the failure that an engine's error response means. What looks like a path is removed from its message."""
+def failure_of_response(status: int, body: bytes, program: str, most_context: int = 0) -> Failure:
+    """Return the failure that an engine's error response means. What looks like a path is removed from its message.
+
+    ``most_context``: tokens that the context of the model can have at most, 0 if unknown.
+    """
     try:
         decoded = _error_body(body).error
         error = _EngineError(decoded) if isinstance(decoded, str) else decoded
@@ -62,7 +65,7 @@ def failure_of_response(status: int, body: bytes, program: str) -> Failure:
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
     status = error.code if 400 <= error.code < 600 else status
     if error.type == "exceed_context_size_error" or _TOO_LONG.search(message):
-        return Failure(Code.CONTEXT_EXCEEDED, _too_long(message), status=400)
+        return Failure(Code.CONTEXT_EXCEEDED, _too_long(message, most_context), status=400)
     if _BUSY.match(message):
         return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=BUSY_RETRY_AFTER_S)
     if status == 501:
@@ -79,15 +82,18 @@ def failure_of_response(status: int, body: bytes, program: str) -> Failure:
     return _refused(code, message, status)
 
 
-def _too_long(message: str) -> str:
+def _too_long(message: str, most: int) -> str:
     counts = _TOKEN_COUNTS.search(message)
     if counts is None:
-        return "the input is longer than the model's context: shorten it, or load the model with a larger ctx_size"
-    tokens, context = counts.groups()
-    return (
-        f"the input has {tokens} tokens, more than the model's context of {context}: "
-        "shorten it, or load the model with a larger ctx_size"
-    )
+        what, can_grow = "is longer than the model's context", True
+    else:
+        tokens, context = counts.groups()
+        what = f"has {tokens} tokens, more than the model's context of {context}"
+        can_grow = not most or int(context) < most
+    if not can_grow:
+        return f"the input {what}: shorten it, because the model can have no larger context"
+    limit = f" of {most} at most" if most else ""
+    return f"the input {what}: shorten it, or load the model with a larger ctx_size{limit}"
 
 
 def _refused(code: Code, message: str, status: int = 0) -> Failure:

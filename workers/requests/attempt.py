@@ -66,8 +66,13 @@ class AttemptOwner(Protocol):
 class Attempt:
     """One attempt. It is the :class:`~workers.engine.response_handler.ResponseHandler` of its exchange."""
 
-    def __init__(self, run: Run, body: bytes, program: str, alias: str, owner: AttemptOwner, clock: Clock) -> None:
-        """Wait; ``program`` is the engine's name in messages, ``alias`` what the engine calls the model."""
+    def __init__(
+        self, run: Run, body: bytes, program: str, alias: str, owner: AttemptOwner, clock: Clock, most_context: int = 0
+    ) -> None:
+        """Wait; ``program`` is the engine's name in messages, ``alias`` what the engine calls the model.
+
+        ``most_context``: see :attr:`~workers.backends.base.Backend.most_context`.
+        """
         self.run = run
         self.key = RequestKey(run.gateway, run.number, run.attempt)
         self.body = body
@@ -80,6 +85,7 @@ class Attempt:
         self.request = _NO_REQUEST
         self.exchange: EngineExchange | None = None
         self._program, self._alias, self._owner = program, alias, owner
+        self._most_context = most_context
         self._status = 0
         self._stream: SseFilter | None = None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
@@ -183,13 +189,13 @@ class Attempt:
             self._owner.discarded(self)
         elif not self._succeeded:
             status = self._status if self._status >= 400 else 500
-            self._fail(failure_of_response(status, b"".join(self._body_parts), self._program))
+            self._fail(failure_of_response(status, b"".join(self._body_parts), self._program, self._most_context))
         elif self._stream is None:
             self._ended_whole(b"".join(self._body_parts), until_close)
         elif self._stream.error is not None:
-            self._fail(failure_of_response(500, self._stream.error, self._program))
+            self._fail(failure_of_response(500, self._stream.error, self._program, self._most_context))
         elif not self._stream.finished:
-            reported = failure_in_body(self._stream.rest, self._program)
+            reported = failure_in_body(self._stream.rest, self._program, self._most_context)
             self._fail(reported or self._ended_early())
         else:
             self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
@@ -217,7 +223,7 @@ class Attempt:
         self._owner.failed(self, failure, stopped)
 
     def _ended_whole(self, body: bytes, until_close: bool) -> None:
-        reported = failure_in_body(body, self._program)
+        reported = failure_in_body(body, self._program, self._most_context)
         if reported is None and until_close and not _is_json(body):
             reported = self._ended_early()
         if reported is not None:

@@ -136,7 +136,9 @@ class WorkerRequests:
         if not self._lifecycle.accepts and not subscribed:
             self._lifecycle.return_to_supervisor(run)
             return
-        attempt = Attempt(run, body, backend.program, backend.alias, self._lifecycle, self._loop.now)
+        attempt = Attempt(
+            run, body, backend.program, backend.alias, self._lifecycle, self._loop.now, backend.most_context
+        )
         self._lifecycle.add(attempt)
         if subscribed:
             self._lifecycle.start(attempt)

@@ -123,6 +123,21 @@ def test_the_breaker_opens_after_too_many_deaths() -> None:
     assert key in sim.order
 
 
+def test_a_model_whose_engine_died_at_work_is_not_said_to_have_failed_to_load() -> None:
+    sim = loaded("a")
+    for _ in range(21):
+        sim.engine_dies(sim.serving("a"))
+        sim.run_until_idle()
+    sim.pass_time(60.0)
+    sim.load("b", 600)
+    sim.run_until_idle()
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert sim.refusals[key].code is Code.BREAKER_OPEN
+    assert "lost its engine too often, so it displaces no other model" in sim.refusals[key].message
+    assert "loaded last time" not in sim.refusals[key].message
+
+
 def test_suspects_run_alone_and_keep_their_queue_position() -> None:
     sim = loaded("a")
     keys = [sim.submit("a"), sim.submit("a")]

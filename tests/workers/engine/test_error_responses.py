@@ -45,6 +45,22 @@ def test_the_engines_errors(status: int, body: str, code: Code, http: int, messa
     assert message is None or failure.message == message
 
 
+@pytest.mark.parametrize(
+    ("most", "advice"),
+    [
+        (0, SHORTEN),
+        (64, f"{SHORTEN} of 64 at most"),
+        (32, "shorten it, because the model can have no larger context"),
+        (16, "shorten it, because the model can have no larger context"),
+    ],
+)
+def test_a_larger_context_is_advised_only_where_the_model_can_have_one(most: int, advice: str) -> None:
+    text = '"request (40 tokens) exceeds the available context size (32 tokens), try increasing it"'
+    body = f'{{"error":{{"code":400,"message":{text},"type":"exceed_context_size_error"}}}}'
+    failure = failure_of_response(400, body.encode(), "llama-server", most)
+    assert failure.message == f"the input has 40 tokens, more than the model's context of 32: {advice}"
+
+
 @pytest.mark.parametrize("body", [b"", b"\xff", b'{"error":{"message":"\xff"}}', b'{"error":' + b"[" * 100_000])
 def test_an_error_that_cannot_be_read_is_still_one(body: bytes) -> None:
     failure = failure_of_response(500, body, "llama-server")

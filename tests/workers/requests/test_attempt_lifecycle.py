@@ -51,6 +51,7 @@ class Worker:
         backend = SimpleNamespace(
             program="engine",
             alias="m",
+            most_context=0,
             slots=4,
             sampling={},
             settings=Settings(),

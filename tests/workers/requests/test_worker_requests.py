@@ -30,7 +30,7 @@ def failing_backend() -> Any:
     def request(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    return SimpleNamespace(program="e", alias="m", slots=4, sampling={}, request=request)
+    return SimpleNamespace(program="e", alias="m", slots=4, sampling={}, most_context=0, request=request)
 
 
 @pytest.fixture

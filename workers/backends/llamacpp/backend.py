@@ -92,6 +92,12 @@ class LlamaCppBackend(ProgramBackend):
         return min(asked, trained) if asked and trained and not overridden else asked or trained
 
     @property
+    def most_context(self) -> int:
+        """See :meth:`Backend.most_context`: an encoder reads an input in one batch."""
+        trained = self.trained_context
+        return min(trained or MAX_INPUT_TOKENS, MAX_INPUT_TOKENS) if self.spec.type in _TYPE_FLAGS else trained
+
+    @property
     def gpu_layers(self) -> int:
         """Those that were asked for, else all of them on a device."""
         asked = self.spec.options.get("gpu_layers")
