@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 from gevent.event import Event as GreenletEvent
 
 from gateway.bus.calls import BuildMessage, SupervisorCall
@@ -36,6 +37,7 @@ from gateway.requests.admission import (
 )
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
+from gateway.requests.token_limit import token_limit
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages import work
@@ -142,11 +144,14 @@ class SupervisorSession:
         """
         self.admit()
         context.check_access()
+        caller = context.caller
+        if caller is not None and caller.tokens_per_minute:
+            caller = msgspec.structs.replace(caller, max_tokens=token_limit(request.body, request.weight))
         exchange = RequestExchange(
             self,
             request,
             self._pending.next_number(),
-            context.caller,
+            caller,
             context.download_refusal,
             reservation,
             context.withdrawal,

@@ -15,7 +15,10 @@ ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The API key that a request came with, by its name, and its limits: the supervisor counts, and knows no keys."""
+    """The API key that a request came with, by its name, and its limits: the supervisor counts, and knows no keys.
+
+    ``max_tokens``: how many tokens this request may generate, as its client asked; 0: it did not say, or it does not matter.
+    """
 
     key: str
     models: list[str] = []
@@ -23,6 +26,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
+    max_tokens: int = 0
 
     @property
     def limited(self) -> bool:

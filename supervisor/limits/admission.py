@@ -128,7 +128,8 @@ class KeyAdmission:
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()
-        failure = self.limits.refusal(caller, self._open(caller), now)
+        promised = self._scheduler.promised_tokens(caller.key) if caller.tokens_per_minute else 0
+        failure = self.limits.refusal(caller, self._open(caller), now, promised)
         if failure is None:
             self.limits.accept(caller, now)
         self._report(key, self.limits.rate_limits(caller, now))

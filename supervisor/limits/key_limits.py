@@ -3,6 +3,7 @@
 * ``requests_per_minute`` counts requests that were accepted; a refused one costs nothing, so that a client which asks again
   too early is not kept out for ever.
 * ``tokens_per_minute`` counts the tokens of prompts and answers once they are known; a key in debt waits until it is paid.
+  While a request waits or runs, as many as it may generate are kept for it: requests at once do not exceed the limit once each.
 * ``concurrent`` bounds the requests that wait or run; the scheduler knows their number.
 """
 
@@ -17,7 +18,8 @@ from supervisor.limits.token_bucket import TokenBucket
 
 MAX_IDLE_KEYS: Final = 1024
 """Keys beyond this many are forgotten when they have used up nothing."""
-_CONCURRENT_RETRY_S: Final = 1.0
+_RUNNING_RETRY_S: Final = 1.0
+"""Where the end of any running request may make way."""
 _LEAST_TOKENS: Final = 1.0
 """What must be left for another request, whose own tokens are not known yet."""
 
@@ -43,15 +45,21 @@ class KeyLimits:
         """Nothing is used."""
         self._usage: dict[str, _KeyBuckets] = {}
 
-    def refusal(self, caller: Caller, running: int, now: float) -> Failure | None:
-        """Return why a key may not send another request now. ``running``: its requests that wait or run."""
+    def refusal(self, caller: Caller, running: int, now: float, promised: int = 0) -> Failure | None:
+        """Return why a key may not send another request now.
+
+        ``running``: its requests that wait or run; ``promised``: the tokens that these may generate.
+        """
         usage = self._usage_of(caller, now)
         if usage.requests is not None and (wait := usage.requests.wait_for(1, now)):
             return _refusal(caller, f"{caller.requests_per_minute} requests a minute", wait)
         if usage.tokens is not None and (wait := usage.tokens.wait_for(_LEAST_TOKENS, now)):
             return _refusal(caller, f"{caller.tokens_per_minute} tokens a minute", wait)
+        if usage.tokens is not None and usage.tokens.wait_for(promised + _LEAST_TOKENS, now):
+            limit = f"{caller.tokens_per_minute} tokens a minute, and its running requests may use what is left"
+            return _refusal(caller, limit, _RUNNING_RETRY_S)
         if caller.concurrent and running >= caller.concurrent:
-            return _refusal(caller, f"{caller.concurrent} requests at once", _CONCURRENT_RETRY_S)
+            return _refusal(caller, f"{caller.concurrent} requests at once", _RUNNING_RETRY_S)
         return None
 
     def accept(self, caller: Caller, now: float) -> None:

@@ -115,6 +115,12 @@ class SchedulerState:
             for model in self.models.values()
         )
 
+    def promised_tokens(self, key: str) -> int:
+        """Return how many tokens the requests of an API key that wait or run may generate, as their clients asked."""
+        running = (grant.caller for model in self.models.values() for grant in model.grants.values())
+        waiting = (request.request.caller for model in self.models.values() for request in model.queue.of_key(key))
+        return sum(caller.max_tokens for caller in (*running, *waiting) if caller is not None and caller.key == key)
+
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""
         return [

@@ -72,6 +72,10 @@ class RequestQueue:
         """Return how many requests of an API key wait; the empty name is that of requests without one."""
         return len(self._by_key.get(api_key, ()))
 
+    def of_key(self, api_key: str) -> Sequence[QueuedRequest]:
+        """Return the requests of an API key that wait, in the order of arrival."""
+        return self._by_key.get(api_key, ())
+
     def heads(self, before: int) -> dict[str, QueuedRequest]:
         """Return the first request of each API key that needs slots and came before the order ``before``."""
         found = {}

@@ -41,6 +41,7 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
         key("tokens", tokens_per_minute=200),
         key("leaves", tokens_per_minute=200),
         *(key(f"loses-{process}", tokens_per_minute=200) for process in ("engine", "worker")),
+        key("parallel", tokens_per_minute=200),
         key("one", concurrent=1),
         key("two", concurrent=2),
         key("background", requests_per_minute=2),
@@ -83,6 +84,23 @@ def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: Lemonbus
     assert answer.status == 429
     assert used >= 200 - 1
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
+
+
+def test_requests_at_once_do_not_exceed_the_tokens_once_each(server: LemonbusServer) -> None:
+    """As many tokens as each may generate are kept for it until it has ended."""
+    client = RawHttpClient(server.port, {"Authorization": "Bearer parallel"})
+    streams = [client.start("POST", CHAT, body(150, stream=True))]
+    streams[0].until(lambda it: it.events)
+    with processes.stopped(server.engine_pid(MODEL)):
+        streams.append(client.start("POST", CHAT, body(150, stream=True)))
+        refused = [client.post(CHAT, body(tokens)) for tokens in (150, 1)]
+        assert [each.status for each in refused] == [429, 429]
+        assert "running requests" in refused[0].json()["message"]
+        assert refused[0].headers["retry-after"] == "1"
+    for stream in streams:
+        stream.finish()
+        assert stream.done
+    server.assert_idle()
 
 
 def test_a_client_with_one_request_at_a_time_is_never_refused(server: LemonbusServer) -> None:

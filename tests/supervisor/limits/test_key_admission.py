@@ -33,6 +33,8 @@ class Admission:
         self.pings: list[int] = []
         self.barrier = WorkerBarrier(self.loop, self)  # type: ignore[arg-type]
         self.scheduler = Scheduler(SchedulerLimits(), lambda: "w1")
+        self.promised = 0
+        monkeypatch.setattr(self.scheduler, "promised_tokens", lambda _key: self.promised)
         monkeypatch.setattr(self.scheduler, "requests_of_key", self.running.count)
         monkeypatch.setattr(self.scheduler, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
         self.reports: list[Any] = []
@@ -138,6 +140,20 @@ def test_tokens_of_an_answer_count_before_the_next_request(gate: Admission) -> N
     gate.admission.ended(caller, 100)
     gate.reported("ci")
     assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
+
+
+def test_tokens_that_running_requests_may_generate_are_kept_for_them(gate: Admission) -> None:
+    caller = Caller("ci", tokens_per_minute=100, max_tokens=60)
+    gate.admit(FIRST, caller)
+    gate.promised = 100
+    gate.admit(SECOND, caller)
+    gate.reported()
+    assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
+    gate.promised = 60
+    third = SECOND._replace(number=2)
+    gate.admit(third, caller)
+    gate.reported()
+    assert gate.submitted == [FIRST, third]
 
 
 def test_a_worker_that_does_not_answer_delays_a_decision_a_moment_at_most(gate: Admission) -> None:

@@ -76,6 +76,19 @@ def test_tokens_that_were_used_refuse_the_next_request() -> None:
     assert sent(limits, caller, 60.0)
 
 
+def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> None:
+    """Their own limits are kept for those that run; what one uses in the end counts instead."""
+    limits, caller = KeyLimits(), Caller("ci", tokens_per_minute=100)
+    assert limits.refusal(caller, 0, 0.0) is None
+    assert limits.refusal(caller, 1, 0.0, promised=99) is None
+    failure = limits.refusal(caller, 2, 0.0, promised=100)
+    assert failure is not None
+    assert (failure.code, failure.retry_after) == (Code.RATE_LIMITED, 1.0)
+    assert "running requests" in failure.message
+    limits.use_tokens(caller, 10, 0.0)
+    assert limits.refusal(caller, 0, 0.0, promised=0) is None
+
+
 def test_keys_do_not_share_limits() -> None:
     limits = KeyLimits()
     assert [sent(limits, Caller(name, requests_per_minute=1)) for name in "abab"] == [True, True, False, False]
