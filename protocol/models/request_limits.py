@@ -27,6 +27,8 @@ MAX_POSSIBILITIES: Final = 10_000
 """See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
+LARGE_MAXIMUM: Final = 10_000
+"""A ``maxLength`` or ``maxItems`` from which on an engine does not get it (``workers/backends/schema_maxima.py``)."""
 MAX_PROPERTIES: Final = 500
 """``properties`` of one object of a schema: the work grows with their square."""
 MAX_PATTERN_CHARACTERS: Final = 16_384
@@ -55,6 +57,7 @@ MAX_ENTRIES: Final = {
 
 _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
+_MAXIMA: Final = frozenset({"maxItems", "maxLength"})
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
@@ -165,6 +168,11 @@ def _text_sizes(tokens: Sequence[str]) -> _Sizes:
     return _Sizes(deepest, alternatives, optional, repetitions)
 
 
+def is_large_maximum(key: str, value: Any) -> bool:
+    """Return whether a field of a schema is a maximum that no engine gets. Coding agents' tools have some of half a million."""
+    return key in _MAXIMA and isinstance(value, int | float) and value >= LARGE_MAXIMUM
+
+
 def _schema_sizes(name: str, value: Any) -> _Sizes:
     """Return the sizes of JSON with schemas in it, without recursion; raises as :func:`check_request_limits`."""
     deepest = alternatives = optional = repetitions = characters = 0
@@ -180,7 +188,7 @@ def _schema_sizes(name: str, value: Any) -> _Sizes:
         for key, each in node.items():
             if key in _ALTERNATIVES and isinstance(each, list):
                 alternatives += len(each)
-            elif key in _COUNTS and isinstance(each, int | float):
+            elif key in _COUNTS and isinstance(each, int | float) and not is_large_maximum(key, each):
                 repetitions += int(min(max(each, 0), MAX_REPETITIONS + 1))
             elif key == "properties" and isinstance(each, dict):
                 _check(name, "properties in one object", len(each), MAX_PROPERTIES)

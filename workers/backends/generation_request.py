@@ -13,6 +13,7 @@ from protocol.models.sampling import SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
 from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
+from workers.backends.schema_maxima import drop_large_maxima
 from workers.stream.stop_reason import StopReasonTranslator
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -54,7 +55,7 @@ def generation_request(
     """
     try:
         fields = _OBJECT.decode(body)
-        settled = apply_sampling_defaults(fields, defaults, names)
+        settled = drop_large_maxima(fields) | apply_sampling_defaults(fields, defaults, names)
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None

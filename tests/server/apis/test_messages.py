@@ -116,6 +116,15 @@ def test_choices_of_tools(client: anthropic.Anthropic, choice: Any) -> None:
     assert [block.name for block in message.content if block.type == "tool_use"] == ["get_weather"]
 
 
+def test_tools_of_a_coding_agent(client: anthropic.Anthropic) -> None:
+    script = {"type": "string", "maxLength": 524_288}
+    run_id = {"type": "string", "pattern": "^wf_[a-z0-9-]{6,}$"}
+    workflow = {"type": "object", "properties": {"script": script, "id": run_id}, "additionalProperties": False}
+    tools: Any = [*TOOLS, {"name": "Workflow", "description": "Runs a script", "input_schema": workflow}]
+    message = client.messages.create(model=TOOL, max_tokens=100, messages=HI, tools=tools)
+    assert [block.name for block in message.content if block.type == "tool_use"][:1] == ["get_weather"]
+
+
 def test_thinking(client: anthropic.Anthropic) -> None:
     with client.messages.stream(model=THINK, max_tokens=100, messages=HI) as stream:
         thoughts = "".join(event.thinking for event in stream if event.type == "thinking")

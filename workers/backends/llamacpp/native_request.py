@@ -20,6 +20,7 @@ from workers.backends.generation_request import (
     positive_number,
 )
 from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.schema_maxima import drop_large_maxima
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TRUE: Final = msgspec.Raw(b"true")
@@ -37,6 +38,7 @@ def native_request(
     """
     try:
         fields = _OBJECT.decode(body)
+        drop_large_maxima(fields)
         apply_sampling_defaults(fields, defaults, names)
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
