@@ -87,6 +87,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str
     pid: int
     uptime: float
+    """Seconds since the start of the server, not of this supervisor."""
     models: list[RunningModel]
     max_models: dict[str, int]
     granted: int = 0

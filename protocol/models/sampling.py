@@ -51,7 +51,10 @@ SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
     "top_k": SamplingParam(50, 0, _MOST, "so many likeliest tokens are considered; 0: all"),
     "min_length": SamplingParam(0, 0, _MOST, "fewest tokens of an answer"),
     "max_length": SamplingParam(
-        2048, 1, _MOST, "most tokens of an answer, once it is set; until then only the context limits it"
+        2048,
+        1,
+        _MOST,
+        "most tokens of an answer: of a text completion; of a chat, which the context limits, once it is set",
     ),
     "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
 }

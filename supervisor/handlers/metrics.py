@@ -7,6 +7,7 @@ from typing import Final
 
 from protocol import RELEASE
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
+from supervisor.keeper import process_tree
 from supervisor.machine.process_memory import resident_bytes
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -57,7 +58,7 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
             processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
     return ServerSnapshot(
         version=RELEASE,
-        uptime=supervisor.loop.now() - supervisor.started_at,
+        uptime=process_tree.age(supervisor.process_context.keeper),
         active_requests=sum(len(model.grants) for model in scheduler.models.values()),
         models=models,
         process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},

@@ -27,6 +27,7 @@ from protocol.messages.log_stream import FollowLogs
 from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelType
 from protocol.wire import endpoints
+from supervisor.keeper import process_tree
 from supervisor.models import compatibility
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -69,7 +70,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
         version=RELEASE,
         boot=supervisor.process_context.boot,
         pid=os.getpid(),
-        uptime=now - supervisor.started_at,
+        uptime=process_tree.age(supervisor.process_context.keeper),
         models=[
             _running_model(supervisor, model)
             for model in scheduler.models.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 
 
 def children(pid: int) -> list[int]:
@@ -33,6 +34,12 @@ def parent(pid: int) -> int:
 def start_time(pid: int) -> int:
     """Return when a process was started, in ticks since the machine's start; 0 if the process is gone."""
     return _stat(pid, 19)
+
+
+def age(pid: int) -> float:
+    """Return for how many seconds a process has existed, 0 if it is gone."""
+    started = start_time(pid)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK") if started else 0.0
 
 
 def _stat(pid: int, field: int) -> int:

@@ -55,7 +55,7 @@ def generation_request(
     """
     try:
         fields = _OBJECT.decode(body)
-        settled = drop_large_maxima(fields) | apply_sampling_defaults(fields, defaults, names)
+        settled = drop_large_maxima(fields) | apply_sampling_defaults(endpoint, fields, defaults, names)
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None

@@ -15,7 +15,7 @@ SAMPLING_FLAGS: Final = [
     for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
     for word in (flag, str(SAMPLING_PARAMS[name].default))
 ]
-"""The documents' defaults as flags, which cost no request anything. ``max_length`` is not among them: an answer ends by
+"""The documents' defaults as flags, which cost no request anything. ``max_length`` is not among them: a chat ends by
 itself, at the end of its context, or at the limit of its request."""
 
 

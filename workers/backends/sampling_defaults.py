@@ -22,21 +22,30 @@ TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
 """Names of the answer's token limit in the internal format; a request with one of them gets no default limit."""
 API_DEFAULTS_FIELD: Final = "sampling_defaults"
 """Field of the internal format: documented parameter → the default of the request's API."""
+_TEXT_DEFAULTS: Final[dict[str, SamplingValue]] = {"max_length": 2048}
+"""What the documents' parameters are for text completions before they are set; the engine's command line has the others."""
 _LEMONADE_FIELDS: Final = frozenset({"max_length", "min_length", "do_sample"})
 _NULL: Final = msgspec.Raw(b"null")
 
 
-def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]) -> bool:
+def apply_sampling_defaults(
+    endpoint: str, fields: Fields, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]
+) -> bool:
     """Put the sampling defaults into a request; return whether that changed it.
 
+    A text completion has the documents' default limit; chats, which end by themselves, are limited by their context alone.
     ``names``: documented parameter → the engine's name; the engine does not have the parameters that are missing.
     Empty stop words are taken out: for one engine they are none, and another one ends at once.
     Raises ``invalid_request`` for a wrong value under one of the documents' names.
     """
     changed = _drop_empty_stops(fields)
     api_defaults = fields.pop(API_DEFAULTS_FIELD, _NULL)
+    unlimited = all(fields.get(name, _NULL) == _NULL for name in TOKEN_LIMIT_FIELDS)
+    documented = _TEXT_DEFAULTS if endpoint == "completions" and unlimited else {}
     if api_defaults != _NULL:
-        defaults = {**_api_defaults(api_defaults), **defaults}
+        defaults = {**documented, **_api_defaults(api_defaults), **defaults}
+    elif documented:
+        defaults = {**documented, **defaults}
     elif not defaults and _LEMONADE_FIELDS.isdisjoint(fields):
         return changed
     own = sampling.check_params(

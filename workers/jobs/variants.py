@@ -45,11 +45,11 @@ def _listed(checkpoint: str) -> Inspected:
 def _failure(problem: SourceError) -> Failure:
     if problem.absent:
         return Failure(Code.NOT_FOUND, str(problem), param="checkpoint", detail=problem.detail)
+    # The document of this route answers every other failure of the hub with 500.
     if problem.forbidden:
-        # The document of this route answers every failure of the hub with 500.
         return Failure(Code.CHECKPOINT_FORBIDDEN, str(problem), param="checkpoint", detail=problem.detail, status=500)
     if problem.unreachable:
-        return Failure(Code.DOWNLOAD_FAILED, str(problem), detail=problem.detail)
+        return Failure(Code.DOWNLOAD_FAILED, str(problem), detail=problem.detail, status=500)
     code = Code.OFFLINE if problem.offline else Code.INTERNAL
     return Failure(code, str(problem), detail=problem.detail, status=500, retry_after=problem.retry_after)
 

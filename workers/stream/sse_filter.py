@@ -29,6 +29,9 @@ _CHOICE: Final = b'data: {"choices":[{'
 PROGRESS: Final = b'"prompt_progress":{'
 _FINISH: Final = b'"finish_reason":"'
 _ROLE: Final = b'"delta":{"role":'
+_NO_CONTENT: Final = b'"delta":{"role":"assistant","content":null}'
+_EMPTY_CONTENT: Final = b'"delta":{"role":"assistant","content":""}'
+"""OpenAI's first chunk of a message has a text, which is empty."""
 _TIMINGS: Final = b',"timings":{'
 _USAGE: Final = b'"usage":{'
 
@@ -123,6 +126,7 @@ class SseFilter:
         return None
 
     def _renamed(self, block: bytes) -> bytes:
+        block = block.replace(_NO_CONTENT, _EMPTY_CONTENT)
         return block if self._old == self._new else block.replace(self._old, self._new)
 
     def _filter_each(self, block: bytes) -> FilteredEvents:

@@ -61,6 +61,8 @@ class LoadAnswer(msgspec.Struct):
     status: Literal["success"]
     message: str
     model_name: str
+    model: str
+    """The same, under the preview's name."""
     checkpoint: str
     recipe: str
 

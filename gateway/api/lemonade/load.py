@@ -28,7 +28,8 @@ _REQUEST_FIELDS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
 )
 """Everything else in a load request is an option of the model's recipe."""
-_UNLOAD_MESSAGES: Final = {Code.MODEL_NOT_FOUND: "Model not found", Code.NOT_LOADED: "Model not loaded"}
+_NOT_FOUND: Final = (Code.MODEL_NOT_FOUND, Code.NOT_LOADED)
+"""Failures of an unload for which the document has one message; their codes differ."""
 _NAME_FIELDS: Final = ("model_name", "model")
 _METHODS: Final = ["GET", "POST", "OPTIONS"]
 
@@ -88,6 +89,7 @@ class LoadResource:
                 "status": "success",
                 "message": f"Loaded model: {requested}",
                 "model_name": loaded.model,
+                "model": loaded.model,
                 "checkpoint": loaded.checkpoint,
                 "recipe": loaded.recipe,
             }
@@ -128,9 +130,9 @@ class UnloadResource:
             unloaded = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
         except LemonbusError as problem:
             code = problem.failure.code
-            if code not in _UNLOAD_MESSAGES:
+            if code not in _NOT_FOUND:
                 raise
-            raise Failure(code, f"{_UNLOAD_MESSAGES[code]}: {name}", model=name).raised() from None
+            raise Failure(code, f"Model not found: {name}", model=name).raised() from None
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": unloaded}

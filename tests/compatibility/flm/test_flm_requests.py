@@ -23,7 +23,7 @@ SECRET = "a-secret-of-a-prompt"
 def test_a_chat_streamed(flm_server: LemonbusServer) -> None:
     chunks = flm_server.client.chat(MODEL, stream=True).chunks
     assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == " 0 1 2 3 4"
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert chunks[1]["choices"][0] == {"finish_reason": None, "index": 0, "delta": {"content": " 0"}}
     assert (chunks[-1]["choices"][0]["delta"], chunks[-1]["choices"][0]["finish_reason"]) == ({}, "stop")
     assert chunks[-1]["timings"].items() >= {"prompt_ms": 10.0, "predicted_n": 5}.items()

@@ -54,8 +54,7 @@ def test_a_model_that_is_not_loaded(server: LemonbusServer, model: str, code: st
     answer = server.client.post("/v1/unload", {"model_name": model})
     body = answer.json()
     assert answer.status == 404
-    expected = {"not_loaded": "Model not loaded", "model_not_found": "Model not found"}[code]
-    assert (body["status"], body["message"]) == ("error", f"{expected}: {model}")
+    assert (body["status"], body["message"]) == ("error", f"Model not found: {model}")
     assert (body["error"]["type"], body["error"]["code"]) == ("not_found", code)
     assert body["error"]["message"] == body["message"]
 

@@ -40,6 +40,18 @@ def test_streams_and_waiting_requests_do_not_notice(loop_server: LemonbusServer)
     assert (line["attempts"], line["killed"]) == (4, [])
 
 
+def test_the_servers_uptime_goes_on(loop_server: LemonbusServer) -> None:
+    server = loop_server
+    before = server.client.get("/status").json()["uptime_secs"]
+    kill_supervisor(server)
+    assert present_health(server)["lemonbus"]["uptime_seconds"] >= before
+    assert server.client.get("/status").json()["uptime_secs"] >= before
+    assert server.client.get("/api/system/status").json()["uptime_secs"] >= before
+    metrics = server.client.get("/metrics").body.decode().splitlines()
+    (line,) = [each for each in metrics if each.startswith("mullama_uptime_seconds ")]
+    assert float(line.split()[1]) >= before
+
+
 def test_a_load_goes_on(loop_server: LemonbusServer) -> None:
     server = loop_server
     server.client.post("/v1/unload", {"model_name": CHAT})

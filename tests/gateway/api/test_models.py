@@ -155,6 +155,13 @@ def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> 
     assert ([each["id"] for each in page["data"]], page["has_more"]) == (["gpt-4o"], True)
 
 
+def test_a_model_that_is_loaded_is_supported_however_it_would_be_judged_now(ask: AppClient) -> None:
+    loaded = structs.replace(CPU, loaded=True, unsupported_reason="it needs more memory than there is")
+    ask.reports[ListModels] = [loaded]
+    (only,) = ask("GET", "/v1/models?show_all=true").json["data"]
+    assert (only["loaded"], only["supported"], only["unsupported_reason"]) == (True, True, "")
+
+
 def test_all_models_are_listed_once_with_their_names(ask: AppClient) -> None:
     ask.reports[ListModels] = [NAMED]
     (only,) = ask("GET", "/v1/models?show_all=true").json["data"]

@@ -50,6 +50,7 @@ def test_load_and_health_and_unload(shared_server: LemonbusServer) -> None:
         "status": "success",
         "message": f"Loaded model: {MODEL}",
         "model_name": MODEL,
+        "model": MODEL,
         "checkpoint": "tiny-whisper.bin",
         "recipe": "whispercpp",
     }

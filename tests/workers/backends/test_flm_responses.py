@@ -54,7 +54,7 @@ def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[A
 def test_a_chat_is_translated_to_llama_servers_form() -> None:
     shown, tokens, stream = through(CHAT, [])
     assert [each["choices"][0]["delta"] for each in shown] == [
-        {"role": "assistant", "content": None},
+        {"role": "assistant", "content": ""},
         {"reasoning_content": "hm"},
         {"content": 'a"finish_reason":'},
         {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f"}}]},

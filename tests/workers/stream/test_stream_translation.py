@@ -24,6 +24,8 @@ def text(content: str, finish: str = "null", more: str = "") -> bytes:
 
 ROLE = chat('{"role":"assistant","content":null}')
 PROGRESS = chat('{"role":"assistant","content":null}', more=',"prompt_progress":{"total":9,"processed":4}')
+FIRST, PROGRESS_FIRST = (event.replace(b'"content":null', b'"content":""') for event in (ROLE, PROGRESS))
+"""What clients get of these: OpenAI's first chunk has a text, which is empty."""
 ONE, TWO = chat('{"content":"one"}'), chat('{"content":"two"}')
 FINISH = chat("{}", '"stop"')
 FINISH_TIMED = chat("{}", '"stop"', TIMINGS)
@@ -48,9 +50,9 @@ def feed_in_pieces(stream: SseFilter, data: bytes, size: int) -> tuple[bytes, in
 
 
 CASES: list[tuple[str, dict[str, Any], list[bytes], list[bytes], int]] = [
-    ("passes through", {}, [ROLE, ONE, TWO], [ROLE, ONE, TWO], 2),
-    ("progress is removed", {}, [PROGRESS, PROGRESS, ROLE, ONE], [ROLE, ONE], 1),
-    ("progress stays if requested", {"progress": True}, [PROGRESS, ROLE, ONE], [PROGRESS, ROLE, ONE], 1),
+    ("passes through", {}, [ROLE, ONE, TWO], [FIRST, ONE, TWO], 2),
+    ("progress is removed", {}, [PROGRESS, PROGRESS, ROLE, ONE], [FIRST, ONE], 1),
+    ("progress stays if requested", {"progress": True}, [PROGRESS, ROLE, ONE], [PROGRESS_FIRST, FIRST, ONE], 1),
     ("timings move into the finish", {}, [ONE, FINISH, USAGE, END], [ONE, FINISH_TIMED], 1),
     ("usage stays if requested", {"usage": True}, [ONE, FINISH, USAGE, END], [ONE, FINISH, USAGE], 1),
     ("a finish without usage after it", {}, [ONE, FINISH, END], [ONE, FINISH], 1),
@@ -73,6 +75,13 @@ def test_what_is_passed_on(
     assert count == tokens
     assert stream.finished == (END in sent)
     assert stream.error is None
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_first_chunk_of_a_message_has_an_empty_text(together: bool) -> None:
+    stream = SseFilter(usage=False, progress=False)
+    sent = [ROLE + ONE] if together else [ROLE, ONE]
+    assert b"".join(stream.feed(piece).data for piece in sent) == FIRST + ONE
 
 
 def test_progress_shows_life() -> None:

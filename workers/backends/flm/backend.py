@@ -239,7 +239,7 @@ class FlmBackend(Backend):
             raise invalid("flm gives one answer to a request: `n` must be 1", "n")
         if bytes(fields.pop("logprobs", b"false")) != b"false":
             raise invalid("flm has no log probabilities: leave `logprobs` out", "logprobs")
-        apply_sampling_defaults(fields, self.sampling, DESCRIPTOR.sampling)
+        apply_sampling_defaults(endpoint, fields, self.sampling, DESCRIPTOR.sampling)
         limits = [raw for name in TOKEN_LIMIT_FIELDS if (raw := fields.pop(name, None)) is not None]
         if limits and bytes(limits[0]).isdigit():  # a negative limit means no limit
             fields["max_tokens"] = limits[0]

@@ -39,7 +39,7 @@ def native_request(
     try:
         fields = _OBJECT.decode(body)
         drop_large_maxima(fields)
-        apply_sampling_defaults(fields, defaults, names)
+        apply_sampling_defaults(endpoint, fields, defaults, names)
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
     prompts = count_prompts(fields.get("prompt")) if endpoint == "completion" else 1

@@ -160,7 +160,7 @@ class OgaBackend(ProgramBackend):
         """Return a request for ``ryzenai-server``, which has usage in whole answers only."""
         try:
             fields = _OBJECT.decode(body)
-            apply_sampling_defaults(fields, self.sampling, self.descriptor.sampling)
+            apply_sampling_defaults(endpoint, fields, self.sampling, self.descriptor.sampling)
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
         if positive_number(fields.get("n")) > 1:

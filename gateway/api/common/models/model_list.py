@@ -61,8 +61,8 @@ def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> d
             "model_type": entry.type,
             "loaded": entry.loaded,
             "aliases": entry.other_names,
-            "supported": not entry.unsupported_reason,
-            "unsupported_reason": entry.unsupported_reason,
+            "supported": entry.loaded or not entry.unsupported_reason,
+            "unsupported_reason": "" if entry.loaded else entry.unsupported_reason,
         }
     return shown
 

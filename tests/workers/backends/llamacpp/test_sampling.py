@@ -71,7 +71,8 @@ def test_the_requests_own_values_come_before_those_that_were_set(
 ) -> None:
     ours = {"stream": True, "stream_options": {"include_usage": True}}
     nulls = {name: None for name, value in body.items() if value is None and name != "do_sample"}
-    assert sent(endpoint, body, defaults) == {**nulls, **asked, **ours}
+    limit = {} if endpoint == CHAT or "max_completion_tokens" in asked else {"max_tokens": 2048}
+    assert sent(endpoint, body, defaults) == {**nulls, **limit, **asked, **ours}
 
 
 def test_without_anything_set_a_brief_request_passes_as_it_came() -> None:
@@ -112,3 +113,22 @@ def test_an_empty_stop_word_is_none(stop: str | list[str], asked: str | list[str
         CHAT, msgspec.json.encode({"stop": stop, "max_tokens": 1}), False, {}, DESCRIPTOR.sampling
     )
     assert json.loads(whole.body).get("stop") == asked
+
+
+@pytest.mark.parametrize(
+    ("body", "defaults", "limit"),
+    [
+        ({}, {}, 2048),
+        ({"max_tokens": None}, {"temperature": 0.2}, 2048),
+        ({}, {"max_length": 9}, 9),
+        ({"sampling_defaults": {"max_length": 512}}, {}, 512),
+        ({"max_tokens": -1}, {}, -1),
+        ({"max_length": 3000}, {}, 3000),
+    ],
+)
+def test_a_text_completion_has_the_documents_limit_and_a_chat_has_none(
+    body: dict[str, Any], defaults: dict[str, Any], limit: int
+) -> None:
+    assert sent(TEXT, {"prompt": "a", **body}, defaults)["max_tokens"] == limit
+    if limit == 2048:
+        assert sent(CHAT, body, defaults).get("max_tokens") is None
