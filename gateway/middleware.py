@@ -80,6 +80,8 @@ class LimitHeaders:
         if exchange.queue_status is not None:
             resp.set_header("X-Queue-Position", str(exchange.queue_status.position))
             resp.set_header("X-Queue-Wait", f"{exchange.queue_status.wait_s:.3f}")
+        if exchange.warning:
+            resp.set_header("Warning", f'299 lemonbus "{exchange.warning}"')
         if exchange.rate_limits is not None:
             form = self._formats.for_request(req.path, req.env)
             resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))

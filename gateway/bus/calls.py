@@ -74,8 +74,11 @@ class SupervisorCall:
         """Whether it goes on after its answer."""
         self.rate_limits: RateLimits | None = None
         """What the caller's key has left, if the supervisor has said it (``ReserveRequest``)."""
+        self.warning = ""
         self.queue_status: QueueStatus | None = None
         """None: a call never waits in a queue."""
+        self.warning = ""
+        """See :class:`~gateway.http.request_context.Exchange`; empty: a call has no such part."""
         self._arrived: deque[CallResult | Progress | LogBatch] = deque()
         self._failure: Failure | None = None
         self.answered = False

@@ -55,6 +55,10 @@ class Exchange(Protocol):
     queue_status: QueueStatus | None
     """Where it was in the queue when it came; None if it was granted at once."""
 
+    @property
+    def warning(self) -> str:
+        """Which part of it has no effect; empty: none is known."""
+
 
 class Reservation(Protocol):
     """An inference request that the supervisor has counted before it comes (``gateway/requests/reservation.py``)."""

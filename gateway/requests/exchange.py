@@ -161,6 +161,11 @@ class RequestExchange:
         return self.inbox.outcome
 
     @property
+    def warning(self) -> str:
+        """Which part of the request has no effect, for a header; empty: none is known."""
+        return self.inbox.warning
+
+    @property
     def over(self) -> bool:
         """Whether no more events will arrive."""
         return self.failure is not None or self.inbox.outcome is not None

@@ -12,12 +12,24 @@ from protocol.wire.decoding import DECODE_ERRORS
 _DELTA: Final = int(EventKind.DELTA)
 _DONE: Final = int(EventKind.DONE)
 _FAILED: Final = int(EventKind.FAILED)
+_WARNING: Final = int(EventKind.WARNING)
 
 
 class Inbox:
     """Collects the events of one attempt into as few writes as the client's speed allows."""
 
-    __slots__ = ("_expected", "_limit", "_pieces", "_size", "_waiting_tokens", "attempt", "outcome", "taken", "tokens")
+    __slots__ = (
+        "_expected",
+        "_limit",
+        "_pieces",
+        "_size",
+        "_waiting_tokens",
+        "attempt",
+        "outcome",
+        "taken",
+        "tokens",
+        "warning",
+    )
 
     def __init__(self, attempt: int, limit: int) -> None:
         """Start empty; ``limit`` bounds the bytes that wait."""
@@ -28,6 +40,8 @@ class Inbox:
         """Whether bytes were taken: the client may have seen them, so the attempt cannot be repeated."""
         self.tokens = 0
         """Tokens in the bytes that were taken."""
+        self.warning = ""
+        """Which part of the request has no effect; empty: none is known."""
         self._limit = limit
         self._expected = 0
         self._pieces: list[bytes] = []
@@ -61,6 +75,8 @@ class Inbox:
                 self.outcome = outcome_of(event)
             elif kind == _FAILED:
                 return failure_of(event)
+            elif kind == _WARNING:
+                self.warning = event.data.decode()
         except DECODE_ERRORS as problem:
             return Failure(Code.LOST, "the end of the answer was unreadable", detail=str(problem))
         return None

@@ -30,6 +30,8 @@ class EventKind(enum.IntEnum):
     """The generation is complete.  ``data``: :class:`Outcome`."""
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
+    WARNING = 4
+    """A part of the request has no effect.  ``data``: what the client is to be told, in ASCII without quotes."""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):

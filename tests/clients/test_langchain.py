@@ -114,6 +114,12 @@ def test_structured_output(langchain: LangChain) -> None:
     assert answer.invoke("Hello") == {"answer": "yes"}
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_structured_output_by_a_tool_of_a_model_without_tools(langchain: LangChain, streamed: bool) -> None:
+    chat = langchain.chat(CHAT, max_tokens=400, temperature=0, streaming=streamed)
+    assert chat.with_structured_output(ONLY_YES, method="function_calling").invoke("Hello") == {"answer": "yes"}
+
+
 def test_a_picture(langchain: LangChain) -> None:
     def tokens(*parts: Any) -> int:
         content = [{"type": "text", "text": "What is it?"}, *parts]

@@ -54,12 +54,19 @@ class EngineRequest(NamedTuple):
     """The answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
     """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it is malformed."""
+    warning: str = ""
+    """What the client is to be told about it, in ASCII without quotes: a part that has no effect."""
 
     @property
     def weight(self) -> int:
         """Slots of the engine that it works in."""
         completions = self.prompts * self.choices
         return min(1, completions) if self.in_turn else completions
+
+    def translated(self, then: Callable[[bytes], bytes]) -> EngineRequest:
+        """Return the request with an answer that ``then`` also translates, after what does already."""
+        first = self.translate
+        return self._replace(translate=then if first is None else lambda data: then(first(data)))
 
 
 class EngineProgress(NamedTuple):
@@ -77,6 +84,8 @@ class EngineFacts(NamedTuple):
     context: int
     """Tokens each request may use."""
     version: str = ""
+    takes_tools: bool = True
+    """Whether the model's chat template has a place for tools."""
 
 
 class ModelFacts(NamedTuple):

@@ -31,6 +31,8 @@ class _Props(msgspec.Struct):
     total_slots: int
     default_generation_settings: _GenerationSettings
     build_info: str = ""
+    chat_template_caps: dict[str, bool] = {}
+    """What the chat template can show; an older llama-server says nothing of it, and shows tools to each model in its own words."""
 
 
 _SLOTS: Final = msgspec.json.Decoder(list[_Slot])
@@ -43,7 +45,8 @@ def facts(answer: bytes) -> EngineFacts:
         props = _PROPS.decode(answer)
     except DECODE_ERRORS as problem:
         raise ValueError(str(problem)) from problem
-    return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
+    takes_tools = props.chat_template_caps.get("supports_tools", True)
+    return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info, takes_tools)
 
 
 def processing(answer: bytes) -> int:

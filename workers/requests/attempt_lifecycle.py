@@ -156,6 +156,11 @@ class AttemptLifecycle:
         try:
             request = engine_request(attempt.run, attempt.body, session.backend, self._context.runtime)
             attempt.start(request)
+            if request.warning:
+                self._log.warning(
+                    "a part of the request has no effect", request_id=attempt.run.label, reason=request.warning
+                )
+                self._outbox.warned(attempt.key, request.warning)
             attempt.exchange = session.pool.send(request, attempt)
             session.monitor.wake()
             if request.grammar and self._grammar_watch is not None:

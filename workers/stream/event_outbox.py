@@ -30,18 +30,21 @@ Publish = Callable[[bytes, bytes], bool]
 class _PendingEvents:
     """The events of one attempt that have not left."""
 
-    __slots__ = ("alive", "count", "end", "parts", "size")
+    __slots__ = ("alive", "count", "end", "parts", "size", "warning")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
         self.count = 0
         self.alive = False
+        self.warning = ""
         self.end: tuple[EventKind, bytes] | None = None
 
     def drafts(self) -> list[tuple[EventKind, int, bytes]]:
         """Return the events, without their numbers."""
         drafts: list[tuple[EventKind, int, bytes]] = []
+        if self.warning:
+            drafts.append((EventKind.WARNING, 0, self.warning.encode()))
         if self.parts:
             drafts.append((EventKind.DELTA, self.count, b"".join(self.parts)))
         elif self.alive and self.end is None:
@@ -97,6 +100,12 @@ class EventOutbox:
         pending = self._pending_of(key)
         if pending is not None:
             pending.alive = True
+
+    def warned(self, key: RequestKey, text: str) -> None:
+        """Tell the client that a part of its request has no effect."""
+        pending = self._pending_of(key)
+        if pending is not None:
+            pending.warning = text
 
     def done(self, key: RequestKey, outcome: Outcome) -> None:
         """End the attempt: its generation is complete."""

@@ -144,6 +144,23 @@ const CHECKS = {
     assert.ok(result.steps[1].usage.inputTokens > alone.usage.inputTokens, "the call and its result are in the prompt");
   },
 
+  async tool_of_a_model_without_tools(model) {
+    const asked = {
+      ...usual,
+      model: model("chat"),
+      maxOutputTokens: 400,
+      tools: { answer: tool({ description: "The answer.", inputSchema: ONLY_YES }) },
+      prompt: "Hello",
+    };
+    for (const toolChoice of ["required", { type: "tool", toolName: "answer" }]) {
+      const result = await generateText({ ...asked, toolChoice });
+      assert.deepEqual(result.toolCalls.map((call) => call.input), [{ answer: "yes" }]);
+      assert.equal(result.finishReason, "tool-calls");
+    }
+    const parts = await read(streamText({ ...asked, toolChoice: "required", onError: () => {} }));
+    assert.deepEqual(parts.filter((part) => part.type === "tool-call").map((call) => call.input), [{ answer: "yes" }]);
+  },
+
   async tools_in_streamed_steps(model) {
     const runs = [];
     const result = streamText({

@@ -47,6 +47,34 @@ def test_a_tool_call(shared_server: LemonbusServer) -> None:
     assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
 
 
+PLAIN = {"properties": {"n": {"const": 7}}, "required": ["n"]}
+PLAIN_TOOL = {"type": "function", "function": {"name": "answer", "parameters": PLAIN}}
+NO_PLACE = '299 lemonbus "the chat template of this model has no place for tools: it was not told of them"'
+
+
+def test_a_model_whose_template_has_no_tools_calls_one_if_it_must(shared_server: LemonbusServer) -> None:
+    named = {"type": "function", "function": {"name": "answer"}}
+    asked: dict[str, Any] = {"max_tokens": 400, "tools": [PLAIN_TOOL], "tool_choice": named}
+    answer = shared_server.client.chat(CHAT, **asked, n=2)
+    assert "warning" not in answer.headers
+    for choice in answer.json()["choices"]:
+        (call,) = choice["message"]["tool_calls"]
+        assert (choice["finish_reason"], call["function"]["name"]) == ("tool_calls", "answer")
+        assert json.loads(call["function"]["arguments"]) == {"n": 7}
+    stream = shared_server.client.chat(CHAT, **asked, stream=True)
+    assert stream.done
+    assert stream.chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert joined(stream.chunks, "content") == ""
+
+
+def test_a_model_whose_template_has_no_tools_is_asked_with_a_warning_if_it_may(shared_server: LemonbusServer) -> None:
+    for stream in (False, True):
+        answer = shared_server.client.chat(CHAT, tools=[PLAIN_TOOL], stream=stream)
+        assert (answer.text, answer.headers["warning"]) == (CHAT_TEXT, NO_PLACE)
+    wrong = shared_server.client.chat(CHAT, tool_choice="required")
+    assert (wrong.status, wrong.error["param"]) == (400, "tool_choice")
+
+
 def test_a_streamed_tool_call(shared_server: LemonbusServer) -> None:
     stream = shared_server.client.chat(TOOL, tools=TOOLS, stream=True)
     assert stream.done

@@ -163,7 +163,7 @@ def test_what_it_cannot_do(endpoint: str, body: bytes, code: Code) -> None:
 
 
 def test_props_and_version() -> None:
-    assert made().facts(b'{"version":"0.9.35"}') == (1, 4096, "0.9.35")
+    assert made().facts(b'{"version":"0.9.35"}')[:3] == (1, 4096, "0.9.35")
     assert made().processing(b'{"npu_available":false,"active_requests":1}') == 1
     for question in (made().facts, made().processing):
         with pytest.raises(ValueError, match="array"):

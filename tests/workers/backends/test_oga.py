@@ -143,7 +143,7 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
         "PATH": "/dev/null",
     }
     props = b'{"total_slots":1,"default_generation_settings":{"n_ctx":64},"build_info":"onnxruntime-genai 9"}'
-    assert backend.facts(props) == (1, 64, "1.2.3")
+    assert backend.facts(props)[:3] == (1, 64, "1.2.3")
 
 
 def test_the_key_is_in_the_environment_and_nowhere_else() -> None:

@@ -21,10 +21,12 @@ from workers.backends.llamacpp.cache_key import CacheFacts
 from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
+from workers.backends.llamacpp.offered_tools import offered_tools
 from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
 from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
+from workers.backends.request_rules import CHATS
 from workers.backends.visible_devices import device_arguments
 from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
@@ -65,6 +67,8 @@ class LlamaCppBackend(ProgramBackend):
         options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
         self._slot_count = arguments.slots_of(options, self._program.slots)  # kept: each end of a request asks for it
         self._had_request = False
+        self._takes_tools = True
+        """Whether the model's chat template has a place for tools; known when the engine is ready."""
 
     @property
     def program(self) -> str:
@@ -235,6 +239,7 @@ class LlamaCppBackend(ProgramBackend):
     def facts(self, answer: bytes) -> EngineFacts:
         """See :meth:`Backend.facts`."""
         facts = llama_server_api.facts(answer)
+        self._takes_tools = facts.takes_tools
         if self._program.requires:
             installation = self._installation()
             return facts._replace(version=installation.record.version if installation else server.llamacpp_build())
@@ -260,6 +265,8 @@ class LlamaCppBackend(ProgramBackend):
             return self._slots(query, body)
         if endpoint == "props":
             return EngineRequest("GET", "/props", prompts=0)
+        tools = offered_tools(body, has_place=self._takes_tools) if endpoint in CHATS else None
+        body = tools.body if tools else body
         if endpoint in _READS:
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
         if endpoint in ("embeddings", "rerank"):
@@ -273,7 +280,8 @@ class LlamaCppBackend(ProgramBackend):
         if generation.choices > self.slots:
             reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"
             raise invalid(reason, "n")
-        return with_chosen_logprobs(generation) if for_chosen else generation
+        generation = with_chosen_logprobs(generation) if for_chosen else generation
+        return tools.applied_to(generation) if tools else generation
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":

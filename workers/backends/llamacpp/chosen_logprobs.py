@@ -6,7 +6,6 @@ the chosen tokens by both, with empty lists of alternatives: so one alternative 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -44,12 +43,7 @@ def with_chosen_logprobs(request: EngineRequest) -> EngineRequest:
     """Return a request whose answer has empty lists of alternatives."""
     if not request.streamed:
         return request._replace(translate=without_alternatives)
-    feed, before = EventTranslator(_ALTERNATIVES, without_alternatives).feed, request.translate
-    return request._replace(translate=feed if before is None else _after(before, feed))
-
-
-def _after(first: Callable[[bytes], bytes], then: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    return lambda data: then(first(data))
+    return request.translated(EventTranslator(_ALTERNATIVES, without_alternatives).feed)
 
 
 def without_alternatives(payload: bytes) -> bytes:
