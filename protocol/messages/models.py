@@ -50,6 +50,8 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens each request may use: of the loaded engine, else of the next one; 0 if that is not known."""
     max_context_window: int = 0
     """Tokens that the model was trained for, as its files say; 0 if that is not known."""
+    saved_options: dict[str, OptionValue] = {}
+    """The load options that are saved for it."""
 
     @property
     def other_names(self) -> list[str]:
@@ -78,6 +80,11 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """The vision projector beside ``path``."""
     unless_loaded: bool = False
     """Refuse the call with ``conflict`` if the model is loaded already."""
+    merge_args: bool | None = None
+    """Whether the engine's arguments of the configuration come before those in ``options``; False: none but these.
+
+    None: those in ``options`` replace the others, and without any the others count.
+    """
     context: int = 0
     """Beside no options: tokens that its context is to have at least; one that is loaded with fewer is loaded again."""
     set_default: bool = False

@@ -63,9 +63,10 @@ class SpecBuilder:
     ) -> Options:
         descriptor = descriptor_of(entry)
         saved = {} if ignore_saved else self._saved.of(entry.name)
-        checked = load_options.check(descriptor, asked, self._file_directories)
+        wanted = {name: value for name, value in asked.items() if name != load_options.MERGED_ARGS}
+        checked = load_options.check(descriptor, wanted, self._file_directories)
         layers = option_layers(entry, descriptor, self._settings, self._configuration.options(entry), saved)
-        return merged_options(layers, checked)
+        return merged_options(layers, checked, merge_args=len(wanted) < len(asked))
 
     def option_layers(self, entry: CatalogueEntry) -> list[OptionLayer]:
         """Return the options with which a load would begin that asks for none, by their origins; raises as :meth:`build`."""

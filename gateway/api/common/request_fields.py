@@ -107,6 +107,11 @@ def options_of(fields: JsonObject) -> dict[str, OptionValue]:
     return options
 
 
+def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
+    """Return load options as :func:`options_of` does, without those that Lemonade's app leaves at their defaults: "" and -1."""
+    return {key: value for key, value in options_of(fields).items() if value not in ("", -1)}
+
+
 def flag_of(body: JsonObject, key: str) -> bool:
     """Return a true-or-false field, false if it is absent or null; raises ``invalid_request`` naming it."""
     value = body.get(key)

@@ -30,6 +30,8 @@ class LemonadeLoadRequest(NamedModel, kw_only=True):
     """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on."""
 
     save_options: bool | None = None
+    merge_args: bool | None = None
+    """Whether arguments of the engine that count for all models come before the request's; false: the request's alone."""
     pinned: bool | None = None
     """Never evict it for another model, until it is unloaded."""
     ttl: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
@@ -119,7 +121,11 @@ class LemonadePullRequest(NamedModel, kw_only=True):
     embedding: bool | None = None
     reranking: bool | None = None
     recipe_options: dict[str, OptionValue | None] | None = None
+    source: Literal["huggingface"] | None = None
+    registry_source: Literal["huggingface"] | None = None
     stream: bool | None = None
+    subscribe: bool | None = None
+    """Only with `stream`: false answers with JSON, and does not stream."""
 
 
 class PulledModel(msgspec.Struct):
@@ -202,6 +208,8 @@ class RequestStats(msgspec.Struct):
     decode_token_times: list[float]
     prompt_tokens: int
     cached_tokens: int
+    cache_tokens: int
+    """The same, as Lemonade's app calls it."""
     model: str | None
     total_seconds: float
 

@@ -118,6 +118,7 @@ def stats_body(stats: StatsReport) -> dict[str, Any]:
         "decode_token_times": outcome.each_token_s,
         "prompt_tokens": outcome.prompt_tokens,
         "cached_tokens": outcome.cached_tokens,
+        "cache_tokens": outcome.cached_tokens,
         "model": stats.model or None,
         "total_seconds": outcome.total_s,
     }

@@ -11,10 +11,10 @@ from gateway.api.common.request_fields import (
     JsonObject,
     check_cache_dir,
     check_load_words,
+    chosen_options,
     flag_of,
     model_of,
     optional_body,
-    options_of,
     params_as_sent,
     text_of,
     ttl_of,
@@ -25,7 +25,8 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, UnloadModel
 
 _REQUEST_FIELDS: Final = frozenset(
-    {"model_name", "model", "save_options", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
+    {"model_name", "model", "save_options", "merge_args", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint"}
+    | {"recipe"}
 )
 """Everything else in a load request is an option of the model's recipe."""
 _NOT_FOUND: Final = (Code.MODEL_NOT_FOUND, Code.NOT_LOADED)
@@ -38,11 +39,12 @@ def load_call(number: int, body: JsonObject) -> LoadModel:
     """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field."""
     model = model_of(body)
     check_load_words(text_of(body, "device"), text_of(body, "dtype"))
-    options = options_of({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
+    options = chosen_options({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
+    merge_args = flag_of(body, "merge_args") if body.get("merge_args") is not None else None
     pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
     recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
     save_options = flag_of(body, "save_options")
-    return LoadModel(number, model, options, save_options, pinned, ttl_of(body), recipe, device)
+    return LoadModel(number, model, options, save_options, pinned, ttl_of(body), recipe, device, merge_args=merge_args)
 
 
 def unload_name(body: JsonObject) -> str:

@@ -12,11 +12,11 @@ from gateway.api.common.progress_events import ProgressWriter, complete_event, s
 from gateway.api.common.request_fields import (
     MAX_NAME_LENGTH,
     JsonObject,
+    chosen_options,
     flag_of,
     model_of,
     object_of,
     optional_body,
-    options_of,
     params_as_sent,
     text_of,
 )
@@ -26,6 +26,7 @@ from protocol.failures import invalid
 from protocol.messages.model_files import Pulled, PullModel, Registration
 from protocol.wire import envelope
 
+HUGGING_FACE: Final = "huggingface"
 LABEL_BY_SWITCH: Final = {
     "reasoning": "reasoning",
     "vision": "vision",
@@ -43,7 +44,7 @@ def registration_of(body: JsonObject) -> Registration | None:
     texts = {key: text_of(body, key) for key in ("checkpoint", "recipe", "mmproj")}
     labels = [label for key, label in LABEL_BY_SWITCH.items() if flag_of(body, key)]
     checkpoints = _checkpoints_of(body)
-    options = options_of(object_of(body, "recipe_options"))
+    options = chosen_options(object_of(body, "recipe_options"))
     if not any(texts.values()) and not any((labels, checkpoints, options)):
         return None
     if not model_of(body).startswith("user."):
@@ -54,6 +55,13 @@ def registration_of(body: JsonObject) -> Registration | None:
     if not texts["recipe"]:
         raise invalid("`recipe` is required to register a model", "recipe")
     return Registration(**texts, labels=labels, checkpoints=checkpoints, options=options)
+
+
+def check_source(body: JsonObject) -> None:
+    """Raise ``invalid_request``, naming the field, for a registry of models other than Hugging Face's."""
+    for key in ("source", "registry_source"):
+        if text_of(body, key) not in ("", HUGGING_FACE):
+            raise invalid(f"`{key}` must be {HUGGING_FACE}: models come from no other registry here", key)
 
 
 def _checkpoints_of(body: JsonObject) -> dict[str, str]:
@@ -82,14 +90,15 @@ class PullResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is downloaded; with ``stream`` stream its progress until then.
+        """Answer when the model is downloaded; with ``stream``, and ``subscribe`` not false, stream its progress until then.
 
         A client that hangs up does not stop the download.
         """
         body = optional_body(req, self._session.settings)
         name = request_context(req.env).model = model_of(body)
+        check_source(body)
         registration = registration_of(body)
-        stream = flag_of(body, "stream")
+        stream = flag_of(body, "stream") and (body.get("subscribe") is None or flag_of(body, "subscribe"))
         build = partial(PullModel, model=name, progress=stream, registration=registration)
         with params_as_sent(body):
             if stream:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from protocol.models.recipes import OptionValue
+
 Logprobs = dict[str, Any]
 
 
@@ -119,6 +121,8 @@ class ModelObject(msgspec.Struct):
     device: str
     dtype: str
     labels: list[str]
+    recipe_options: dict[str, OptionValue]
+    """The load options that are saved for the model."""
     root: str | msgspec.UnsetType = msgspec.UNSET
     """The registered name, where `id` is another name that the configuration or a user gave the model."""
     context_length: int | msgspec.UnsetType = msgspec.UNSET

@@ -14,6 +14,7 @@ from protocol.runtime import logs
 from supervisor.handlers.context_size import with_context
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.options.load_options import MERGED_ARGS
 from supervisor.models.options.model_policies import ttl_or_never
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import PolicyOverrides
@@ -59,9 +60,16 @@ def _check_not_loaded(supervisor: Supervisor, name: str) -> None:
 def _load_target(
     supervisor: Supervisor, entry: CatalogueEntry, call: LoadModel
 ) -> tuple[ModelTarget, dict[str, OptionValue]]:
-    """Return the model to load and the options of the call; raises what is wrong with them."""
+    """Return the model to load, and the options of the call that may be saved; raises what is wrong with them."""
     options = supervisor.models.options.check(entry.name, call.options)
-    options |= device_option(supervisor.models.descriptor(entry), call.device, options)
+    descriptor = supervisor.models.descriptor(entry)
+    options |= device_option(descriptor, call.device, options)
+    saved = dict(options)
+    arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
+    if call.merge_args is False and arguments:
+        options.setdefault(arguments, "")
+    elif call.merge_args and arguments in options:
+        options[MERGED_ARGS] = True
     backend_class(entry.recipe)
     target = resolve_target(supervisor, entry, options, ignore_saved=call.save_options)
     if target.spec is not None:
@@ -72,7 +80,7 @@ def _load_target(
         if larger is not None:
             target, whatever = target._replace(spec=larger), False
     asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
-    return target._replace(asked=asked, any=whatever, options={} if target.spec else options), options
+    return target._replace(asked=asked, any=whatever, options={} if target.spec else options), saved
 
 
 def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:

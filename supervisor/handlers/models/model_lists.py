@@ -47,7 +47,12 @@ class ModelLists:
         self, supervisor: Supervisor, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]
     ) -> None:
         try:
-            shown = [self._with_context(supervisor, with_loaded_state(supervisor, entry)) for entry in entries]
+            saved = supervisor.models.options.saved()
+            described = [self._with_context(supervisor, with_loaded_state(supervisor, entry)) for entry in entries]
+            shown = [
+                structs.replace(entry, saved_options=saved[entry.id]) if entry.id in saved else entry
+                for entry in described
+            ]
             result: object = shown if isinstance(call, ListModels) else shown[0]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
             result = supervisor.errors.failure_of(problem)

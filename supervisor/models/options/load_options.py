@@ -21,6 +21,8 @@ from workers.backends.client_arguments import check_argument_numbers, check_clie
 from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS
 
 FILE: Final = "recipe_options.json"
+MERGED_ARGS: Final = "merge_args"
+"""Beside the options that a load asked for: the engine's arguments among them come after those of the configuration."""
 Options = dict[str, OptionValue]
 
 
@@ -189,6 +191,15 @@ class ModelOptions:
             except LemonbusError as problem:
                 self.problems.append(f"{FILE}: {printable(model)}: {problem}")
         return good
+
+    def saved(self) -> dict[str, Options]:
+        """Return what was saved for each model, as far as it may be options; nothing is reported."""
+        self.refresh()
+        return {
+            model: {name: value for name, value in item.items() if isinstance(value, int | float | str)}
+            for model, item in self._items.items()
+            if isinstance(item, dict)
+        }
 
     def save(self, model: str, given: Mapping[str, Any]) -> None:
         """Replace what is saved for a model by a request's options; with no options, remove it.

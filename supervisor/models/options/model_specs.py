@@ -38,6 +38,8 @@ class OptionLayer(NamedTuple):
 
     origin: str
     options: Mapping[str, OptionValue]
+    for_all_models: bool = False
+    """Whether all models of the recipe have them."""
 
 
 def option_layers(
@@ -54,21 +56,30 @@ def option_layers(
     known = load_options.defaults(descriptor, settings)
     of_settings = {option.name for option in descriptor.options if load_options.setting_of(option.name)}
     return [
-        OptionLayer("recipe", {name: value for name, value in known.items() if name not in of_settings}),
-        OptionLayer("settings", {name: value for name, value in known.items() if name in of_settings}),
-        OptionLayer(dotted_name(("defaults", descriptor.recipe)), configured.recipe),
+        OptionLayer("recipe", {name: value for name, value in known.items() if name not in of_settings}, True),
+        OptionLayer("settings", {name: value for name, value in known.items() if name in of_settings}, True),
+        OptionLayer(dotted_name(("defaults", descriptor.recipe)), configured.recipe, True),
         OptionLayer("catalogue", {name: value for name, value in entry.options.items() if descriptor.option(name)}),
         OptionLayer(configured.section, configured.model),
         OptionLayer(load_options.FILE, saved),
     ]
 
 
-def merged_options(layers: Iterable[OptionLayer], asked: Mapping[str, OptionValue]) -> Options:
-    """Return the options of a load: those that it asks for, which were checked, over all layers."""
+def merged_options(
+    layers: Iterable[OptionLayer], asked: Mapping[str, OptionValue], *, merge_args: bool = False
+) -> Options:
+    """Return the options of a load: those that it asks for, which were checked, over all layers.
+
+    ``merge_args``: its arguments of the engine come after those that count for all models of the recipe, and do not replace them.
+    """
     merged: Options = {}
+    shared: Options = {}
     for layer in layers:
         merged.update(layer.options)
-    return {**merged, **asked}
+        if layer.for_all_models:
+            shared.update(layer.options)
+    words = [name for name in asked if merge_args and name.endswith("_args") and shared.get(name)]
+    return {**merged, **asked, **{name: f"{shared[name]} {asked[name]}" for name in words}}
 
 
 def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Collection[str] = ()) -> BackendDescriptor:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.compatibility.hub_server import CPU, HYBRID, QWEN, WHISPER_CHECKPOINT, HubServer
+from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.fakes.hub import Hub
 from tests.support.models.genai_models import GENAI_TEXT
@@ -25,6 +26,12 @@ def server(module_hub_server: HubServer) -> Iterator[LemonbusServer]:
     broken.write_bytes(b"GGUF")
     yield module_hub_server.server
     broken.unlink()
+
+
+@pytest.fixture(scope="module")
+def configured_server(start_module_server: StartServer) -> LemonbusServer:
+    """A server whose configuration has arguments for llama-server."""
+    return start_module_server("tiny-chat", llamacpp_args="--no-mmap")
 
 
 def load(server: LemonbusServer, body: dict[str, Any], prefix: str = "/v1") -> tuple[int, dict[str, Any]]:
@@ -161,6 +168,35 @@ FORBIDDEN = [(QWEN, "llamacpp_args", flag) for flag in LLAMACPP]
 FORBIDDEN += [(WHISPER, "whispercpp_args", flag) for flag in WHISPERCPP]
 
 
+def test_models_show_what_is_saved_for_them(server: LemonbusServer) -> None:
+    for options in ({"ctx_size": 640}, {}):
+        assert load(server, {"model_name": CHAT, **options, "save_options": True})[0] == 200
+        one = server.client.get(f"/v1/models/{CHAT}").json()
+        (listed,) = [each for each in server.client.get("/v1/models").json()["data"] if each["id"] == CHAT]
+        assert one["recipe_options"] == listed["recipe_options"] == options
+
+
+def test_what_lemonades_app_leaves_at_its_default_is_no_option(server: LemonbusServer) -> None:
+    body = {"model_name": CHAT, "ctx_size": -1, "llamacpp_args": "", "llamacpp_backend": "", "save_options": True}
+    status, answer = load(server, body)
+    assert (status, answer["status"]) == (200, "success")
+    assert CHAT not in saved(server)
+
+
+@pytest.mark.parametrize(
+    ("merge_args", "without", "with_batch"),
+    [(None, "--no-mmap", "-b 64"), (True, "--no-mmap", "--no-mmap -b 64"), (False, "", "-b 64")],
+)
+def test_arguments_of_a_load_replace_those_of_the_configuration_or_come_after_them(
+    configured_server: LemonbusServer, merge_args: bool | None, without: str, with_batch: str
+) -> None:
+    for args, wanted in (({}, without), ({"llamacpp_args": "-b 64"}, with_batch)):
+        status, answer = load(configured_server, {"model_name": CHAT, "merge_args": merge_args, **args})
+        assert status == 200, answer
+        assert options_of(configured_server, CHAT)["llamacpp_args"] == wanted
+        assert configured_server.client.post("/v1/unload", {}).status == 200
+
+
 @pytest.mark.parametrize("form", ["{} 1", "{}=1", "--verbose {} 1", "'{}' 1"])
 @pytest.mark.parametrize(("model", "option", "flag"), FORBIDDEN)
 def test_forbidden_flags_are_named(server: LemonbusServer, model: str, option: str, flag: str, form: str) -> None:
@@ -174,7 +210,8 @@ def test_forbidden_flags_are_named(server: LemonbusServer, model: str, option: s
 @pytest.mark.parametrize(
     ("options", "param"),
     [
-        ({"ctx_size": -1}, "ctx_size"),
+        ({"ctx_size": -2}, "ctx_size"),
+        ({"merge_args": "yes"}, "merge_args"),
         ({"ctx_size": "8192"}, "ctx_size"),
         ({"ctx_size": 2**24 + 1}, "ctx_size"),
         ({"ctx_size": 0.5}, "ctx_size"),
@@ -203,7 +240,7 @@ def test_wrong_options(server: LemonbusServer, options: dict[str, Any], param: s
         ({"steps": 0}, "steps"),
         ({"cfg_scale": "much"}, "cfg_scale"),
         ({"width": 1.5}, "width"),
-        ({"height": -1}, "height"),
+        ({"height": -2}, "height"),
         ({"ctx_size": 1}, "ctx_size"),
     ],
 )

@@ -131,6 +131,7 @@ def test_stats_counts_processed_and_all_prompt_tokens(ask: AppClient, prefix: st
         "prompt_tokens": 137,
         "model": "m",
         "cached_tokens": 9,
+        "cache_tokens": 9,
         "total_seconds": 2.5,
     }
 

@@ -38,6 +38,12 @@ OLD = ("/v0", "/api/v0")
             LoadModel(0, "m", {"cfg_scale": 1.5}, save_options=True, pinned=False),
         ),
         ({"model_name": "m", "ttl": 600, "pinned": True}, LoadModel(0, "m", pinned=True, ttl=600.0)),
+        (
+            {"model_name": "m", "ctx_size": -1, "llamacpp_args": "", "cfg_scale": -1.0, "gpu_layers": 0},
+            LoadModel(0, "m", {"gpu_layers": 0}),
+        ),
+        ({"model_name": "m", "merge_args": True}, LoadModel(0, "m", merge_args=True)),
+        ({"model_name": "m", "merge_args": False}, LoadModel(0, "m", merge_args=False)),
         ({"model_name": "m", "ttl": 0}, LoadModel(0, "m", ttl=0.0)),
         ({"model_name": "m", "ttl": None}, LoadModel(0, "m")),
     ],

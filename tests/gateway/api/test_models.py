@@ -37,6 +37,7 @@ def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: st
                 "device": "cpu",
                 "dtype": "",
                 "labels": ["hot", "cpu"],
+                "recipe_options": {},
             }
         ],
         "has_more": False,
@@ -54,6 +55,12 @@ def test_models_have_contexts_where_they_are_known(ask: AppClient) -> None:
     assert not second.keys() & {"context_length", "max_context_window"}
     one = ask("GET", f"/v1/models/{CPU.id}").json
     assert (one["context_length"], one["max_context_window"]) == (4096, 32768)
+
+
+def test_models_have_the_options_that_are_saved_for_them(ask: AppClient) -> None:
+    ask.reports[ListModels] = [structs.replace(CPU, saved_options={"ctx_size": 8192}), ABSENT]
+    shown = ask("GET", "/v1/models").json["data"]
+    assert [each["recipe_options"] for each in shown] == [{"ctx_size": 8192}, {}]
 
 
 def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:

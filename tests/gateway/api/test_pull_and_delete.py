@@ -41,6 +41,25 @@ def test_pull_answers_when_the_model_is_downloaded(ask: AppClient, prefix: str) 
     assert not ask.asked(model_files.PullModel)[0].progress
 
 
+def test_a_client_that_does_not_subscribe_gets_json(ask: AppClient) -> None:
+    ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
+    result = ask("POST", "/v1/pull", {"model_name": "m", "stream": True, "subscribe": False})
+    assert result.headers["Content-Type"] == "application/json"
+    assert result.json["status"] == "success"
+    streamed = ask("POST", "/v1/pull", {"model_name": "m", "stream": True, "subscribe": True})
+    assert streamed.headers["Content-Type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("field", ["source", "registry_source"])
+def test_another_registry_of_models_is_refused_by_name(ask: AppClient, field: str) -> None:
+    ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
+    body = is_error(ask("POST", "/v1/pull", {"model_name": "m", field: "modelscope"}), 400, "invalid_request", field)
+    assert "must be huggingface" in body["message"]
+    assert not ask.bus.sent
+    for accepted in ("huggingface", None):
+        assert ask("POST", "/v1/pull", {"model_name": "m", field: accepted}).status_code == 200
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_pull_sends_a_registration_to_the_supervisor(ask: AppClient, stream: bool) -> None:
     ask.reports[model_files.PullModel] = model_files.Pulled("user.x")
@@ -66,6 +85,7 @@ def test_delete_reports_what_it_removed(ask: AppClient) -> None:
     [
         ({}, 400, "invalid_request"),
         ({"model_name": "m", "stream": "yes"}, 400, "invalid_request"),
+        ({"model_name": "m", "stream": True, "subscribe": "no"}, 400, "invalid_request"),
         ({"model_name": "x", "checkpoint": "a/b:Q4", "recipe": "llamacpp"}, 400, "invalid_request"),
         ({"model_name": "user.x", "checkpoint": "a/b:Q4"}, 400, "invalid_request"),
         ({"model_name": "user.x", "recipe": "llamacpp"}, 400, "invalid_request"),

@@ -45,6 +45,7 @@ def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> d
         "device": entry.device,
         "dtype": entry.dtype,
         "labels": entry.labels,
+        "recipe_options": entry.saved_options,
     }
     if name and name != entry.id:
         shown["root"] = entry.id
