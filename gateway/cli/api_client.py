@@ -163,6 +163,8 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
         message += "\nDetails:\n" + detail
     # A hub that refuses the server has nothing to do with the caller's key.
     our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
+    if our_key and status == 401:
+        message += ". The commands send LEMONBUS_ADMIN_API_KEY or LEMONBUS_API_KEY"
     return CommandError(message, FORBIDDEN if our_key else FAILED, status)
 
 

@@ -31,8 +31,8 @@ _ADVICE: Final = {
         " `lemonbus config` shows that of this user; that of the systemd unit is /var/lib/lemonbus."
     ),
     FORBIDDEN: (
-        "\nKeys are managed with a key that has the scope admin: set LEMONBUS_ADMIN_API_KEY to it. Without one, name the state"
-        " directory of the server with --state-dir, as a user who may write there."
+        "\nKeys are managed with a key that has the scope admin, in LEMONBUS_ADMIN_API_KEY. Without one, name the state directory"
+        " of the server with --state-dir, as a user who may write there."
     ),
 }
 """Exit code of a failed call → what else the operator can do."""
@@ -106,7 +106,9 @@ class FileKeys:
     def effect(self) -> str:
         """See :class:`KeyStore`."""
         if self._running:
-            return f"The server at {self._url} reads this file, and applies this now."
+            return (
+                f"The server at {self._url} reads this file, and applies this now. Keys of its settings are not in it."
+            )
         return f"No server is running at {self._url}: this holds from the next start of a server with this directory."
 
     def add(self, rights: KeyRights) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from protocol.config.api_keys import check_key_file
-from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
+from protocol.config.resolver import ResolvedSettings, read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from supervisor.models.options.settings_check import check_settings
@@ -51,13 +51,23 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
     try:
         file = read_config_file(environment, command_line.config)
         found = resolve(command_line.flags, environment, file, command_line.folder)
+    except LemonbusError as problem:
+        return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
+    try:
         require_key_beyond_loopback(found.settings)
         check_settings(found.settings)
         check_key_file(found.settings)
     except LemonbusError as problem:
-        return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
+        return Resolution(failure=_with_origin(problem.failure, found))
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
     return Resolution(found.settings, origins, found.warnings)
+
+
+def _with_origin(failure: Failure, found: ResolvedSettings) -> Failure:
+    """Return the failure of a setting with the place where it was written, as a start would say it."""
+    origin = found.origins.get(failure.param)
+    place = f"{origin}: " if origin is not None and origin.kind != "default" else ""
+    return msgspec.structs.replace(failure, code=Code.INVALID_REQUEST, message=f"{place}{failure.message}")
 
 
 def main(environment: MutableMapping[str, str]) -> int:

@@ -3,13 +3,14 @@ streams end whole."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import psutil
 
 from tests.bare.container import Container
-from tests.bare.root import CHECKOUT, Root
+from tests.bare.root import CHECKOUT, PATH, Root
 from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.tiny_models import link_models
 from tests.support.ports import free_port
@@ -19,6 +20,8 @@ MODEL = "extra.tiny-loop"
 TOKENS = 4000
 """Enough for the stream to go on longer than a new server takes to start."""
 PYTHON = "/opt/lemonbus/bin/python"
+LEMONBUS = "/opt/lemonbus/bin/lemonbus"
+STATE_DIR = "/var/lib/lemonbus"
 INSTALL = "python3 -m venv /opt/lemonbus && /opt/lemonbus/bin/pip install -qq '.[llamacpp]'"
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
 SETTINGS_FILE = "/etc/lemonbus/lemonbus.toml"
@@ -48,6 +51,7 @@ def check(machine: Root) -> int:
             unit.survives_its_supervisor()
             unit.is_upgraded_by_a_reload()
             unit.refuses_a_wrong_configuration()
+            unit.has_its_keys_changed_from_roots_shell()
             unit.lets_a_stream_end_when_the_server_dies()
             unit.stops()
         except AssertionError as wrong:
@@ -137,6 +141,31 @@ class Unit:
         self._container.run("sed", "-i", "1d", SETTINGS_FILE)
         self.is_up()
         assert self._main() == main
+
+    def has_its_keys_changed_from_roots_shell(self) -> None:
+        """Root's shell has neither the unit's variables nor its home: its commands change the keys of the unit all the same."""
+        environment = self._shell(f"{LEMONBUS} config")
+        assert re.search(rf'^state_dir +"{STATE_DIR}" +LEMONBUS_STATE_DIR +differs$', environment, re.MULTILINE)
+        admin = self._shell(f"{LEMONBUS} keys add root --scope admin 2>/dev/null")
+        assert self._client.get("/v1/models").status == 401, "the first key closes the server"
+        self._shell(f"echo LEMONBUS_ADMIN_API_KEY={admin} > /etc/lemonbus/environment")
+        with_key = f"LEMONBUS_ADMIN_API_KEY={admin} {LEMONBUS}"
+        key = self._shell(f"{with_key} keys add ci --models 'extra.*,other' 2>/dev/null")
+        client = RawHttpClient(self._client.port, {"Authorization": f"Bearer {key}"})
+        assert client.get("/v1/models").status == 200
+        assert f"{STATE_DIR}/keys.json (1 valid key)" in self._shell(f"{with_key} keys revoke ci 2>&1")
+        assert client.get("/v1/models").status == 401
+        assert self._shell(f"{LEMONBUS} keys revoke root 2>/dev/null || echo $?") == "4"
+        done = self._shell("systemctl reload lemonbus && echo done")
+        assert done == "done", "a reload reads the file with the key"
+        self._shell(f"{LEMONBUS} keys revoke root --state-dir {STATE_DIR}")
+        assert self._shell("find /root -name keys.json") == ""
+        self._shell(f"rm {STATE_DIR}/keys.json /etc/lemonbus/environment && systemctl restart lemonbus")
+        self.is_up()
+
+    def _shell(self, command: str) -> str:
+        """Run a command as root, with root's environment alone; return what it prints, without the last end of line."""
+        return self._container.run("env", "-i", f"PATH={PATH}", "HOME=/root", "sh", "-c", command).strip()
 
     def lets_a_stream_end_when_the_server_dies(self) -> None:
         """Kill the keeper while a stream runs: a new one serves before that ends, whole; then all of the old are gone."""

@@ -14,7 +14,7 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
 from gateway.cli.options import connect_client, given_url, json_option
 from gateway.cli.settings import config_option, resolved, supervisor_environment
-from protocol.config.fields import setting_fields
+from protocol.config.fields import SECRET_SETTINGS, setting_fields
 from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
 from protocol.config.settings import Settings
@@ -87,6 +87,8 @@ def _show_running(url: str, running: dict[str, dict[str, Any]], values: dict[str
     rows = []
     for name, of_server in running.items():
         field = setting_fields().get(name)
+        if name in SECRET_SETTINGS:  # masked, and those here are for this command
+            continue
         differs = name not in values or of_server["value"] != values[name]
         if differs or (field is not None and field.is_directory):
             value = json.dumps(of_server["value"], ensure_ascii=False)

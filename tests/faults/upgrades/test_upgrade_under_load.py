@@ -76,6 +76,12 @@ def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer,
 
 
 def wait_ended(server: LemonbusServer, gateways: list[int]) -> None:
+    """Wait until the former gateways are gone, and all of the new ones are there: these come one after the other."""
+    wait_for(
+        lambda: len({*server.gateway_pids()} - {*gateways}) == server.settings.gateway_workers,
+        "all gateways of the new release are there",
+        60,
+    )
     wait_for(
         lambda: not {*gateways} & {each.pid for each in server.process_tree()},
         "the gateways of the former release end when their last stream has ended",

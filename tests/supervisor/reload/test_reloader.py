@@ -152,7 +152,9 @@ def test_a_dry_run_only_tells(reloading: Reloading) -> None:
         ("max_loaded_models = 7\nports = 1\n", ":2: unknown setting 'ports'"),
         ("max_loaded_models = -1\n", ":1: max_loaded_models"),
         ("max_loaded_models = \n", "expected TOML"),
-        ('llamacpp_args = "--port 1"\n', "llamacpp_args"),
+        ('\nllamacpp_args = "--port 1"\n', ":2: llamacpp_args must not contain --port"),
+        ('[defaults.llamacpp]\n\nargs = "--nonsense"\n', ":3: defaults.llamacpp.args: llamacpp_args: unknown argument"),
+        ("host = '0.0.0.0'\n", ":1: refusing to bind 0.0.0.0 without an API key"),
     ],
 )
 def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, message: str) -> None:
