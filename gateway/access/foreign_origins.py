@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Mapping
 from functools import lru_cache
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 import falcon
 
-from gateway.access.proxies import FORWARDED_KEY
+from gateway.access.proxies import FORWARDED_KEY, address_of
 from protocol.failures import Code, Failure
 
 _OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
@@ -81,7 +80,7 @@ class ForeignOriginCheck:
 
     def _is_own_name(self, name: str | None) -> bool:
         # DNS rebinding makes a browser send a foreign name, never an address.
-        return name is None or name in self._names or _address(name) is not None
+        return name is not None and (name in self._names or _address(name) is not None)
 
     def _is_known_origin(self, origin: str) -> bool:
         """Return whether it is configured, or of this machine."""
@@ -118,9 +117,4 @@ def _hostname(url: str) -> str | None:
         return ""
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
+_address: Final = lru_cache(maxsize=_REMEMBERED)(address_of)

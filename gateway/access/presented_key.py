@@ -12,6 +12,7 @@ from protocol.failures import Code, Failure
 
 BEARER_PREFIX: Final = "bearer."
 """A subprotocol of a WebSocket that begins so is a key, in base64url with or without padding."""
+WEBSOCKET_PATH: Final = "/logs/stream"
 SUBPROTOCOL: Final = "lemonbus"
 """The one that a handshake is answered with, if it was offered.
 
@@ -28,7 +29,7 @@ def presented_key(req: falcon.Request) -> bytes:
 
     ``Authorization: Bearer`` counts before ``x-api-key``. A page in a browser cannot set headers for a WebSocket: the
     handshake may also have the key as a subprotocol or in the query. Other requests may not, because addresses are logged
-    by every proxy on their way.
+    by every proxy on their way: not even those that only ask for a WebSocket, where there is none.
     """
     given: str = req.env.get("HTTP_X_API_KEY", "")
     scheme, _, token = req.env.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -37,7 +38,7 @@ def presented_key(req: falcon.Request) -> bytes:
     if given:
         # Headers are latin-1 on their way through WSGI.
         return given.encode("latin-1", "replace")
-    if (req.get_header("Upgrade") or "").lower() != "websocket":
+    if (req.get_header("Upgrade") or "").lower() != "websocket" or not req.path.endswith(WEBSOCKET_PATH):
         raise Failure(Code.UNAUTHORIZED, _REQUIRED).raised()
     offered = (each.strip() for each in (req.get_header("Sec-WebSocket-Protocol") or "").split(","))
     encoded = next((each for each in offered if each.startswith(BEARER_PREFIX)), "")

@@ -1,7 +1,7 @@
 """Responses that the supervisor keeps for OpenAI's Responses API, because each request may reach another gateway process.
 
 All are calls of a gateway (``protocol/messages/calls.py``); the docstring names the report. The JSON in them is the gateway's: no
-other process decodes it.  ``key`` is the name of the client's API key, empty if the server has no keys: to others a response does
+other process decodes it.  ``key`` is the digest of the client's API key, empty if the server has no keys: to others a response does
 not exist.
 """
 

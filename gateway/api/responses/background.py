@@ -19,7 +19,7 @@ from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.api.responses.output.whole_response import whole_response
-from gateway.api.responses.stored import key_name
+from gateway.api.responses.stored import owner_of
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context
@@ -76,7 +76,7 @@ class BackgroundRuns:
             raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
         given, env = request_context(env), _without_connection(env)
         withdrawal = given.withdrawal  # afterwards the connection may be released
-        key = key_name(env)
+        key = owner_of(env)
         call = self._session.start_call(
             env,
             lambda number: StoreResponse(number, builder.id, previous, running=True, key=key),

@@ -33,10 +33,13 @@ STORE_TIMEOUT_S: Final = 5.0
 Environ = dict[str, Any]
 
 
-def key_name(env: Environ) -> str:
-    """Return the name of the API key of a request, empty if the server has none."""
+def owner_of(env: Environ) -> str:
+    """Return whose a response is: the digest of the request's API key, empty if the server has none.
+
+    A name may be given to another key after the first was revoked, and its responses are none of that one's.
+    """
     key = request_context(env).api_key
-    return key.name if key else ""
+    return key.sha256 if key else ""
 
 
 class StoreClient:
@@ -52,7 +55,7 @@ class StoreClient:
         reason = "the supervisor did not answer in time"
         try:
             with self._session.start_call(
-                env, lambda number: StoreResponse(number, response_id, previous, key=key_name(env)), payload=payload
+                env, lambda number: StoreResponse(number, response_id, previous, key=owner_of(env)), payload=payload
             ) as call:
                 if call.next(STORE_TIMEOUT_S) is not None:
                     return True
@@ -97,16 +100,16 @@ class StoreClient:
     def cancel(self, env: Environ, response_id: str) -> dict[str, Any]:
         """Cancel a response that runs, and return it; raises ``not_found``."""
         return stored_form.shown(
-            self._session.call(env, lambda number: CancelResponse(number, response_id, key_name(env)), StoredResponse)
+            self._session.call(env, lambda number: CancelResponse(number, response_id, owner_of(env)), StoredResponse)
         )
 
     def delete(self, env: Environ, response_id: str) -> None:
         """Forget a response; raises ``not_found``."""
-        self._session.call(env, lambda number: DeleteResponse(number, response_id, key_name(env)), NoneType)
+        self._session.call(env, lambda number: DeleteResponse(number, response_id, owner_of(env)), NoneType)
 
     def _get(self, env: Environ, response_id: str, *, conversation: bool = False) -> StoredResponse:
         return self._session.call(
-            env, lambda number: GetResponse(number, response_id, conversation, key_name(env)), StoredResponse
+            env, lambda number: GetResponse(number, response_id, conversation, owner_of(env)), StoredResponse
         )
 
 

@@ -16,8 +16,8 @@ ENCODED = base64.urlsafe_b64encode(KEY.encode()).decode()
 WEBSOCKET = {"Upgrade": "websocket"}
 
 
-def request(headers: dict[str, str], query: str = "") -> falcon.Request:
-    return falcon.Request(falcon.testing.create_environ(headers=headers, query_string=query))
+def request(headers: dict[str, str], query: str = "", path: str = "/logs/stream") -> falcon.Request:
+    return falcon.Request(falcon.testing.create_environ(path, headers=headers, query_string=query))
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,19 @@ def test_a_websocket_presents_its_key_where_a_browser_can(headers: dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("headers", "query"),
+    ("headers", "query", "path"),
     [
-        ({}, "api_key=a"),
-        ({"Sec-WebSocket-Protocol": f"bearer.{ENCODED}"}, ""),
-        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "logs"}, ""),
-        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "bearer.a%b"}, ""),
-        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "bearer.abcde"}, ""),
-        (WEBSOCKET, "api_key="),
+        ({}, "api_key=a", "/logs/stream"),
+        (WEBSOCKET, "api_key=a", "/v1/models"),
+        ({**WEBSOCKET, "Sec-WebSocket-Protocol": f"bearer.{ENCODED}"}, "", "/v1/models"),
+        ({"Sec-WebSocket-Protocol": f"bearer.{ENCODED}"}, "", "/logs/stream"),
+        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "logs"}, "", "/logs/stream"),
+        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "bearer.a%b"}, "", "/logs/stream"),
+        ({**WEBSOCKET, "Sec-WebSocket-Protocol": "bearer.abcde"}, "", "/logs/stream"),
+        (WEBSOCKET, "api_key=", "/logs/stream"),
     ],
 )
-def test_elsewhere_there_is_none(headers: dict[str, str], query: str) -> None:
+def test_elsewhere_there_is_none(headers: dict[str, str], query: str, path: str) -> None:
     with pytest.raises(LemonbusError) as caught:
-        presented_key(request(headers, query))
+        presented_key(request(headers, query, path))
     assert caught.value.failure.http_status == 401

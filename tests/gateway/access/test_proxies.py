@@ -9,6 +9,7 @@ import pytest
 
 from gateway.access.proxies import client_address
 from protocol.config.fields import setting_fields
+from protocol.failures import Code, Failure
 from protocol.messages.models import UnloadModel
 from tests.gateway.access.conftest import MakeApp
 from tests.gateway.api.error_bodies import is_error
@@ -124,3 +125,13 @@ def test_a_network_is_checked_when_it_is_set(text: str, good: bool) -> None:
     else:
         with pytest.raises(ValueError):
             field.parse_text(text)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_a_program_of_this_machine_is_an_administrator_however_its_address_is_written(
+    make_app: MakeApp, address: str
+) -> None:
+    app = make_app()
+    app.reports[UnloadModel] = Failure(Code.INTERNAL, "it broke", detail="why")
+    result = app("POST", "/v1/unload", {"model_name": "m"}, remote_addr=address)
+    assert result.json["error"]["detail"] == "why"

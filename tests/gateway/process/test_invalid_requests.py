@@ -142,6 +142,8 @@ def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> Non
         {"Host": "evil.example"},
         {"Host": "[::x]"},
         {"Host": "[:::1]"},
+        {"Host": ""},
+        {"Host": ":13305"},
     ):
         response = harness.raw(
             b"POST /v1/load HTTP/1.1\r\n"
