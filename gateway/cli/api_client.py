@@ -20,6 +20,7 @@ from protocol.failures import Code
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
+KEY_HINT: Final = "\nThe commands send the key in LEMONBUS_ADMIN_API_KEY, or else that in LEMONBUS_API_KEY."
 SHOWN_LINES: Final = 10
 """Lines of an engine's output that an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
@@ -164,7 +165,7 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     # A hub that refuses the server has nothing to do with the caller's key.
     our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
     if our_key and status == 401:
-        message += ". The commands send LEMONBUS_ADMIN_API_KEY or LEMONBUS_API_KEY"
+        message += KEY_HINT
     return CommandError(message, FORBIDDEN if our_key else FAILED, status)
 
 

@@ -31,8 +31,8 @@ _ADVICE: Final = {
         " `lemonbus config` shows that of this user; that of the systemd unit is /var/lib/lemonbus."
     ),
     FORBIDDEN: (
-        "\nKeys are managed with a key that has the scope admin, in LEMONBUS_ADMIN_API_KEY. Without one, name the state directory"
-        " of the server with --state-dir, as a user who may write there."
+        "\nKeys are managed with a key that has the scope admin. Without one, name the state directory of the server with"
+        " --state-dir, as a user who may write there."
     ),
 }
 """Exit code of a failed call → what else the operator can do."""

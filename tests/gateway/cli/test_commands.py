@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.api_client import KEY_HINT
 from gateway.cli.main import COMMANDS
 from protocol.config.settings import Settings, write_settings
 from tests.gateway.cli.canned_responses import ALL
@@ -88,7 +89,8 @@ def test_errors_carry_message_code_request_and_when_to_retry(
 ) -> None:
     body = {"status": "error", "message": "m", "error": {"message": "no", "code": "c", "request_id": "req-1"}}
     server.replies["POST", "/v1/load"] = Reply(body, status, Retry_After="7")
-    assert lemonbus("load", "A") == (code, "", "lemonbus: no (c, req-1); try again in 7 s\n")
+    hint = KEY_HINT if status == 401 else ""
+    assert lemonbus("load", "A") == (code, "", f"lemonbus: no (c, req-1); try again in 7 s{hint}\n")
 
 
 def test_a_foreign_server_is_recognised(server: FakeServer, lemonbus: Ends) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import simple_websocket
 
+from gateway.cli.api_client import KEY_HINT
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply
@@ -102,7 +103,7 @@ def test_logs_prints_the_reason_of_a_refusal(
 ) -> None:
     error = {"message": message, "code": code, "request_id": "req-1"}
     server.replies["GET", "/logs/stream"] = Reply({"status": "error", "message": message, "error": error}, status)
-    assert lemonbus(*command) == (4, "", f"lemonbus: {message} ({code}, req-1)\n")
+    assert lemonbus(*command) == (4, "", f"lemonbus: {message} ({code}, req-1){KEY_HINT if status == 401 else ''}\n")
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
