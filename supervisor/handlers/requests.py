@@ -148,7 +148,9 @@ def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     if not supervisor.models.serves(known, message.endpoint):
         if isinstance(known, CatalogueEntry):
             supervisor.models.descriptor(known)
-        reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}"
+        routes = supervisor.models.routes(known)
+        own = f"; it serves {', '.join(routes)}" if routes else ""
+        reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}{own}"
         raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
     return target
 

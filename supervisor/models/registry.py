@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -35,6 +35,12 @@ from supervisor.models.spec_builder import SpecBuilder
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS
+
+_ROUTES: Final = frozenset(
+    {"chat/completions", "completions", "embeddings", "rerank", "images/generations", "images/edits"}
+    | {"audio/transcriptions", "audio/translations"}
+)
+"""Endpoints that are routes of this name below ``/v1``, which clients know; the others are parts of these, or llama.cpp's own."""
 
 
 class ModelRegistry:
@@ -247,6 +253,12 @@ class ModelRegistry:
         known = self.resolve(model) if isinstance(model, str) else model
         descriptor = DESCRIPTORS.get(known.recipe)
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
+
+    def routes(self, model: CatalogueEntry | ModelSpec) -> list[str]:
+        """Return the routes of OpenAI's API, and for scores, that a model of this type and recipe answers."""
+        descriptor = DESCRIPTORS.get(model.recipe)
+        served = descriptor.serves.get(model.type, []) if descriptor is not None else []
+        return [f"/v1/{endpoint}" for endpoint in served if endpoint in _ROUTES]
 
     def spec(
         self,

@@ -147,6 +147,8 @@ class Backend(abc.ABC):
         self.settings = settings
         self.trained_context = 0
         """Tokens the model was trained for; the worker sets it when it has read the file's header."""
+        self.reported_build = self.build = ""
+        """What the engine calls its build in answers, and what that build is; equal where it knows it."""
         self.sampling: Mapping[str, SamplingValue] = {}
         """The sampling defaults that were set, for requests that set none themselves."""
         self.rules = RequestRules()

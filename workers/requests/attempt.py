@@ -67,11 +67,20 @@ class Attempt:
     """One attempt. It is the :class:`~workers.engine.response_handler.ResponseHandler` of its exchange."""
 
     def __init__(
-        self, run: Run, body: bytes, program: str, alias: str, owner: AttemptOwner, clock: Clock, most_context: int = 0
+        self,
+        run: Run,
+        body: bytes,
+        program: str,
+        alias: str,
+        owner: AttemptOwner,
+        clock: Clock,
+        most_context: int = 0,
+        builds: tuple[str, str] = ("", ""),
     ) -> None:
         """Wait; ``program`` is the engine's name in messages, ``alias`` what the engine calls the model.
 
-        ``most_context``: see :attr:`~workers.backends.base.Backend.most_context`.
+        ``most_context``: see :attr:`~workers.backends.base.Backend.most_context`; ``builds``: see
+        :class:`~workers.stream.sse_filter.SseFilter`.
         """
         self.run = run
         self.key = RequestKey(run.gateway, run.number, run.attempt)
@@ -85,7 +94,7 @@ class Attempt:
         self.request = _NO_REQUEST
         self.exchange: EngineExchange | None = None
         self._program, self._alias, self._owner = program, alias, owner
-        self._most_context = most_context
+        self._most_context, self._builds = most_context, builds
         self._status = 0
         self._stream: SseFilter | None = None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
@@ -118,7 +127,9 @@ class Attempt:
                 self._stream = NativeCompletionFilter(progress, self._alias, self.run.model, request.weight)
             else:
                 usage = request.usage or whole
-                self._stream = SseFilter(usage, progress, self._alias, self.run.model, request.prompts, request.choices)
+                self._stream = SseFilter(
+                    usage, progress, self._alias, self.run.model, request.prompts, request.choices, self._builds
+                )
             if whole:
                 chat = self.run.endpoint == "chat/completions"
                 self._assembler = (

@@ -136,8 +136,9 @@ class WorkerRequests:
         if not self._lifecycle.accepts and not subscribed:
             self._lifecycle.return_to_supervisor(run)
             return
+        builds = (backend.reported_build, backend.build)
         attempt = Attempt(
-            run, body, backend.program, backend.alias, self._lifecycle, self._loop.now, backend.most_context
+            run, body, backend.program, backend.alias, self._lifecycle, self._loop.now, backend.most_context, builds
         )
         self._lifecycle.add(attempt)
         if subscribed:

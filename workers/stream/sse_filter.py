@@ -79,18 +79,28 @@ class SseFilter:
     """Filters one stream."""
 
     def __init__(
-        self, usage: bool, progress: bool, alias: str = "", model: str = "", prompts: int = 1, choices: int = 1
+        self,
+        usage: bool,
+        progress: bool,
+        alias: str = "",
+        model: str = "",
+        prompts: int = 1,
+        choices: int = 1,
+        builds: tuple[str, str] = ("", ""),
     ) -> None:
         """Keep usage and progress events if asked; write ``model`` where the engine calls the model ``alias``.
 
+        ``builds``: what the engine calls its build, and what is to be written there.
         ``prompts`` of the request, ``choices`` of each: one usage chunk counts all of them, behind the last.
         """
         self._choices = choices
         self._counts_apart = prompts * choices > 1
         """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
-        self._old = b'"model":' + msgspec.json.encode(alias)
-        self._new = b'"model":' + msgspec.json.encode(model)
+        names = ((b'"model":', (alias, model)), (b'"system_fingerprint":', builds))
+        self._renames = [
+            (key + msgspec.json.encode(old), key + msgspec.json.encode(new)) for key, (old, new) in names if old != new
+        ]
         self._whole = WholeEvents()
         self._expected = prompts * choices
         """Choices that have not ended."""
@@ -127,7 +137,9 @@ class SseFilter:
 
     def _renamed(self, block: bytes) -> bytes:
         block = block.replace(_NO_CONTENT, _EMPTY_CONTENT)
-        return block if self._old == self._new else block.replace(self._old, self._new)
+        for old, new in self._renames:
+            block = block.replace(old, new)
+        return block
 
     def _filter_each(self, block: bytes) -> FilteredEvents:
         out: list[bytes] = []

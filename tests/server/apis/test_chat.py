@@ -129,3 +129,15 @@ def test_a_whole_answer_equals_the_engines_own(shared_server: LemonbusServer, fi
 def test_an_alias_of_the_name_is_answered_as_asked(shared_server: LemonbusServer) -> None:
     answer = shared_server.client.chat(f"{CHAT}:latest", max_tokens=1).json()
     assert answer["model"] == f"{CHAT}:latest"
+
+
+def test_the_fingerprint_is_the_engines_build(shared_server: LemonbusServer) -> None:
+    whole = shared_server.client.chat(CHAT).json()["system_fingerprint"]
+    streamed = {chunk["system_fingerprint"] for chunk in shared_server.client.chat(CHAT, stream=True).chunks}
+    (ready,) = {
+        line["version"]
+        for line in shared_server.lines
+        if line.get("event") == "model ready" and line.get("model") == CHAT
+    }
+    assert streamed == {whole} == {ready}
+    assert "unknown" not in whole

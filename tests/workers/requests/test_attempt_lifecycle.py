@@ -52,6 +52,8 @@ class Worker:
             program="engine",
             alias="m",
             most_context=0,
+            reported_build="",
+            build="",
             slots=4,
             sampling={},
             settings=Settings(),

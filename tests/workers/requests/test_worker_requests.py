@@ -30,7 +30,9 @@ def failing_backend() -> Any:
     def request(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    return SimpleNamespace(program="e", alias="m", slots=4, sampling={}, most_context=0, request=request)
+    return SimpleNamespace(
+        program="e", alias="m", slots=4, sampling={}, most_context=0, reported_build="", build="", request=request
+    )
 
 
 @pytest.fixture

@@ -98,6 +98,13 @@ def test_the_model_has_the_name_that_the_client_used() -> None:
     assert b'\\"model\\":\\"ours\\"' in out
 
 
+def test_the_build_is_written_where_the_engine_does_not_know_it() -> None:
+    stream = SseFilter(usage=False, progress=False, builds=("b", "b11549"))
+    out, _, _ = feed_in_pieces(stream, ROLE + ONE + FINISH + USAGE, 100_000)
+    for event in out.split(b"\n\n")[:-1]:
+        assert json.loads(event[6:])["system_fingerprint"] == "b11549"
+
+
 @pytest.mark.parametrize(
     "event", [b'data: {"error":{"code":500,"message":"no"}}\n\n', b'error: {"code":500,"message":"no"}\n\n']
 )

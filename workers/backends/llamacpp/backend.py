@@ -242,7 +242,9 @@ class LlamaCppBackend(ProgramBackend):
         self._takes_tools = facts.takes_tools
         if self._program.requires:
             installation = self._installation()
-            return facts._replace(version=installation.record.version if installation else server.llamacpp_build())
+            version = installation.record.version if installation else server.llamacpp_build()
+            self.reported_build, self.build = facts.version, version
+            return facts._replace(version=version)
         return facts
 
     def metrics(self) -> EngineRequest:
