@@ -100,11 +100,13 @@ class UnusedReservations:
 def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: CorsPolicy) -> list[Any]:
     """Return all middleware, in its order. ``formats``: what API families write in forms of their own."""
     settings = session.settings
+    access = AccessCheck(settings)
+    session.on_setting_keys = access.keys.use_setting_keys
     return [
         RequestIdentity(),
         ProxyHeaders(settings.trusted_proxies),
         Cors(cors),
-        AccessCheck(settings),
+        access,
         AdmissionCheck(session),
         LimitHeaders(formats),
         UnusedReservations(),

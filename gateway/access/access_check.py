@@ -29,20 +29,20 @@ class AccessCheck:
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys of the settings and the file."""
-        self._keys = KeyRing(settings)
+        self.keys = KeyRing(settings)
         self._origins = ForeignOriginCheck(settings.host, settings.allowed_hosts, settings.cors_origins)
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Find the key, and whether the caller is an administrator."""
         context = request_context(req.env)
-        context.keys_needed = self._keys.required()
+        context.keys_needed = self.keys.required()
         if not context.keys_needed:
             context.check_admin = partial(self._origins.is_admin, req)
             context.check_change = partial(self._origins.check_change, req)
             return
         if req.path in OPEN_PATHS:
             return
-        context.api_key = key = self._keys.find(presented_key(req))
+        context.api_key = key = self.keys.find(presented_key(req))
         context.check_change = partial(_check_scope, key, Scope.ADMIN)
         if key.allows(Scope.ADMIN):
             context.check_admin = _always
@@ -55,7 +55,7 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
-            context.withdrawal = partial(self._keys.withdrawal, None, _scopes_of(resource, req.method))
+            context.withdrawal = partial(self.keys.withdrawal, None, _scopes_of(resource, req.method))
             if req.method == "POST":
                 context.download_refusal = self._origins.refusal(req, "download a model")
             return
@@ -63,7 +63,7 @@ class AccessCheck:
             scopes = _scopes_of(resource, req.method)
             if not any(key.allows(scope) for scope in scopes):
                 _check_scope(key, scopes[0], _ACTIONS[scopes[0]])
-            context.withdrawal = partial(self._keys.withdrawal, key, scopes)
+            context.withdrawal = partial(self.keys.withdrawal, key, scopes)
 
 
 def _scopes_of(resource: object, method: str) -> tuple[Scope, ...]:

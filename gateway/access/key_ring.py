@@ -20,6 +20,11 @@ class KeyRing:
         self._by_digest = self._fixed = {key.sha256: key for key in keys_of_settings(settings)}
         self._file = KeyFile(settings)
 
+    def use_setting_keys(self, keys: list[ApiKey]) -> None:
+        """Let these be the keys of the settings from now on: of a reload, after which this process only ends what it has begun."""
+        self._fixed = {key.sha256: key for key in keys}
+        self._by_digest = self._fixed | {key.sha256: key for key in self._file.keys}
+
     def required(self) -> bool:
         """Return whether callers need a key."""
         self._refresh()

@@ -20,6 +20,7 @@ from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSu
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure, LemonbusError
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.calls import CallResult, Progress
@@ -34,7 +35,9 @@ _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
 class AdmissionControl(Protocol):
     """What messages change of the session."""
 
-    def welcomed(self, supervisor_pid: int, code: peers.LoadedCode | None = None) -> None:
+    def welcomed(
+        self, supervisor_pid: int, code: peers.LoadedCode | None = None, keys: list[ApiKey] | None = None
+    ) -> None:
         """Admit requests from now on: this supervisor has taken this process over."""
 
     def pause_accepting(self) -> None:
@@ -217,7 +220,7 @@ class MessageHandlers:
     # The supervisor
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
-        self._admission.welcomed(message.pid, message.code)
+        self._admission.welcomed(message.pid, message.code, message.keys)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count

@@ -38,6 +38,7 @@ from gateway.requests.admission import (
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from gateway.requests.token_limit import token_limit
+from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages import work
@@ -72,6 +73,8 @@ class SupervisorSession:
         """Called when new connections are to be left to other processes."""
         self.on_resume: Callable[[], None] = lambda: None
         """Called when that is over."""
+        self.on_setting_keys: Callable[[list[ApiKey]], None] = lambda _: None
+        """Called with the API keys of the present settings."""
         self._paused = False
         self.supervisor_code: LoadedCode | None = None
         """What the last supervisor runs that has answered."""
@@ -220,11 +223,16 @@ class SupervisorSession:
 
     # Start and shutdown, in the hub
 
-    def welcomed(self, supervisor_pid: int, code: LoadedCode | None = None) -> None:
-        """Admit requests: the supervisor of this pid, which runs this code, knows this gateway."""
+    def welcomed(self, supervisor_pid: int, code: LoadedCode | None = None, keys: list[ApiKey] | None = None) -> None:
+        """Admit requests: the supervisor of this pid, which runs this code, knows this gateway.
+
+        ``keys``: those of the present settings, None if it does not say.
+        """
         if self.state is AdmissionState.LOST:
             return
         self.supervisor_code = code
+        if keys is not None:
+            self.on_setting_keys(keys)
         self._connection.welcome(supervisor_pid)
         if self.state in WAITING_STATES:
             self.state = AdmissionState.OPEN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol import RELEASE, VERSION
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.models.recipes import ModelSpec, OptionValue
@@ -68,6 +69,8 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int
     """The supervisor's pid, to hold a pidfd on: when it has ended, the peer says Hello to its successor."""
     code: LoadedCode | None = None
+    keys: list[ApiKey] | None = None
+    """To a gateway: the API keys of the present settings, with their digests. It may have begun with other settings."""
 
 
 @stable_message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Final
 
@@ -18,7 +17,6 @@ from protocol.messages.peers import (
     Peer,
     Pong,
     Shutdown,
-    Welcome,
     WorkerUp,
 )
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
@@ -26,7 +24,6 @@ from protocol.runtime import logs
 from protocol.wire import envelope
 from protocol.wire.endpoints import spool
 from supervisor.runtime import jobs
-from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts
 
@@ -46,7 +43,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> 
         return
     known = supervisor.peers.get(peer) is not None
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
-    supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid(), LOADED_CODE))
+    supervisor.welcome(peer, message.role)
     if message.role == "worker":
         _worker_hello(supervisor, peer, payload, known=known)
     elif message.role == "gateway":

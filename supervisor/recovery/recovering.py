@@ -26,7 +26,7 @@ from typing import Any, Final
 from protocol import UNDERSTOOD
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import Hello, Peer, Pong, Shutdown, Welcome, WorkerUp
+from protocol.messages.peers import Hello, Peer, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs, process_name
@@ -39,7 +39,6 @@ from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
-from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.recovery.recovery_events import World
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
@@ -152,7 +151,7 @@ class Recovery:
             _kill(message.pid)
             return
         supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
-        supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid(), LOADED_CODE))
+        supervisor.welcome(peer, message.role)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
         if message.role == "worker":

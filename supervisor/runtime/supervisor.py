@@ -8,18 +8,20 @@ counted (:mod:`supervisor.internal_errors`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from protocol import ids
+from protocol.config.api_keys import keys_of_settings
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.health import StatsReport
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
-from protocol.messages.peers import Hello, Pong, WorkerGone
+from protocol.messages.peers import Hello, Pong, Welcome, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
     AttemptEnded,
@@ -56,6 +58,7 @@ from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.key_file_watch import KeyFileWatch
+from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
@@ -206,6 +209,11 @@ class Supervisor:
     def execute_effects(self) -> None:
         """Carry out what the scheduler has decided since the last time."""
         self.effect_executor.execute(self.scheduler.effects())
+
+    def welcome(self, peer: str, role: str) -> None:
+        """Answer the Hello of a peer."""
+        keys = keys_of_settings(self.settings) if role == "gateway" else None
+        self.bus.send(peer, Welcome(self.process_context.boot, os.getpid(), LOADED_CODE, keys))
 
     def _report_usage(self, key: RequestKey, limits: RateLimits) -> None:
         """Tell a gateway what the key of a request has left."""

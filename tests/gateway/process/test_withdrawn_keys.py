@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 import simple_websocket
 
+from protocol.config.api_keys import keys_of_settings
+from protocol.config.settings import Settings
 from protocol.messages import work
 from protocol.messages.backend_installs import InstallBackend
 from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.events import EventKind
 from protocol.messages.log_stream import FollowLogs, LogSnapshot
 from protocol.messages.model_files import PullModel
+from protocol.messages.peers import Welcome
 from protocol.messages.responses import FinishResponse, StoreResponse
 from protocol.wire import envelope
-from tests.gateway.access.key_files import bearer, key, store
+from tests.gateway.access.key_files import bearer, key, secret_of, store
 from tests.gateway.fake_worker import DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, open_request
@@ -241,6 +244,22 @@ def test_a_response_in_the_background_fails_and_says_why(harness: GatewayHarness
             last = parsed(read_to_end(connection))[2].strip().splitlines()[-1]
             assert REVOKED.encode() in last
             assert b'"response.failed"' in last
+
+
+def test_a_key_of_the_settings_that_a_reload_has_changed(tmp_path: Path) -> None:
+    """The gateway of the former settings only ends what it has begun: the supervisor tells it the present keys."""
+    with running_gateway(tmp_path / "r", state_dir=str(tmp_path), api_key=secret_of("old")) as harness:
+        with open_request(harness, {**CHAT, "stream": True}, **bearer("old")) as connection:
+            received = begun(harness)
+            harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
+            seen = read_until(connection, b"\r\n\r\n")
+            keys = keys_of_settings(Settings(api_key=secret_of("new")))
+            welcome = Welcome(harness.boot, harness.supervisor.pid, keys=keys)
+            harness.do(lambda: harness.send(received.gateway, welcome))
+            _, _, body = parsed(seen + read_to_end(connection))
+        assert b"the API key api_key has been revoked" in body.strip().splitlines()[-1]
+        is_cancelled(harness, received)
+        assert harness.get("/v1/params", **bearer("old"))[0] == 401
 
 
 def log_reader(harness: GatewayHarness, headers: dict[str, str] | None = None) -> simple_websocket.Client:

@@ -14,6 +14,7 @@ from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_key
 from tests.conftest import ADMIN_KEY, KEY
 from tests.support import processes
 from tests.support.clients.http_client import RawHttpClient
+from tests.support.configuration_file import ConfiguredServer
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -122,3 +123,20 @@ def test_a_page_reads_the_log_with_a_key_that_is_no_header(
         page.close()
         page.thread.join(20)
     assert not any(ADMIN_KEY in json.dumps(line) or ENCODED_KEY in json.dumps(line) for line in server.lines)
+
+
+def test_a_reload_with_another_key_ends_what_the_former_one_has_begun() -> None:
+    with ConfiguredServer("tiny-loop", gateway_workers=1, api_key="former", admin_api_key=ADMIN_KEY) as server:
+        asked = {**BODY, "model": "extra.tiny-loop", "max_tokens": 60_000, "stream": True}
+        ended, kept = (client(server, key).start("POST", CHAT, asked) for key in ("former", ADMIN_KEY))
+        for stream in (ended, kept):
+            stream.until(lambda it: it.events)
+        server.configure(api_key="present")
+        server.reload()
+        ended.finish()
+        assert not ended.done
+        assert "the API key api_key has been revoked" in str(ended.events[-1].data)
+        wait_for(lambda: client(server, "present").get("/v1/models").status == 200, "the new key is valid")
+        seen = len(kept.events)
+        kept.until(lambda it: len(it.events) > seen + 1)
+        kept.hang_up()
