@@ -15,6 +15,7 @@ from tests.compatibility.hub_server import point_to
 from tests.conftest import StartServer
 from tests.fake_engines import flm
 from tests.support import processes
+from tests.support.audio import packed
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.fakes import driver_tools
 from tests.support.fakes.hub import Hub
@@ -58,7 +59,10 @@ def granted(server: LemonbusServer) -> int:
 def transcribe(server: LemonbusServer, **fields: str) -> HttpExchange:
     form = {"model": SPEECH, **fields}.items()
     body = form_data.encode(
-        [*(FormPart(name, text.encode()) for name, text in form), FormPart("file", b"the words", "a.wav")]
+        [
+            *(FormPart(name, text.encode()) for name, text in form),
+            FormPart("file", packed(b"the words ", rate=8_000, width=1), "a.wav"),
+        ]
     )
     kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
     return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)

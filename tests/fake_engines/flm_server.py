@@ -101,7 +101,7 @@ class FakeFlmServer:
                     if "embeddings" in asked:
                         self.embed(body, writer)
                     elif "audio" in asked:
-                        received = {"model": body["model"], "text": f" {body['file']}"}
+                        received = {"model": body["model"], "text": f" {body['file'].partition('data')[2][4:].strip()}"}
                         answer(writer, received if self.given.asr else None)
                     else:
                         await self.generate(body, writer, asyncio.ensure_future(reader.read(1)))

@@ -24,6 +24,7 @@ from workers.backends import arguments
 from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
 from workers.backends.flm.descriptor import DESCRIPTOR
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
+from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
 from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
@@ -261,9 +262,11 @@ class FlmBackend(Backend):
 
     def _transcription_request(self, body: bytes, stream: bool) -> EngineRequest:
         try:
-            kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
+            boundary = form_data.boundary_from_body(body)
+            check_measured(form_data.parse(boundary, body), self.program)
         except ValueError as problem:
             raise invalid(f"the request is no form: {problem}") from None
+        kind = f"{form_data.MEDIA_TYPE}; boundary={boundary}"
         translate = streamed(convert_flm_transcription) if stream else convert_flm_transcription
         return EngineRequest("POST", "/v1/audio/transcriptions", body, content_type=kind, translate=translate)
 

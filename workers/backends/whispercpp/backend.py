@@ -19,6 +19,7 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
+from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
 from workers.backends.single_slot_backend import SingleSlotBackend
 from workers.backends.whispercpp import model_files, transcription
@@ -145,6 +146,8 @@ class WhisperCppBackend(SingleSlotBackend):
             fields = form_data.parse(form_data.boundary_from_body(body), body)
             sampling_options = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
             self._check_language(str(sampling_options.get(flags.LANGUAGE, AUTO)))
+            if not self._is_own_server:
+                check_measured(fields, self.program)
             inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
             # The original answers 500 to a number that is none.

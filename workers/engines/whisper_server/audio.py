@@ -6,10 +6,14 @@ kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
+import resource
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import av
@@ -17,19 +21,47 @@ import numpy as np
 from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
+from protocol.wire.recordings import NAMES, recording_type
+
 SAMPLE_RATE_HZ: Final = 16_000
 MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
 """Sample rates that are read: a small file with few samples a second is hours of sound."""
 MAX_DURATION_S: Final = 4 * 3600
 """Seconds of a recording: a small file may be a very long silence."""
+MAX_DECODING_S: Final = 300.0
+"""Processor seconds that decoding may take; four hours of Opus take a minute."""
+MAX_DECODING_BYTES: Final = 5 * 2**29
+"""Bytes by which decoding may extend the process's address space: a header may claim any number of samples. Four hours take 1.4 GB."""
 _PACKETS_PER_CHECK: Final = 64
 """Packets between two checks whether the client is still connected."""
-_CONTAINERS: Final = "aac,ac3,aiff,amr,asf,avi,caf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav,webm"
-"""The containers that are read, by FFmpeg's names. Playlists are not: they make FFmpeg read other files of this machine."""
-_FULL_SCALE: Final = np.float32(2**15)
-_CURE: Final = (
-    "send WAV, MP3, FLAC, Ogg, Opus, M4A or WebM, or convert it first, as with `ffmpeg -i recording recording.wav`"
+_DEMUXERS: Final = {"riff": "wav", "rf64": "wav"}
+"""Format → FFmpeg's name of what reads it, where that is another one."""
+_OTHER_CODECS: Final = frozenset(
+    {
+        *(
+            "aac",
+            "ac3",
+            "alac",
+            "amrnb",
+            "amrwb",
+            "eac3",
+            "flac",
+            "g722",
+            "gsm",
+            "gsm_ms",
+            "libopus",
+            "mp1float",
+            "mp2",
+        ),
+        *("mp2float", "mp3", "mp3float", "opus", "speex", "vorbis", "wmav1", "wmav2", "wmavoice", "wmapro"),
+    }
 )
+_CODECS: Final = ",".join(
+    sorted(name for name in av.codecs_available if name in _OTHER_CODECS or name.startswith(("pcm_", "adpcm_")))
+)
+"""What is decoded. Of a video, nothing but its sound is, not even to look at it."""
+_FULL_SCALE: Final = np.float32(2**15)
+_CURE: Final = f"send {NAMES}, or convert it first, as with `ffmpeg -i recording recording.wav`"
 
 Samples = NDArray[np.float32]
 
@@ -44,25 +76,56 @@ _open: Final = av.open if int(av.__version__.split(".")[0]) >= 19 else partial(a
 
 def decode_audio(data: bytes, client_disconnected: Callable[[], bool] = bool) -> Samples:
     """Return the samples of a recording, from -1 to 1; raises :class:`AudioError`, or OSError if the client disconnects."""
-    pieces: list[NDArray[np.int16]] = []
-    length = 0
+    kind = recording_type(data)
+    if not kind:
+        raise AudioError(f"the recording cannot be read: {_CURE}")
     try:
-        for piece in _pieces(data, client_disconnected):
-            pieces.append(piece)
-            length += piece.size
-            if length > MAX_DURATION_S * SAMPLE_RATE_HZ:
-                raise AudioError(f"the recording is longer than {MAX_DURATION_S // 3600} hours: send it in parts")
+        with _limited_memory():
+            return _joined(_pieces(data, _DEMUXERS.get(kind, kind), client_disconnected))
+    except MemoryError:
+        raise AudioError(f"decoding the recording takes too much memory: {_CURE}") from None
     except av.FFmpegError:
         raise AudioError(f"the recording cannot be read: {_CURE}") from None
+
+
+def _joined(found: Iterator[NDArray[np.int16]]) -> Samples:
+    pieces: list[NDArray[np.int16]] = []
+    length = 0
+    for piece in found:
+        pieces.append(piece)
+        length += piece.size
+        if length > MAX_DURATION_S * SAMPLE_RATE_HZ:
+            raise AudioError(f"the recording is longer than {MAX_DURATION_S // 3600} hours: send it in parts")
     # 16-bit integers until here: they take half the memory, and FFmpeg mixes their channels without making them louder.
-    return np.concatenate(pieces).astype(np.float32) / _FULL_SCALE if pieces else np.zeros(0, np.float32)
+    samples = np.empty(length, np.float32)
+    end = length
+    while pieces:
+        piece = pieces.pop()
+        np.divide(piece, _FULL_SCALE, out=samples[end - piece.size : end], dtype=np.float32)
+        end -= piece.size
+    return samples
 
 
-def _pieces(data: bytes, client_disconnected: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
-    options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": ""}
-    with _open(io.BytesIO(data), "r", container_options=options) as container:
+@contextlib.contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Let the address space grow by no more than :data:`MAX_DECODING_BYTES`.  One recording is decoded at a time."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    most = now + MAX_DECODING_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (min(most, soft) if soft != resource.RLIM_INFINITY else most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _pieces(data: bytes, demuxer: str, client_disconnected: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
+    options = {"format_whitelist": demuxer, "protocol_whitelist": "", "codec_whitelist": _CODECS}
+    with _open(io.BytesIO(data), "r", format=demuxer, container_options=options) as container:
         if not container.streams.audio:
             raise AudioError("the file has no sound in it")
+        if container.streams.audio[0].codec_context.name not in _CODECS.split(","):
+            raise AudioError(f"the recording has a coding that is not read here: {_CURE}")
         resampler: AudioResampler | None = None
         kind: tuple[str, str, int] | None = None
         for frame in _frames(container, client_disconnected):
@@ -83,9 +146,13 @@ def _frames(container: av.container.InputContainer, client_disconnected: Callabl
     decoded = False
     damage: Exception | None = None
     packets = container.demux(container.streams.audio[0])
+    started = time.thread_time()
     for number in itertools.count():
-        if number % _PACKETS_PER_CHECK == 0 and client_disconnected():
-            raise ConnectionAbortedError
+        if number % _PACKETS_PER_CHECK == 0:
+            if client_disconnected():
+                raise ConnectionAbortedError
+            if time.thread_time() - started > MAX_DECODING_S:
+                raise AudioError(f"decoding the recording takes more than {MAX_DECODING_S:g} s: send it in parts")
         try:
             packet = next(packets, None)
             if packet is None:

@@ -24,7 +24,7 @@ from workers.backends.whispercpp.backend import WhisperCppBackend
 from workers.engines.flags import FlagError
 from workers.engines.whisper_server.flags import FLAGS, parse_command_line, parse_form_fields
 
-FORM = form_data.encode([FormPart("model", b"m"), FormPart("language", b"de"), FormPart("file", b"RIFF", "a.wav")])
+FORM = form_data.encode([FormPart("model", b"m"), FormPart("language", b"de"), FormPart("file", b"fLaC", "a.flac")])
 
 
 def made(
@@ -128,7 +128,7 @@ def test_invalid_request_options(field: str, text: str) -> None:
 def test_a_language_that_the_model_does_not_know(tmp_path: Path, words: int, language: str, why: str) -> None:
     (tmp_path / "x.bin").write_bytes(b"lmgg" + words.to_bytes(4, "little"))
     spec = ModelSpec("user.x", "x", "whispercpp", "system", "audio", str(tmp_path / "x.bin"))
-    form = form_data.encode([FormPart("language", language.encode()), FormPart("file", b"RIFF", "a.wav")])
+    form = form_data.encode([FormPart("language", language.encode()), FormPart("file", b"fLaC", "a.flac")])
     if not why:
         WhisperCppBackend(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
         return
@@ -195,7 +195,7 @@ def test_requests(endpoint: str) -> None:
     boundary = form_data.boundary_from_content_type(request.content_type)
     raised = {part.name: part.data for part in form_data.parse(boundary, request.body)}
     assert raised["response_format"] == b"verbose_json"
-    assert (raised["language"], raised["file"]) == (b"de", b"RIFF")
+    assert (raised["language"], raised["file"]) == (b"de", b"fLaC")
     assert raised.get("translate") == (b"true" if endpoint == "audio/translations" else None)
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import resource
+import struct
+from fractions import Fraction
+
+import av
 import numpy as np
 import pytest
 
@@ -118,6 +125,54 @@ def test_a_playlist_names_files_of_this_machine_that_are_not_read() -> None:
     for text in lists:
         with pytest.raises(AudioError, match="cannot be read"):
             decode_audio(text % b"/usr/share/sounds/a.wav")
+
+
+@pytest.mark.parametrize(
+    ("box", "offset", "numbers"),
+    [
+        (b"stsz", 8, (1, 2**31 - 1)),
+        (b"stsz", 8, (0, 2**28 - 1)),
+        (b"stts", 8, (2**31 - 1,)),
+        (b"stsc", 12, (1, 2**31 - 1)),
+    ],
+)
+def test_a_header_that_claims_too_much_takes_no_memory(box: bytes, offset: int, numbers: tuple[int, ...]) -> None:
+    data = bytearray(encoded("mp4", "aac", 0.5))
+    struct.pack_into(f">{len(numbers)}I", data, data.index(box) + offset, *numbers)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(AudioError):
+        assert len(decode_audio(bytes(data))) <= SAMPLE_RATE_HZ
+    assert resource.getrlimit(resource.RLIMIT_AS) == limits
+
+
+def test_a_file_has_the_format_of_its_first_bytes_and_no_other() -> None:
+    playlist = b"#EXTM3U\n#EXTINF:9,\n/usr/share/sounds/a.wav\n#EXT-X-ENDLIST\n"
+    for begin in (b"ID3\4\0\0\0\0\0\0", b"fLaC", b"OggS", b"\x1aE\xdf\xa3", b"\0\0\0\x14ftyp"):
+        with contextlib.suppress(AudioError):
+            assert not decode_audio(begin + playlist).size
+
+
+def test_of_a_video_only_the_sound_is_decoded() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="matroska") as output:
+        sound, film = output.add_stream("flac", rate=16_000), output.add_stream("mjpeg", rate=10)
+        film.width, film.height, film.pix_fmt = 64, 64, "yuvj420p"
+        picture = av.VideoFrame(64, 64, "yuvj420p")
+        picture.pts, picture.time_base = 0, Fraction(1, 10)
+        output.mux([*film.encode(picture), *film.encode(None)])
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 4_608), np.int16), format="s16", layout="mono")
+        silence.sample_rate, silence.pts = 16_000, 0
+        output.mux([*sound.encode(silence), *sound.encode(None)])
+    assert len(decode_audio(file.getvalue())) == 4_608
+    assert "mjpeg" not in audio._CODECS.split(",")
+    with pytest.raises(AudioError, match=r"not read here|cannot be read"):
+        decode_audio(encoded("matroska", "tta", 0.1))
+
+
+def test_decoding_has_a_limit_of_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio, "MAX_DECODING_S", -1.0)
+    with pytest.raises(AudioError, match="takes more than"):
+        decode_audio(wav(0.1))
 
 
 def test_a_small_file_may_be_a_very_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:

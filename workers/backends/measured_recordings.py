@@ -1,0 +1,18 @@
+"""Which recordings an engine that is not ours may have: those that the gateway has measured, because it decodes them without limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol.failures import invalid
+from protocol.wire.form_data import FormPart
+from protocol.wire.recordings import MEASURED, recording_type
+
+
+def check_measured(parts: Iterable[FormPart], program: str) -> None:
+    """Raise ``invalid_request`` for a file of another format than those that are measured."""
+    for part in parts:
+        if part.name == "file" and recording_type(part.data) not in MEASURED:
+            raise invalid(
+                f"`file`: {program} gets recordings in WAV (not compressed), MP3 or FLAC: convert it first", "file"
+            )
