@@ -12,6 +12,7 @@ from gateway.api.anthropic import content_blocks as blocks
 from gateway.api.anthropic.content_blocks import Block
 from gateway.api.anthropic.message_request import Message, MessageRequest, PromptRequest, Tool
 from gateway.api.common.inference.sampling_fields import given_sampling
+from gateway.api.common.inference.thinking import no_thinking
 from protocol.failures import invalid
 
 Json = dict[str, Any]
@@ -44,13 +45,14 @@ def prompt_body(request: PromptRequest) -> Json:
     body: Json = {"model": request.model} if request.model else {}
     body["messages"] = list(_messages(request))
     body |= _tools(request)
-    options: Json = {}
-    if request.thinking is not None and request.thinking.type != "adaptive":
-        options["enable_thinking"] = request.thinking.type == "enabled"
-        if request.thinking.type == "enabled":
+    if request.chat_template_kwargs:
+        body["chat_template_kwargs"] = request.chat_template_kwargs
+    match request.thinking.type if request.thinking else None:
+        case "enabled" if request.thinking is not None:
             body["thinking_budget_tokens"] = request.thinking.budget_tokens
-    if options or request.chat_template_kwargs:
-        body["chat_template_kwargs"] = options | (request.chat_template_kwargs or {})
+            body["chat_template_kwargs"] = {"enable_thinking": True} | (request.chat_template_kwargs or {})
+        case "disabled":
+            body |= no_thinking(request.chat_template_kwargs)
     if request.output_config is not None and request.output_config.format is not None:
         schema = {"name": "output", "schema": request.output_config.format.schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

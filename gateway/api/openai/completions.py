@@ -16,6 +16,7 @@ from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
+from gateway.api.common.inference.thinking import with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
 from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.event_stream import EventStreamWriter
@@ -159,6 +160,7 @@ class ChatCompletionsResource(InferenceResource):
         request.check()
         image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
+        data = with_thinking_as_asked(data)
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 

@@ -147,3 +147,35 @@ def test_an_adapter(unloaded_server: LemonbusServer) -> None:
     assert loaded.status == 200, loaded
     assert server.client.chat(CHAT, max_tokens=20).text != CHAT_TEXT
     assert server.client.chat(CHAT, max_tokens=20, lora=[{"id": 0, "scale": 0.0}]).text.strip() == CHAT_TEXT.strip()
+
+
+HI: dict[str, Any] = {"model": THINK, "messages": [{"role": "user", "content": "hi"}]}
+OFF = {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {**HI, "reasoning_effort": "none"}),
+        ("/v1/chat/completions", {**HI, "reasoning": {"effort": "none"}}),
+        ("/v1/chat/completions", {**HI, "reasoning": {"enabled": False}}),
+        ("/v1/chat/completions", {**HI, "thinking": {"type": "disabled"}}),
+        ("/v1/chat/completions", {**HI, "enable_thinking": False}),
+        ("/v1/chat/completions", {**HI, "think": False}),
+        ("/v1/chat/completions", {**HI, **OFF}),
+        ("/v1/messages", {**HI, "max_tokens": 99, "thinking": {"type": "disabled"}}),
+        ("/v1/responses", {"model": THINK, "input": "hi", "reasoning": {"effort": "none"}}),
+        ("/api/chat", {**HI, "think": False}),
+        ("/api/generate", {"model": THINK, "prompt": "hi", "think": False}),
+    ],
+)
+def test_a_model_that_shall_not_think_does_not(
+    shared_server: LemonbusServer, path: str, fields: dict[str, Any]
+) -> None:
+    answer = shared_server.client.post(path, fields)
+    assert (answer.status, b"Forty two." in answer.body, b"asks for" in answer.body) == (200, True, False), answer
+
+
+def test_other_efforts_reach_the_engine(shared_server: LemonbusServer) -> None:
+    for effort in ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}):
+        assert b"asks for" in shared_server.client.post("/v1/chat/completions", {**HI, **effort}).body

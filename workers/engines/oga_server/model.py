@@ -90,20 +90,20 @@ class OgaModel:
         tools = msgspec.to_builtins(request.offered_tools)
         given = template_input(request.messages or [], tools, self.tool_format, shows_calls=self._template.shows_calls)
         try:
-            text = self._rendered(given)
+            text = self._rendered(given, request.chat_template_kwargs or {})
         except RuntimeError as problem:
             reason = (str(problem).splitlines() or [""])[0]
             raise EngineHttpError(f"the model's chat template refuses the messages: {reason}") from None
         return self._encode(text, whole=True)
 
-    def _rendered(self, given: TemplateInput) -> str:
-        if not self._template.takes_custom_tools:
-            return str(self._tokenizer.apply_chat_template(given.messages, tools=given.tools))
+    def _rendered(self, given: TemplateInput, variables: dict[str, Any]) -> str:
         # The library simplifies the schemas of `tools` for some templates, but not those of this variable.
-        variables = f'{{"custom_tools":{given.tools}}}' if given.tools else "{}"
+        tools = given.tools
+        if tools and self._template.takes_custom_tools:
+            variables, tools = {**variables, "custom_tools": json.loads(tools)}, None
         with self._tokenizer_lock:
-            self._tokenizer.update_options(chat_template_kwargs=variables)
-            return str(self._tokenizer.apply_chat_template(given.messages))
+            self._tokenizer.update_options(chat_template_kwargs=json.dumps(variables))
+            return str(self._tokenizer.apply_chat_template(given.messages, tools=tools))
 
     def _prompt(self, prompt: Any) -> Sequence[int]:
         if isinstance(prompt, list):

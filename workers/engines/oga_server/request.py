@@ -107,6 +107,7 @@ class OgaRequest(msgspec.Struct):
     json_schema: dict[str, Any] | None = None
     verbose: bool | None = None
     echo: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @property
     def max_answer_tokens(self) -> int:

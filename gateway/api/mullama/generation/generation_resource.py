@@ -12,6 +12,7 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common import ndjson
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.inference.thinking import no_thinking
 from gateway.api.common.models import keep_alive, model_lifetime
 from gateway.api.common.ollama_clients import is_ollama_client
 from gateway.api.mullama.generation.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
@@ -58,12 +59,12 @@ def chat_options(request: GenerationFields) -> dict[str, Any]:
     elif schema is not None:
         wanted = {"name": "answer", "strict": True, "schema": schema}
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
-    if request.think is not None:
+    if request.think:
         # The names that chat templates know.
-        template: dict[str, Any] = {"enable_thinking": bool(request.think)}
-        if isinstance(request.think, str):
-            template["reasoning_effort"] = request.think
-        body["chat_template_kwargs"] = template
+        effort = {"reasoning_effort": request.think} if isinstance(request.think, str) else {}
+        body["chat_template_kwargs"] = {"enable_thinking": True, **effort}
+    elif request.think is not None:
+        body |= no_thinking()
     if request.logprobs:
         body |= {"logprobs": True, "top_logprobs": request.top_logprobs or 1}
     return body

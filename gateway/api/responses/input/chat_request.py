@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.api.common.inference.sampling_fields import given_sampling
+from gateway.api.common.inference.thinking import no_thinking
 from gateway.api.responses.input.input_items import Item, Message, chat_messages
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.input.tools import tool_fields
@@ -58,8 +59,8 @@ def _reasoning(request: ResponseRequest) -> dict[str, Any]:
     arguments = dict(request.chat_template_kwargs or {})
     effort = request.reasoning.effort if request.reasoning else None
     if effort == "none":
-        arguments.setdefault("enable_thinking", False)
-    elif effort is not None:
+        return no_thinking(arguments)
+    if effort is not None:
         arguments.setdefault("reasoning_effort", effort)
     return {"chat_template_kwargs": arguments} if arguments else {}
 

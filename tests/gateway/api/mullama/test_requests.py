@@ -171,7 +171,7 @@ def called(call_id: str, name: str, arguments: str) -> dict[str, Any]:
             CHAT,
             {**TALK, "think": False},
             "chat/completions",
-            {**TALKED, "chat_template_kwargs": {"enable_thinking": False}},
+            {**TALKED, "chat_template_kwargs": {"enable_thinking": False}, "thinking_budget_tokens": 0},
         ),
         (
             CHAT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,3 +201,19 @@ def test_calls_are_written_for_a_template_that_does_not_show_them(form: ToolCall
 def test_malformed_calls_of_past_messages_are_refused(calls: Any) -> None:
     with pytest.raises(EngineHttpError, match=r"messages\[0\]\.tool_calls"):
         template_input([{"role": "assistant", "tool_calls": calls}], [], HERMES, shows_calls=True)
+
+
+def test_variables_of_a_request_reach_its_template_and_no_other(tmp_path: Path) -> None:
+    folder = write_genai_model(tmp_path, "tiny-oga")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["chat_template"] += "{% if enable_thinking is defined and not enable_thinking %}abc{% endif %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with oga_server(folder) as (client, _):
+
+        def tokens(**fields: Any) -> int:
+            answer = client.post("/v1/chat/completions/input_tokens", {"messages": HI, **fields})
+            return int(answer.json()["input_tokens"])
+
+        plain = tokens()
+        assert tokens(chat_template_kwargs={"enable_thinking": False}) == plain + 3
+        assert tokens(chat_template_kwargs={"enable_thinking": True}) == tokens() == plain
