@@ -34,8 +34,8 @@ def test_what_ollama_has_beyond_models_names_an_alternative(
     shared_server: LemonbusServer, route: str, word: str
 ) -> None:
     answer = shared_server.client.post(f"/api/{route}", {"model": "m"})
-    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
-    assert word in answer.error["message"]
+    assert (answer.status, answer.json()["code"]) == (501, "unsupported_operation"), answer
+    assert word in answer.json()["error"]
 
 
 def test_live_audio_without_a_version_prefix(shared_server: LemonbusServer) -> None:

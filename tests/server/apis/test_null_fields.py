@@ -111,7 +111,7 @@ VOLATILE = frozenset(
     {
         *("id", "created", "created_at", "completed_at", "request_id", "item_id"),
         *("timings", "usage", "tokens_per_second", "context_length", "max_context_window"),
-        *("content", "finish_reason", "stop_reason", "unloaded"),
+        *("content", "arguments", "call_id", "finish_reason", "stop_reason", "unloaded"),
     }
 )
 """Fields that differ between two answers to one request: names, times, what a model drew by chance, what was still loaded or read."""
