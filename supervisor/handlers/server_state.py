@@ -85,6 +85,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
         problems=[
             *([scheduler.spawn_problem.message] if scheduler.spawn_problem else []),
             *supervisor.key_file.problems,
+            *supervisor.models.unknown_in_configuration(),
         ],
         counters={
             **scheduler.counters,

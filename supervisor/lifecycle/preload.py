@@ -74,12 +74,8 @@ class ModelPreload:
 
     def warn(self) -> None:
         """Warn of models that the configuration names and that are not known: they may be registered later."""
-        models = self._supervisor.models
-        for name in self._supervisor.settings.pin:
-            if models.find(name) is None:
-                log.warning("pinned model is not known", model=name)
-        for name in models.configuration.unknown(models.find):
-            log.warning("configured model is not known", model=name)
+        for problem in self._supervisor.models.unknown_in_configuration():
+            log.warning("configured model is not known", problem=problem)
 
     def _loaded(self, name: str, result: object) -> None:
         if isinstance(result, Loaded):

@@ -172,9 +172,11 @@ def main() -> int:
     """Check the settings that were handed over."""
     given = take_settings(os.environ)
     try:
-        check_settings(given.settings)
+        warnings = check_settings(given.settings)
     except LemonbusError as problem:
         return report_failure(given, problem.failure)
+    for each in warnings:
+        print_line(f"{given.origins.get(each.setting, 'default')}: {each.setting}: {each.text}", 0)
     return 0
 
 

@@ -67,6 +67,8 @@ class ModelRegistry:
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()
+        self._unknown: list[str] | None = None
+        """See :meth:`unknown_in_configuration`; None: to be found anew, which takes milliseconds."""
         self.configuration = ModelConfiguration(settings)
         """What the configuration says for single models."""
         self.specs = SpecBuilder(settings, self.configuration, self.options, lambda: self.machine)
@@ -96,6 +98,7 @@ class ModelRegistry:
 
     def _index(self) -> None:
         self._names = self._index_of(self.configuration)
+        self._unknown = None
         self.configuration.index(self._names.find)
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
@@ -114,6 +117,13 @@ class ModelRegistry:
             self._refresh(found)
             found = self._names.find(name)
         return found
+
+    def unknown_in_configuration(self) -> list[str]:
+        """Return the names in the configuration that mean no model, each with its setting and similar names, as sentences."""
+        if self._unknown is None:
+            unknown = self.configuration.unknown(self._names.find)
+            self._unknown = [f"{each.setting}: {self._names.not_found(each.name).message}" for each in unknown]
+        return self._unknown
 
     def known(self, name: str) -> CatalogueEntry | None:
         """Return the entry a name means, or None, as it was at the last look at the disk: for names of :meth:`entries`."""

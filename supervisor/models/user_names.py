@@ -12,7 +12,7 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.models.checkpoints import printable
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.models.state_files import FinishWrite, StateFile, finish_write, read_json_object
 
 FILE: Final = "model_names.json"
 MAX_ALIASES: Final = 1000
@@ -21,6 +21,14 @@ MAX_ALIASES: Final = 1000
 class _Names(msgspec.Struct, frozen=True, omit_defaults=True):
     default: str = ""
     aliases: dict[str, str] = {}
+
+
+def read_aliases(path: Path) -> dict[str, str]:
+    """Return the further names in a file that is left as it is; none of one that cannot be read."""
+    try:
+        return msgspec.convert(read_json_object(path), _Names).aliases
+    except (ValueError, OSError):
+        return {}
 
 
 class UserNames:

@@ -55,12 +55,13 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
         return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
     try:
         require_key_beyond_loopback(found.settings)
-        check_settings(found.settings)
+        warnings = check_settings(found.settings)
         check_key_file(found.settings)
     except LemonbusError as problem:
         return Resolution(failure=_with_origin(problem.failure, found))
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
-    return Resolution(found.settings, origins, found.warnings)
+    unknown = [f"{origins.get(each.setting, 'default')}: {each.setting}: {each.text}" for each in warnings]
+    return Resolution(found.settings, origins, [*found.warnings, *unknown])
 
 
 def _with_origin(failure: Failure, found: ResolvedSettings) -> Failure:

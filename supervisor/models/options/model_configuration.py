@@ -5,7 +5,7 @@ All others ask it each time and keep nothing. Other settings come with another s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -40,6 +40,14 @@ class ModelKey(NamedTuple):
 
     name: str
     recipe: str
+
+
+class UnknownModel(NamedTuple):
+    """A name in the configuration that means no model (yet)."""
+
+    setting: str
+    """The dotted name of the setting that has it."""
+    name: str
 
 
 class ConfiguredOptions(NamedTuple):
@@ -164,12 +172,16 @@ class ModelConfiguration:
         by_name = {group for group, members in self.settings.groups.items() if name in members.models}
         return self._groups.get(name, frozenset()) | by_name
 
-    def unknown(self, find: Callable[[str], CatalogueEntry | None]) -> Iterator[str]:
-        """Return the names of sections and groups that mean no model (yet)."""
-        names: Mapping[str, None] = dict.fromkeys(
-            [*self.settings.models, *(name for group in self.settings.groups.values() for name in group.models)]
-        )
-        return (name for name in names if find(name) is None)
+    def unknown(self, find: Callable[[str], CatalogueEntry | None]) -> Iterator[UnknownModel]:
+        """Return the names in the configuration that mean no model, without checkpoints, which may be downloaded."""
+        settings = self.settings
+        named = [
+            *((("pin",), name) for name in settings.pin),
+            *((("load",), name) for name in settings.load),
+            *((("models", name), name) for name in settings.models),
+            *((("groups", group, "models"), name) for group, each in settings.groups.items() for name in each.models),
+        ]
+        return (UnknownModel(dotted_name(path), name) for path, name in named if "/" not in name and find(name) is None)
 
     def _section(self, name: str) -> ModelSettings:
         # A model that was adopted since the last index has its registered name alone.

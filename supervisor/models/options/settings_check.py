@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from protocol.config.settings import Settings
+from supervisor.models import user_names
 from supervisor.models.catalogues import catalogue, user_models
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
 from supervisor.models.options import configured_options, load_options
+from supervisor.models.options.model_configuration import ModelConfiguration
 
 
-def check_settings(settings: Settings) -> None:
-    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
+class SettingWarning(NamedTuple):
+    """A setting that has no effect as things are."""
+
+    setting: str
+    """Its dotted name."""
+    text: str
+
+
+def check_settings(settings: Settings) -> list[SettingWarning]:
+    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``.
+
+    Return the names that mean no model: they may be right, because models are registered and put there later.
+    """
     load_options.check_settings(settings)
     index = _known_models(settings)
 
@@ -22,17 +36,20 @@ def check_settings(settings: Settings) -> None:
         return found.recipe if found else ""
 
     configured_options.check_sections(settings, recipe_of)
+    unknown = ModelConfiguration(settings).unknown(index.find)
+    return [SettingWarning(each.setting, index.not_found(each.name).message) for each in unknown]
 
 
 def _known_models(settings: Settings) -> NameIndex:
     """Return the models that sections may mean. Nothing is written: another user may run this for ``lemonbus config``."""
-    if not settings.models:
+    if not (settings.models or settings.groups or settings.pin or settings.load):
         return NameIndex()
-    built_in = NameIndex(catalogue.built_in())
-    if all(built_in.find(name) for name in settings.models):
-        return built_in
     extra = ExtraModels(settings.extra_models_dir)
     extra.refresh()
     registered = UserModels(Path(settings.state_dir) / user_models.FILE)
     registered.refresh()
-    return NameIndex(catalogue.built_in(), registered.entries, extra.entries)
+    return NameIndex(
+        *(catalogue.built_in(), registered.entries, extra.entries),
+        aliases=user_names.read_aliases(Path(settings.state_dir) / user_names.FILE),
+        configured=ModelConfiguration(settings).aliases,
+    )

@@ -76,6 +76,8 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
     assert (code, len(lines)) == (2, 1), lines
     assert lines[0].startswith("lemonbus: LEMONBUS_LLAMACPP_ARGS: llamacpp_args cannot be split into words")
     assert lemonbus("config", file="llamacpp_args = ''") == (0, [])
+    code, lines = lemonbus("config", file="\npin = ['not.known']")
+    assert (code, lines) == (0, [f"lemonbus: {tmp_path}/l.toml:2: pin: Model 'not.known' not found"])
 
 
 @pytest.mark.parametrize(

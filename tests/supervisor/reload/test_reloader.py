@@ -167,6 +167,17 @@ def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, message:
     assert reloading.takeovers.count == 0
 
 
+def test_a_name_of_no_model_is_a_warning_with_its_line(reloading: Reloading) -> None:
+    """It is no error: a model that a client deletes must not keep the server from its next start."""
+    reloading.file.write_text('[models."SmolLM2-135M-Instruct-GUFF"]\nttl = 3\n\n[models."owner/repo:Q4"]\nttl = 3\n')
+    reloading.ask(1)
+    (warning,) = reloading.answer(1).warnings
+    assert warning.startswith(
+        f"{reloading.file}:1: models.SmolLM2-135M-Instruct-GUFF: Model 'SmolLM2-135M-Instruct-GUFF'"
+    )
+    assert "did you mean SmolLM2-135M-Instruct-GGUF" in warning
+
+
 def test_a_file_that_is_gone_is_refused(reloading: Reloading) -> None:
     reloading.file.unlink()
     reloading.ask(1)

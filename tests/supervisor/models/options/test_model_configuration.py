@@ -76,7 +76,7 @@ def test_two_sections_of_one_model(make: MakeModels) -> None:
 
 def test_a_section_without_a_model_takes_effect_when_the_model_appears(make: MakeModels, extra: Path) -> None:
     models = make(**sections(models={"extra.late": {"aliases": ["soon"], "ttl": 3}}))
-    assert list(models.configuration.unknown(models.find)) == ["extra.late"]
+    assert [each.name for each in models.configuration.unknown(models.find)] == ["extra.late"]
     assert models.find("soon") is None
     (extra / "late.gguf").write_bytes(b"GGUF" + bytes(64))
     assert settings_of(models, "extra.late").ttl == 3.0
