@@ -100,7 +100,7 @@ class AnswerStream:
         self._exchange = self._started(request)
         self._context.exchange = self._exchange
         if request.weight:
-            self._context.inference = request.endpoint
+            self._context.inference = self._context.inference or request.endpoint
         self._watch = HangUpWatch(env, self.cancel)
         self._exchange.cut = self._watch.cut
 

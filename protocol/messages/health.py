@@ -99,7 +99,9 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What keeps the server from doing its work, with the cure."""
     counters: dict[str, int] = {}
     default_model: str = ""
-    """The model of requests that name none, as a user named it; empty: the one used last."""
+    """The registered name of the model of requests that name none; empty: the one used last."""
+    default_alias: str = ""
+    """The name that users of ``NAME:TAG`` know it by, if it has one."""
     ipc_endpoint: str = ""
     gpu_available: bool = False
     memory_used: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from protocol import RELEASE
@@ -69,7 +70,13 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
         },
         internal_errors=supervisor.errors.count + supervisor.loop.errors,
         engines=engines,
+        short_names=_short_names(supervisor, [*scheduler.models, *supervisor.metrics.average_speeds()]),
     )
+
+
+def _short_names(supervisor: Supervisor, models: Iterable[str]) -> dict[str, str]:
+    entries = (supervisor.models.known(name) for name in models)
+    return {entry.name: entry.aliases[0] for entry in entries if entry is not None and entry.aliases}
 
 
 def _model(supervisor: Supervisor, model: ScheduledModel) -> ModelSnapshot:

@@ -227,7 +227,6 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
         supervisor.metrics.generation_ended(model, outcome)
         earlier = ended.grant.earlier
         remember_stats(supervisor, StatsReport(model, total_outcome([earlier, outcome]) if earlier else outcome))
-        supervisor.scheduler.count("requests_finished", 0 if earlier else 1)
         supervisor.scheduler.count("tokens_generated", output_tokens)
 
 

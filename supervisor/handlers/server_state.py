@@ -65,6 +65,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
     """Answer with the state of the whole server."""
     now = supervisor.loop.now()
     scheduler = supervisor.scheduler
+    default = supervisor.models.known(supervisor.models.user_names.default)
     report = HealthReport(
         status="draining" if scheduler.closing else "ok",
         version=RELEASE,
@@ -89,11 +90,13 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
         ],
         counters={
             **scheduler.counters,
+            "requests_total": int(supervisor.metrics.inference_requests.total),
             "bus_malformed": supervisor.bus.malformed,
             "bus_undeliverable": supervisor.bus.undeliverable,
             "internal_errors": supervisor.errors.count + supervisor.loop.errors,
         },
-        default_model=supervisor.models.user_names.default,
+        default_model=default.name if default is not None else "",
+        default_alias=default.aliases[0] if default is not None and default.aliases else "",
         ipc_endpoint=endpoints.bus(supervisor.process_context.runtime),
         gpu_available=not supervisor.models.machine.devices.isdisjoint(GPUS),
         memory_used=sum(model.memory for model in scheduler.models.values() if model.loaded),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
@@ -31,17 +31,24 @@ def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, m
     """
     prefixes = [OWN_PREFIX, *([MULLAMA_PREFIX] if with_mullama else [])]
     uptimes = b"".join(_uptime(prefix, now.uptime) for prefix in prefixes)
-    return uptimes + generate_latest(_Families(_shown(_all_families(prefixes, metrics, now), models)))
+    return uptimes + generate_latest(_Families(_shown(_all_families(prefixes, metrics, now), models, now.short_names)))
 
 
-def _shown(families: Iterable[Metric], models: Sequence[str]) -> Iterator[Metric]:
-    """Return the families without the series of models that are not shown."""
+def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mapping[str, str]) -> Iterator[Metric]:
+    """Return the families without the series of models that are not shown; Mullama's have the names that its document has."""
     for family in families:
         if models:
             family.samples = [
                 sample
                 for sample in family.samples
                 if "model" not in sample.labels or model_allowed(models, sample.labels["model"])
+            ]
+        if family.name.startswith(MULLAMA_PREFIX):
+            family.samples = [
+                sample._replace(labels={**sample.labels, "model": short_names.get(model, model)})
+                if (model := sample.labels.get("model"))
+                else sample
+                for sample in family.samples
             ]
         yield family
 

@@ -42,3 +42,5 @@ class ServerSnapshot(NamedTuple):
     """Kind → messages that were lost."""
     internal_errors: int
     engines: list[EngineMetrics]
+    short_names: Mapping[str, str] = {}
+    """Registered name → the one that users of ``NAME:TAG`` know a model by, where it has one."""

@@ -1,7 +1,7 @@
 """Which entry a name means, and which names are similar to an unknown one. Pure.
 
 A name is looked up in this order: the registered name itself, an alias of the configuration, an alias of an entry, the
-checkpoint of an entry (built-in ones first), an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
+checkpoint of an entry (built-in ones first), the repository of one model of the catalogue, an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
 ``:``, a checkpoint of the hub with ``hf:`` or the hub's host before it.  An unknown name is a ``model_not_found`` failure that
 names the most similar ones.
 """
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
 from protocol.models.hub_addresses import checkpoint_from_address
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
@@ -79,7 +80,7 @@ class NameIndex:
         aliases: Mapping[str, str] | None = None,
         configured: Mapping[str, str] | None = None,
     ) -> None:
-        """Index the entries of all sources by name; of two with one name, that of the later source counts.
+        """Index the entries of all sources by name; of two with one name, that of the later source counts. The first is the catalogue.
 
         ``aliases``: those that users gave, with the name of the entry that each means; ``configured``: those of the
         configuration, with any name of the model that each means.
@@ -90,6 +91,7 @@ class NameIndex:
         for source in sources:
             self._entries.update(source)
         self._by_checkpoint = _by_alias_and_checkpoint(self._entries)
+        self._by_repository = _by_repository(sources[0] if sources else {})
         self._similar: SimilarNames | None = None
         """Made for the first unknown name."""
 
@@ -108,6 +110,7 @@ class NameIndex:
                 self._entries.get(wanted)
                 or self._find_without_configured(self._configured.get(wanted, ""))
                 or self._by_checkpoint.get(bare_checkpoint(wanted))
+                or self._by_repository.get(bare_checkpoint(wanted))
                 or self._entries.get(self._aliases.get(wanted, ""))
             )
             if found:
@@ -176,3 +179,13 @@ def _by_alias_and_checkpoint(entries: Mapping[str, CatalogueEntry]) -> dict[str,
             if not entry.path:
                 found.setdefault(checkpoint.removeprefix("hf:"), entry)
     return found
+
+
+def _by_repository(catalogue: Mapping[str, CatalogueEntry]) -> dict[str, CatalogueEntry]:
+    """Return the catalogue's entries by their repositories on a hub, where one has a single model: one file has one entry."""
+    found: dict[str, CatalogueEntry | None] = {}
+    for entry in catalogue.values():
+        parsed = [checkpoints.parse(source.checkpoint) for source in entry.sources]
+        for repository in {each.repo for each in parsed if isinstance(each, checkpoints.HubCheckpoint)}:
+            found[repository] = None if repository in found else entry
+    return {repository: entry for repository, entry in found.items() if entry is not None}

@@ -115,7 +115,7 @@ class KeptDefaultModel(Subject):
         assert server.client.post(f"/api/defaults/{QUICK_START}/use", {}).status == 200
 
     def second(self, server: LemonbusServer) -> None:
-        assert server.client.get("/api/system/status").json()["default_model"] == QUICK_START
+        assert server.client.get("/api/system/status").json()["default_model"] == "llama3.2:1b"
         answer = server.client.post("/api/generate", {"prompt": "Hi", "max_tokens": 1})
         assert answer.status == 200, answer
         assert server.model_state(QUICK_START) == "ready"

@@ -34,9 +34,9 @@ def system_status_body(health: HealthReport, url: str, *, endpoints: bool) -> di
         "models_loaded": sum(model.state in _SERVING for model in health.models),
         "http_endpoint": url,
         "ipc_endpoint": health.ipc_endpoint if endpoints else "",
-        "default_model": health.default_model or None,
+        "default_model": health.default_alias or health.default_model or None,
         "stats": {
-            "requests_total": health.counters.get("requests_finished", 0),
+            "requests_total": health.counters.get("requests_total", 0),
             "tokens_generated": health.counters.get("tokens_generated", 0),
             "active_requests": health.granted,
             "gpu_available": health.gpu_available,

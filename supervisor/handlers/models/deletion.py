@@ -107,6 +107,7 @@ class Deletions:
             raise invalid(reason, "model_name")
         if not self._known(supervisor, entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        self._check_removable(supervisor, entry)
         supervisor.models.deleting.add(entry.name)
         deletion = _Deletion(entry, peer, call.number)
         why = Failure(Code.CONFLICT, f"model {entry.name} was deleted while it was downloaded", model=entry.name)
@@ -134,6 +135,17 @@ class Deletions:
             reason = f"model {model} has copies, which use its files: delete {' and '.join(sorted(others))} first"
             raise Failure(Code.CONFLICT, reason, model=model).raised()
         return False
+
+    @staticmethod
+    def _check_removable(supervisor: Supervisor, entry: CatalogueEntry) -> None:
+        """Raise ``conflict`` for a model of the catalogue whose files all belong to others too: it would stay as it is."""
+        models = supervisor.models
+        if models.registered(entry.name) or entry.name in models.adopted.entries or not models.downloaded(entry):
+            return
+        plan = plan_deletion(entry, models.others(entry), supervisor.settings.cache_dir, set())
+        if plan.kept_for and not (plan.order.files or plan.order.tag):
+            reason = f"model {entry.name} has the same files as {' and '.join(plan.kept_for)}: delete that first"
+            raise Failure(Code.CONFLICT, reason, model=entry.name).raised()
 
     def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
         """Return whether anything of it can be deleted: a download, a registration, a worker, or a file."""

@@ -137,7 +137,9 @@ def _finish_load(
             if call.save_options:
                 supervisor.models.options.save(name, options)
             if call.set_default:
-                supervisor.models.user_names.set_default(call.model)
+                entry = supervisor.models.known(name)
+                alias = entry.aliases[0] if entry is not None and entry.aliases else call.model
+                supervisor.models.user_names.set_default(alias)
         except LemonbusError as problem:
             failure = problem.failure
     if supervisor.peers.get(peer) is None:

@@ -71,6 +71,45 @@ def test_a_model_is_pulled_loaded_used_unloaded_and_deleted(server: LemonbusServ
     assert server.client.get("/api/system/status").json()["default_model"] is None
 
 
+def test_a_deleted_model_answers_no_more_also_if_its_repository_was_pulled(server: LemonbusServer) -> None:
+    source = next(each["from"] for each in server.client.get("/api/defaults").json() if each["name"] == "llama3.2-1b")
+    assert source == f"hf:{REPOSITORY}"
+    pull(server, source)
+    assert [each["alias"] for each in server.client.get("/api/models").json()["models"]].count(LLAMA) == 1
+    answer = ask(server, "DELETE", f"/api/models/{LLAMA}").json()
+    assert (answer["status"], answer["files_removed"] > 0, answer["kept_for"]) == ("deleted", True, [])
+    for name in (LLAMA, source, REPOSITORY):
+        is_error(server.client.get(f"/api/models/{name}"), 404, "not_found", "model_not_found")
+
+
+def test_a_model_whose_files_are_another_ones_is_not_said_to_be_deleted(server: LemonbusServer) -> None:
+    pull(server)
+    copy = {"model_name": "user.Copy", "checkpoint": f"{REPOSITORY}:Q4_K_M", "recipe": "llamacpp"}
+    assert ask(server, "POST", "/v1/pull", copy).status == 200
+    refused = ask(server, "DELETE", f"/api/models/{LLAMA}")
+    is_error(refused, 409, "conflict")
+    assert "user.Copy" in refused.json()["error"]["message"]
+    assert server.client.get(f"/api/models/{LLAMA}").status == 200
+    assert ask(server, "DELETE", "/api/models/user.Copy").status == 200
+    assert ask(server, "DELETE", f"/api/models/{LLAMA}").json()["files_removed"] > 0
+    is_error(server.client.get(f"/api/models/{LLAMA}"), 404, "not_found", "model_not_found")
+
+
+def test_the_default_model_has_one_name(server: LemonbusServer) -> None:
+    pull(server)
+    assert ask(server, "POST", "/api/defaults/llama3.2-1b/use").status == 200
+    generated = ask(server, "POST", "/api/generate", {"prompt": "Hi", "max_tokens": 3}).json()
+    assert generated["model"] == LLAMA
+    status = server.client.get("/api/system/status").json()
+    shown = [each["alias"] for each in server.client.get("/api/models").json()["models"] if each["is_default"]]
+    metrics = server.client.get("/metrics").body.decode().splitlines()
+    speeds = [line for line in metrics if line.startswith("mullama_tokens_per_second{")]
+    assert (status["default_model"], shown) == (LLAMA, [LLAMA])
+    assert any(f'{{model="{LLAMA}"}}' in line for line in speeds)
+    assert any(f'mullama_model_parameters{{model="{LLAMA}"}}' in line for line in metrics)
+    assert any('lemonbus_model_parameters{model="llama3.2-1b"}' in line for line in metrics)
+
+
 def test_a_streamed_pull_ends_with_success(server: LemonbusServer, hub: Hub) -> None:
     hub.rate = 400_000
     found = lines(ask(server, "POST", "/api/models/pull", {"name": LLAMA, "stream": True}))

@@ -25,13 +25,19 @@ def test_a_model_has_several_names(make: MakeModels, name: str) -> None:
     assert make().resolve(name).name == SMOL
 
 
+@pytest.mark.parametrize("asked", ["unsloth/Qwen3-0.6B-GGUF", "hf:unsloth/Qwen3-0.6B-GGUF"])
+def test_a_repository_with_one_model_of_the_catalogue_means_that(make: MakeModels, asked: str) -> None:
+    assert make().resolve(asked).name == "Qwen3-0.6B-GGUF"
+    assert make().find("ggerganov/whisper.cpp") is None, "it has several"
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
         ("smollm2-135m-instruct", SMOL),
         ("Qwen3-4B", "Qwen3-4B-GGUF"),
         ("user.Gemma-3-4b-it-GGUF", "Gemma-3-4b-it-GGUF"),
-        ("unsloth/Qwen3-0.6B-GGUF", "Qwen3-0.6B-GGUF"),
+        ("unslot/Qwen3-0.6B-GGUF", "Qwen3-0.6B-GGUF"),
         ("nomic", "nomic-embed-text-v1-GGUF"),
     ],
 )

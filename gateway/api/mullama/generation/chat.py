@@ -23,6 +23,7 @@ class ChatResource(GenerationResource):
     """``POST /api/chat``."""
 
     shape = staticmethod(message_fields)
+    counted_as: ClassVar[str] = "chat/completions"
     input_field: ClassVar[str] = "messages"
 
     @staticmethod

@@ -45,6 +45,7 @@ class GenerateResource(GenerationResource):
     """``POST /api/generate``."""
 
     shape = staticmethod(text_fields)
+    counted_as: ClassVar[str] = "completions"
     input_field: ClassVar[str] = "prompt"
 
     @staticmethod

@@ -75,6 +75,8 @@ class GenerationResource(abc.ABC):
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
+    counted_as: ClassVar[str]
+    """The endpoint of the internal format that its requests count as in the metrics, whichever the engine is asked for."""
     input_field: ClassVar[str]
     """The field without which nothing is generated."""
 
@@ -112,6 +114,7 @@ class GenerationResource(abc.ABC):
             context=size,
             names=_NAMES,
         )
+        context.inference = self.counted_as
         answer_inference(self._session, req, resp, translated)
 
     def _change_model_state(

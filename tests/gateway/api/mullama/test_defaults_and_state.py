@@ -57,8 +57,9 @@ def test_an_unknown_one_is_404(ask: AppClient) -> None:
 def test_the_servers_state(ask: AppClient) -> None:
     ask.reports[GetHealth] = msgspec.structs.replace(
         HEALTH,
-        counters={"requests_finished": 150, "tokens_generated": 45_000},
-        default_model=NAME,
+        counters={"requests_total": 150, "tokens_generated": 45_000},
+        default_model="Llama-3.2-1B-Instruct-GGUF",
+        default_alias=NAME,
         ipc_endpoint="ipc:///run/bus",
         gpu_available=True,
         memory_used=45,
