@@ -10,7 +10,7 @@ import falcon
 from gateway.access.foreign_origins import ForeignOriginCheck
 from gateway.access.key_ring import KeyRing
 from gateway.access.presented_key import presented_key
-from gateway.access.scopes import Scope, needed_scope, suffices_for_monitor
+from gateway.access.scopes import Scope, handled_as, needed_scope, suffices_for_monitor
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
@@ -59,7 +59,8 @@ class AccessCheck:
             if req.method == "POST":
                 context.download_refusal = self._origins.refusal(req, "download a model")
             return
-        if hasattr(resource, f"on_{_handled_as(req.method)}"):
+        # A method that a route does not have is 405, whatever the key.
+        if hasattr(resource, f"on_{handled_as(req.method).lower()}"):
             scopes = _scopes_of(resource, req.method)
             if not any(key.allows(scope) for scope in scopes):
                 _check_scope(key, scopes[0], _ACTIONS[scopes[0]])
@@ -76,11 +77,6 @@ def _check_scope(key: ApiKey, scope: Scope, action: str) -> None:
     if not key.allows(scope):
         message = f"the API key {key.name} may not {action}: it does not have the scope {scope}"
         raise Failure(Code.FORBIDDEN, message).raised()
-
-
-def _handled_as(method: str) -> str:
-    """Return the method that answers: a method that a route does not have is 405, whatever the key."""
-    return "get" if method == "HEAD" else method.lower()
 
 
 def _always() -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import falcon
 
 from gateway.access.proxies import FORWARDED_KEY, address_of
+from gateway.access.scopes import handled_as
 from protocol.failures import Code, Failure
 
 _OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
@@ -50,7 +51,7 @@ class ForeignOriginCheck:
 
     def check(self, req: falcon.Request, resource: object) -> None:
         """Refuse a request to a resource that changes state, by a foreign page or under a foreign host name."""
-        if req.method in getattr(resource, "changes", ()):
+        if handled_as(req.method) in getattr(resource, "changes", ()):
             self.check_change(req, getattr(resource, "action", "change the server"))
         elif not self._any and req.method == "POST":
             # CORS only keeps a page from reading the answer; a model would have worked for it all the same.
@@ -98,7 +99,7 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return "" if site in _OWN_SITES else f"pages of other sites may not {action}"
-    if environ.get("REQUEST_METHOD") != "GET":
+    if handled_as(environ.get("REQUEST_METHOD", "")) != "GET":
         return ""  # browsers send an Origin with all others
     # Over plain HTTP, browsers say which site a request is from to loopback addresses only, and some say it nowhere. A page
     # can hide its Referer, and choose what is accepted, but not take away the browser's name.

@@ -11,12 +11,17 @@ from __future__ import annotations
 
 from protocol.config.api_keys import Scope
 
-__all__ = ["Scope", "declared_scope", "needed_scope", "suffices_for_monitor"]
+__all__ = ["Scope", "declared_scope", "handled_as", "needed_scope", "suffices_for_monitor"]
+
+
+def handled_as(method: str) -> str:
+    """Return the method that answers: GET for HEAD."""
+    return "GET" if method == "HEAD" else method
 
 
 def declared_scope(resource: object, method: str) -> Scope | None:
     """Return what a resource declares for an HTTP method; None if it declares nothing."""
-    method = "GET" if method == "HEAD" else method
+    method = handled_as(method)
     scopes: dict[str, Scope] = getattr(resource, "scopes", {})
     if method in scopes:
         return scopes[method]
@@ -32,4 +37,4 @@ def needed_scope(resource: object, method: str) -> Scope:
 
 def suffices_for_monitor(resource: object, method: str) -> bool:
     """Return whether a key with :attr:`Scope.METRICS` alone may send the request."""
-    return method in ("GET", "HEAD") and bool(getattr(resource, "monitors", False))
+    return handled_as(method) == "GET" and bool(getattr(resource, "monitors", False))

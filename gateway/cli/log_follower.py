@@ -14,11 +14,14 @@ from wsproto.utilities import ProtocolError
 
 from gateway.cli.api_client import ApiClient, http_error
 from gateway.cli.exit_codes import FORBIDDEN, UNREACHABLE, CommandError
+from protocol.failures import Code
 
 PING_INTERVAL_S: Final = 25
 FIRST_RETRY_S: Final = 0.25
 MAX_RETRY_S: Final = 5.0
 _PATH: Final = "/logs/stream"
+_STATUSES: Final = {Code.UNAUTHORIZED.value: 401, Code.FORBIDDEN.value: 403}
+"""Of errors after the handshake: the key was revoked, for example."""
 
 Entry = dict[str, Any]
 
@@ -115,7 +118,8 @@ class LogFollower:
         kind = message.get("type")
         if kind == "error":
             error = message.get("error")
-            raise http_error(400, json.dumps(error if isinstance(error, dict) else message).encode())
+            error = error if isinstance(error, dict) else message
+            raise http_error(_STATUSES.get(str(error.get("code")), 400), json.dumps(error).encode())
         if kind == "logs.snapshot":
             boot = message.get("boot", "")
             if boot != self._boot:

@@ -93,6 +93,20 @@ def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     assert lemonbus("logs") == (1, "", "lemonbus: no such level\n")
 
 
+def test_logs_follow_ends_when_the_key_is_revoked(server: FakeServer, lemonbus: Ends) -> None:
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(snapshot(1))
+        error = {"message": "the API key ci has been revoked", "code": "unauthorized"}
+        peer.send(json.dumps({"type": "error", "message": error["message"], "error": error}))
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    code, out, err = lemonbus("logs", "-f")
+    assert (code, out.splitlines()[0]) == (4, "line 1")
+    assert "the API key ci has been revoked" in err
+
+
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [(401, "unauthorized", "this API key is not valid"), (403, "forbidden", "this Host may not read the logs")],

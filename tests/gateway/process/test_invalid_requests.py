@@ -175,6 +175,12 @@ def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
     assert harness.raw(request("GET", path, b'{"x":1}', **headers))[0] == status
 
 
+@pytest.mark.parametrize("path", ["/internal/keys", "/internal/configuration", "/v0/load", "/logs/stream"])
+def test_head_is_judged_as_get(harness: GatewayHarness, path: str) -> None:
+    for headers in ({"Origin": "http://evil.example"}, {"User_Agent": FIREFOX}, {"Sec_Fetch_Site": "cross-site"}):
+        assert harness.raw(request("HEAD", path, b"", **headers))[0] == 403
+
+
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0"
 
 
