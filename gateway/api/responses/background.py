@@ -20,6 +20,7 @@ from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.api.responses.output.whole_response import whole_response
 from gateway.api.responses.stored import owner_of
+from gateway.api.responses.stored_form import with_events
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context
@@ -29,6 +30,8 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.responses import FinishResponse, StoredTurn, StoreResponse
 from protocol.wire import envelope
 
+_EVENTS_PART: Final = 32
+"""The events of one response may take this part of the memory for responses."""
 MAX_RUNS: Final = 64
 """Responses that one process runs in the background."""
 Response = dict[str, Any]
@@ -57,6 +60,12 @@ class BackgroundRuns:
         self._running = 0
         self._bytes = 0
         """Bytes of their requests, about."""
+        self._feeds: dict[str, EventFeed] = {}
+        """The events of those that are streamed, by their ids."""
+
+    def feed(self, response_id: str) -> EventFeed | None:
+        """Return the events of a streamed response that this process runs."""
+        return self._feeds.get(response_id)
 
     def start(
         self,
@@ -102,14 +111,20 @@ class BackgroundRuns:
         self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None
     ) -> None:
         last = b""
+        if feed is not None:
+            self._feeds[builder.id] = feed
         try:
             response, failure = self._response(env, call, builder, run, feed)
-            if response is not None:
-                payload = msgspec.json.encode(response)
-                ended = _without_connection(env)
-                self._session.call(ended, lambda number: FinishResponse(number, builder.id), NoneType, payload)
+            end = b""
             if feed is not None:
-                last = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
+                end = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
+            if response is not None:
+                most = self._session.settings.response_store_bytes // _EVENTS_PART
+                kept = with_events(response, feed.events_with(end), most) if feed is not None else response
+                ended = _without_connection(env)
+                payload = msgspec.json.encode(kept)
+                self._session.call(ended, lambda number: FinishResponse(number, builder.id), NoneType, payload)
+            last = end
         except LemonbusError as problem:
             # The server stops: closing the call says that the response is lost.
             last = feed.writer.error(problem.failure, call.label) if feed is not None else b""
@@ -117,6 +132,7 @@ class BackgroundRuns:
             INTERNAL_ERRORS.log(problem, "a response was not stored", request_id=call.label)
         finally:
             call.close()
+            self._feeds.pop(builder.id, None)
             request_context(env).drop_reservation()
             if feed is not None:
                 feed.end(last)

@@ -22,7 +22,7 @@ from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.api.responses.output.whole_response import whole_response
 from gateway.api.responses.stored import StoreClient
-from gateway.api.responses.stored_form import stored_turn
+from gateway.api.responses.stored_form import stored_turn, with_events
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
@@ -132,7 +132,7 @@ class ResponsesResource:
         self._background.start(
             req.env,
             builder,
-            stored_turn(own, begun),
+            stored_turn(own, with_events(begun) if stream else begun),
             request.previous_response_id or "",
             lambda ask: ask_truncating(body, request.truncation == "auto", lambda chat: ask(inference_request(chat))),
             feed,

@@ -15,15 +15,16 @@ class ResponsesDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""
-        store = stored.StoreClient(session)
+        store, background = stored.StoreClient(session), BackgroundRuns(session)
+        silence = session.settings.header_silence
         return versioned(
             {
-                "responses": create.ResponsesResource(session, store, BackgroundRuns(session)),
+                "responses": create.ResponsesResource(session, store, background),
                 "responses/compact": UnsupportedResource(
                     "compaction is", "send a shorter `input`, or `truncation` auto"
                 ),
                 "responses/input_tokens": input_tokens.InputTokensResource(session, store),
-                "responses/{response_id}": stored.StoredResponseResource(store),
+                "responses/{response_id}": stored.StoredResponseResource(store, background.feed, silence),
                 "responses/{response_id}/input_items": stored.InputItemsResource(store),
                 "responses/{response_id}/cancel": stored.CancelResource(store),
             }

@@ -79,9 +79,11 @@ class ItemsQuery(msgspec.Struct):
 
 
 class StoredResponseQuery(msgspec.Struct):
-    """A stored response is not streamed again: true is refused."""
+    """With `stream`, the events of a response in the background that was streamed, also while it runs."""
 
     stream: bool = False
+    starting_after: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
+    """Only with `stream`: the number of the last event that is left out."""
 
 
 DOCUMENTATION: Final = Documentation(
@@ -126,7 +128,14 @@ DOCUMENTATION: Final = Documentation(
         },
         stored.StoredResponseResource: {
             "GET": Operation(
-                "Shows a stored response.", answer=Response, query=StoredResponseQuery, failures=NOT_FOUND
+                "Shows a stored response.",
+                answer=Response,
+                query=StoredResponseQuery,
+                stream=Stream(
+                    EVENT_STREAM,
+                    'event: response.completed\ndata: {"type":"response.completed","sequence_number":9}\n\n',
+                ),
+                failures=NOT_FOUND,
             ),
             "DELETE": Operation("Forgets a stored response.", answer=DeletedResponse, failures=NOT_FOUND),
         },

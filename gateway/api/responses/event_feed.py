@@ -31,10 +31,18 @@ class EventFeed:
         """Whether the last piece is in the queue."""
         self._closed = False
         """Whether there is no client any more."""
+        self.recorded = bytearray()
+        """All events so far, for clients that resume the stream; none any more when they are too many."""
+        self._records = True
         self.put(writer.ping())
+
+    def events_with(self, last: bytes) -> bytes:
+        """Return all events of a response that ends with ``last``; nothing if they are too many to be kept."""
+        return bytes(self.recorded) + last if self._records else b""
 
     def put(self, piece: bytes) -> None:
         """Hand on a piece."""
+        self._record(piece)
         if self._closed or self._over or not piece:
             return
         self._waiting += len(piece)
@@ -43,6 +51,14 @@ class EventFeed:
             self._over = True
             piece = b""
         self._pieces.put(piece)
+
+    def _record(self, piece: bytes) -> None:
+        if piece.startswith(b":") or not self._records:
+            return
+        self.recorded += piece
+        if len(self.recorded) > self._limit:
+            self._records = False
+            self.recorded.clear()
 
     def end(self, last: bytes) -> None:
         """Hand on the last piece; without one the stream breaks."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import NoneType
 from typing import Any, ClassVar, Final
 
@@ -13,7 +14,9 @@ from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.common.request_fields import flag_in_query
 from gateway.api.responses import stored_form
+from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.input.input_items import Item
+from gateway.api.responses.resumed_stream import ResumedStream
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -30,6 +33,8 @@ from protocol.wire import envelope
 
 STORE_TIMEOUT_S: Final = 5.0
 """A response that is not stored after this long is answered as not stored."""
+MAX_DIGITS: Final = 9
+"""Of the number of an event."""
 Environ = dict[str, Any]
 
 
@@ -107,6 +112,10 @@ class StoreClient:
         """Forget a response; raises ``not_found``."""
         self._session.call(env, lambda number: DeleteResponse(number, response_id, owner_of(env)), NoneType)
 
+    def stored(self, env: Environ, response_id: str) -> StoredResponse:
+        """Return a response as the supervisor has it; raises ``not_found``."""
+        return self._get(env, response_id)
+
     def _get(self, env: Environ, response_id: str, *, conversation: bool = False) -> StoredResponse:
         return self._session.call(
             env, lambda number: GetResponse(number, response_id, conversation, owner_of(env)), StoredResponse
@@ -121,13 +130,34 @@ class _StoredResource:
 class StoredResponseResource(_StoredResource):
     """``responses/{id}``."""
 
+    def __init__(self, store: StoreClient, running_here: Callable[[str], EventFeed | None], silence: float) -> None:
+        """``running_here``: returns the events of a response that this process runs; ``silence``: see :class:`ResumedStream`."""
+        super().__init__(store)
+        self._running_here, self._silence = running_here, silence
+
     scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE, "DELETE": Scope.INFERENCE}
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
-        """Answer with the response as it is now."""
-        if flag_in_query(req, "stream"):
-            raise invalid("`stream`: a stored response is not streamed again; ask for it without", "stream")
-        _answer(resp, self._store.get(req.env, response_id))
+        """Answer with the response as it is now, or with its events behind the one of the number ``starting_after``."""
+        number = req.get_param("starting_after", default="")
+        if number and not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
+            raise invalid("`starting_after` must be the number of an event", "starting_after")
+        if not flag_in_query(req, "stream"):
+            if number:
+                raise invalid("`starting_after` needs `stream`", "starting_after")
+            _answer(resp, self._store.get(req.env, response_id))
+            return
+        stream = ResumedStream(
+            request_context(req.env),
+            partial(self._store.stored, req.env, response_id),
+            partial(self._running_here, response_id),
+            int(number) if number else -1,
+            self._silence,
+        )
+        resp.stream = stream
+        resp.content_type = stream.media_type
+        resp.set_header("Cache-Control", "no-cache")
+        resp.set_header("X-Accel-Buffering", "no")
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
         """Forget the response."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,6 +13,8 @@ from gateway.api.responses.input.input_items import Item
 from protocol.failures import invalid
 from protocol.messages.responses import ResponseState, StoredResponse, StoredTurn
 
+_EVENTS: Final = "lemonbus_events"
+"""Beside the fields of a stored response that is streamed: its events, which no client sees there."""
 MAX_PAGE: Final = 100
 """Items of one page."""
 _LOST: Final = {
@@ -26,9 +30,33 @@ def stored_turn(own_items: Sequence[Item], response: dict[str, Any]) -> StoredTu
     return StoredTurn(msgspec.json.encode(own_items), msgspec.json.encode(response))
 
 
+def with_events(response: dict[str, Any], events: bytes = b"", most: int = 0) -> dict[str, Any]:
+    """Return what is stored of a response in the background that is streamed; ``events``: all of them, empty while it runs.
+
+    They are left out if they take more than ``most`` bytes.
+    """
+    kept = base64.b64encode(zlib.compress(events, 1)).decode() if events else ""
+    return {**response, _EVENTS: kept if len(kept) <= most else ""}
+
+
+def events_of(turn: StoredTurn) -> bytes | None:
+    """Return the events of a response: empty while it runs and if they were too many to be kept, None if it is not streamed."""
+    kept = _object(turn.response).get(_EVENTS)
+    return zlib.decompress(base64.b64decode(kept)) if kept else None if kept is None else b""
+
+
+def last_event(stored: StoredResponse, number: int) -> bytes:
+    """Return the last event of a response whose events were not kept: it was cancelled, was lost, or had too many."""
+    response = shown(stored)
+    kind = f"response.{response['status']}" if response["status"] in ("completed", "incomplete") else "response.failed"
+    fields = {"type": kind, "sequence_number": number, "response": response}
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(fields))
+
+
 def shown(stored: StoredResponse) -> dict[str, Any]:
     """Return the response as it is now."""
     response = _object(stored.turns[-1].response)
+    response.pop(_EVENTS, None)
     if stored.state is ResponseState.CANCELLED:
         response["status"] = "cancelled"
     elif stored.state is ResponseState.LOST:

@@ -110,3 +110,53 @@ def test_a_background_response_is_stopped(shared_server: LemonbusServer, client:
     else:
         client.responses.delete(begun.id)
     wait_for(lambda: shared_server.busy_slots(LOOP) == 0, "its engine stopped")
+
+
+def test_the_stream_of_a_response_in_the_background_is_resumed(
+    shared_server: LemonbusServer, client: openai.OpenAI
+) -> None:
+    import openai  # noqa: PLC0415 - it takes a second to import
+
+    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=600, stream=True)
+    seen: list[Any] = []
+    for event in stream:
+        seen.append(event)
+        if len(seen) == 40:
+            break
+    stream.close()
+    response_id = seen[0].response.id
+    rest = list(client.responses.retrieve(response_id, stream=True, starting_after=seen[-1].sequence_number))
+    numbers = [event.sequence_number for event in [*seen, *rest]]
+    assert numbers == list(range(len(numbers)))
+    assert rest[-1].type == "response.incomplete"
+    deltas = [event.delta for event in [*seen, *rest] if event.type == "response.output_text.delta"]
+    ended = client.responses.retrieve(response_id)
+    assert "".join(deltas) == ended.output_text == rest[-1].response.output_text
+
+    # It has ended: every gateway process can stream it, whole or in part, and more than once.
+    for _ in range(4):
+        again = list(client.responses.retrieve(response_id, stream=True))
+        assert [event.model_dump() for event in again] == [event.model_dump() for event in [*seen, *rest]]
+    last = numbers[-1]
+    assert len(list(client.responses.retrieve(response_id, stream=True, starting_after=last - 1))) == 1
+    assert not list(client.responses.retrieve(response_id, stream=True, starting_after=last))
+
+    plain = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=2)
+    with pytest.raises(openai.BadRequestError, match="was streamed"):
+        client.responses.retrieve(plain.id, stream=True)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve("resp_0", stream=True)
+
+
+def test_a_cancelled_response_ends_its_resumed_stream(shared_server: LemonbusServer, client: openai.OpenAI) -> None:
+    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000, stream=True)
+    created: Any = next(iter(stream))
+    stream.close()
+    resumed: Any = client.responses.retrieve(created.response.id, stream=True, starting_after=0)
+    events = []
+    for event in resumed:
+        events.append(event)
+        if len(events) == 1:
+            assert client.responses.cancel(created.response.id).status == "cancelled"
+    assert events[-1].type == "response.failed"
+    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))

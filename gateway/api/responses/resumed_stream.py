@@ -1,0 +1,112 @@
+"""The events of a response in the background once more, from any number on: ``GET responses/{id}`` with ``stream``.
+
+The process that runs the response has its events in memory, and the supervisor gets them with its end. In that process a stream
+goes on as the response does; in another one it waits for the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from typing import Final
+
+import gevent
+
+from gateway.api.responses import stored_form
+from gateway.api.responses.event_feed import EventFeed
+from gateway.http.request_context import RequestContext
+from protocol.failures import LemonbusError, invalid
+from protocol.messages.responses import ResponseState, StoredResponse
+
+EVENT_END: Final = b"\n\n"
+HERE_S: Final = 0.05
+"""Seconds between two looks at a response that this process runs."""
+ELSEWHERE_S: Final = 0.5
+"""The same for one that another process runs: each look is a call to the supervisor."""
+_PING: Final = b": still here\n\n"
+
+
+class ResumedStream:
+    """``resp.stream``. Iterate: each item is one or more whole events."""
+
+    media_type: Final = "text/event-stream; charset=utf-8"
+
+    def __init__(
+        self,
+        context: RequestContext,
+        read: Callable[[], StoredResponse],
+        running_here: Callable[[], EventFeed | None],
+        starting_after: int,
+        silence: float,
+    ) -> None:
+        """``read`` asks the supervisor for the response; ``running_here``: its events, if this process runs it.
+
+        ``silence``: seconds after which a comment is written. Raises ``not_found``, and ``invalid_request`` for a response that
+        was not streamed.
+        """
+        self._context, self._read, self._running_here = context, read, running_here
+        self._silence = silence
+        self._first = starting_after + 1
+        """Number of the first event that is written."""
+        self._number = 0
+        """Number of the next event; they are numbered from 0."""
+        self._offset = 0
+        """Where it begins."""
+        self._over = False
+        if stored_form.events_of(read().turns[-1]) is None:
+            reason = (
+                "`stream`: only a response in the background that was streamed is streamed again; ask for it without"
+            )
+            raise invalid(reason, "stream")
+
+    def __iter__(self) -> ResumedStream:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._over:
+            raise StopIteration
+        until = time.monotonic() + self._silence
+        while time.monotonic() < until:
+            if (failure := self._context.withdrawal("")) is not None:
+                raise self._broken(failure.message)
+            feed = self._running_here()
+            piece = self._further(feed.recorded) if feed is not None else self._stored()
+            if piece or self._over:
+                self._context.last = self._over
+                return piece
+            gevent.sleep(HERE_S if feed is not None else ELSEWHERE_S)
+        return _PING
+
+    def _stored(self) -> bytes:
+        """Return the rest of a response that has ended; nothing of one that runs."""
+        try:
+            stored = self._read()
+        except LemonbusError as problem:
+            raise self._broken(problem.failure.message) from problem
+        if stored.state is ResponseState.RUNNING:
+            return b""
+        self._over = True
+        events = stored_form.events_of(stored.turns[-1])
+        if events:
+            return self._further(events)
+        return stored_form.last_event(stored, max(self._number, self._first))
+
+    def _further(self, events: bytes | bytearray) -> bytes:
+        """Return what is new of all events so far."""
+        while self._number < self._first:
+            end = events.find(EVENT_END, self._offset)
+            if end < 0:
+                return b""
+            self._offset = end + len(EVENT_END)
+            self._number += 1
+        piece = bytes(events[self._offset :])
+        self._offset += len(piece)
+        self._number += piece.count(EVENT_END)
+        return piece
+
+    def _broken(self, reason: str) -> ConnectionResetError:
+        return ConnectionResetError(errno.ECONNRESET, reason)
+
+    def close(self) -> None:
+        """Do nothing: the response goes on."""
