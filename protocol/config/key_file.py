@@ -23,6 +23,10 @@ class _FileVersion(NamedTuple):
     modified: int
 
 
+_UNREAD: Final = _FileVersion(0, 0, 0)
+"""The version of no file."""
+
+
 class KeyFile:
     """Reads the file again as soon as it has changed.
 
@@ -56,7 +60,9 @@ class KeyFile:
             if self.exists and version == self._version:
                 break
             self._version, self.exists, changed = version, True, True
-            self._read()
+            if not self._read():
+                self._version = _UNREAD
+                break
         return changed
 
     def _present_version(self) -> _FileVersion | None:
@@ -69,7 +75,8 @@ class KeyFile:
             return _FileVersion(0, 0, -(problem.errno or 1))
         return _FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Read the file; return False if it has to be read again although it does not change: the machine refused to."""
         try:
             self.keys, self.problem = read_keys(self.path), ""
         except FileNotFoundError:
@@ -79,10 +86,11 @@ class KeyFile:
             self.problem = reason or str(problem).removeprefix(f"{self.path.name}: ")
             with contextlib.suppress(OSError, ValueError):
                 self.keys = read_keys(self._copy)
-            return
+            return not isinstance(problem, OSError)
         with contextlib.suppress(OSError):
             if not self._is_copied():
                 write_keys(self._copy, self.keys)
+        return True
 
     def _is_copied(self) -> bool:
         try:

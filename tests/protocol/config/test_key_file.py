@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from protocol.config.api_keys import KEYS_FILE
+from protocol.config.api_keys import KEYS_FILE, ApiKey
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
 from tests.gateway.access.key_files import key, store
@@ -86,3 +88,22 @@ def test_the_copy_is_private_and_has_digests_alone(settings: Settings, tmp_path:
     (copy,) = (tmp_path / "run").iterdir()
     assert copy.stat().st_mode & 0o777 == 0o600
     assert copy.read_bytes() == (tmp_path / KEYS_FILE).read_bytes()
+
+
+def test_a_process_that_cannot_open_the_file_for_a_moment_reads_it_as_soon_as_it_can(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file does not change a second time: a key that was revoked meanwhile would be valid there for ever."""
+    store(tmp_path, key("kept"), key("revoked"))
+    file = KeyFile(settings)
+    assert names(file) == ["kept", "revoked"]
+    store(tmp_path, key("kept"))
+    with monkeypatch.context() as patch:
+        patch.setattr("protocol.config.key_file.read_keys", no_descriptor_left)
+        assert names(file) == ["kept", "revoked"]
+        assert file.problem == "Too many open files"
+    assert (names(file), file.problem) == (["kept"], "")
+
+
+def no_descriptor_left(_path: Path) -> list[ApiKey]:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
