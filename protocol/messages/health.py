@@ -101,7 +101,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     default_model: str = ""
     """The registered name of the model of requests that name none; empty: the one used last."""
     default_alias: str = ""
-    """The name that users of ``NAME:TAG`` know it by, if it has one."""
+    """The name that users of ``NAME:TAG`` know it by, else the registered one."""
     ipc_endpoint: str = ""
     gpu_available: bool = False
     memory_used: int = 0

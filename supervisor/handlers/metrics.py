@@ -76,7 +76,7 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
 
 def _short_names(supervisor: Supervisor, models: Iterable[str]) -> dict[str, str]:
     entries = (supervisor.models.known(name) for name in models)
-    return {entry.name: entry.aliases[0] for entry in entries if entry is not None and entry.aliases}
+    return {entry.name: entry.short_name for entry in entries if entry is not None}
 
 
 def _model(supervisor: Supervisor, model: ScheduledModel) -> ModelSnapshot:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError, failure_of_configuration
 from protocol.ids import RequestKey
@@ -87,6 +89,8 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
         else:
             target = _request_target(supervisor, message)
             _check_download(message, target)
+            if not message.model and (entry := supervisor.models.known(target.name)):
+                message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
             known = bool(message.since) and supervisor.scheduler.knows_attempt(key)

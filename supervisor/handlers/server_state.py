@@ -96,7 +96,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
             "internal_errors": supervisor.errors.count + supervisor.loop.errors,
         },
         default_model=default.name if default is not None else "",
-        default_alias=default.aliases[0] if default is not None and default.aliases else "",
+        default_alias=default.short_name if default is not None else "",
         ipc_endpoint=endpoints.bus(supervisor.process_context.runtime),
         gpu_available=not supervisor.models.machine.devices.isdisjoint(GPUS),
         memory_used=sum(model.memory for model in scheduler.models.values() if model.loaded),

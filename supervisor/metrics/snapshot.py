@@ -43,4 +43,4 @@ class ServerSnapshot(NamedTuple):
     internal_errors: int
     engines: list[EngineMetrics]
     short_names: Mapping[str, str] = {}
-    """Registered name → the one that users of ``NAME:TAG`` know a model by, where it has one."""
+    """Registered name → the one that users of ``NAME:TAG`` know a model by, else the registered one."""

@@ -138,8 +138,7 @@ def _finish_load(
                 supervisor.models.options.save(name, options)
             if call.set_default:
                 entry = supervisor.models.known(name)
-                alias = entry.aliases[0] if entry is not None and entry.aliases else call.model
-                supervisor.models.user_names.set_default(alias)
+                supervisor.models.user_names.set_default(entry.short_name if entry is not None else call.model)
         except LemonbusError as problem:
             failure = problem.failure
     if supervisor.peers.get(peer) is None:

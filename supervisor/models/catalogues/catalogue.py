@@ -69,6 +69,11 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Load options of this model unless a load sets others."""
 
     @property
+    def short_name(self) -> str:
+        """The name that users of ``NAME:TAG`` know it by, else its registered name."""
+        return self.aliases[0] if self.aliases else self.name
+
+    @property
     def type(self) -> ModelType:
         """The type by its labels, or else by its recipe."""
         descriptor = DESCRIPTORS.get(self.recipe)

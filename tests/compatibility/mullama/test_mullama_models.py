@@ -194,10 +194,10 @@ def test_a_model_of_the_quick_start_becomes_the_default_and_comes_before_the_one
         assert (used.status, used.json()["status"], used.json()["is_default"]) == (200, "loaded", True), again
     assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
     generated = ask(server, "POST", "/api/generate", {"prompt": "Hi", "max_tokens": 1})
-    assert (generated.status, generated.json()["model"]) == (200, "llama3.2-1b")
+    assert (generated.status, generated.json()["model"]) == (200, LLAMA)
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
-    assert ask(server, "POST", "/v1/chat/completions", body).json()["model"] == "llama3.2-1b"
+    assert ask(server, "POST", "/v1/chat/completions", body).json()["model"] == LLAMA
     assert ask(server, "DELETE", "/api/models/llama3.2-1b").status == 200
     assert ask(server, "POST", "/v1/chat/completions", body).json()["model"] == "extra.tiny-chat"
 
