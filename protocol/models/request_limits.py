@@ -54,6 +54,16 @@ MAX_ENTRIES: Final = {
     "grammar_triggers": 256,
 }
 """Field → entries of its list or object; a prompt of token numbers is one."""
+MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
+"""JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
+finds that a text is longer than its context."""
+_TEXTS: Final = frozenset({"messages", "prompt", "input", "content", "documents", "query", "tokens"}) | {
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
+}
+_MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
+"""Fields of those parts of a message that are no text."""
 
 _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
@@ -70,6 +80,10 @@ class _Sizes(NamedTuple):
     alternatives: int = 0
     optional: int = 0
     repetitions: int = 0
+
+
+class _Message(msgspec.Struct):
+    content: list[msgspec.Raw] | str | None = None
 
 
 _MULTIPLYING: Final = re.compile(rb"\$ref|pattern|\\u")
@@ -104,6 +118,8 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
                 _check_possibilities(shown, in_grammar(value))
         elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
             _check(names.get(name, name), "entries", _entries(raw), MAX_ENTRIES[name])
+        if name in _TEXTS and memoryview(raw).nbytes > MAX_TEXT_BYTES:
+            _check(names.get(name, name), "bytes of text", text_bytes(name, raw), MAX_TEXT_BYTES)
         if name == "grammar_triggers":
             _check_triggers(name, msgspec.json.decode(raw))
 
@@ -213,3 +229,39 @@ def _entries(raw: msgspec.Raw) -> int:
     if entries and all(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries):
         return 1
     return len(entries)
+
+
+def longest_text(body: bytes, most: int) -> tuple[str, int]:
+    """Return the field with a text of more than ``most`` bytes of JSON, and its bytes; an empty name if there is none."""
+    try:
+        fields = _object(body)
+    except DECODE_ERRORS:
+        return "", 0
+    for name in _TEXTS & fields.keys():
+        if memoryview(fields[name]).nbytes > most and (size := text_bytes(name, fields[name])) > most:
+            return name, size
+    return "", 0
+
+
+def text_bytes(name: str, raw: msgspec.Raw) -> int:
+    """Return the bytes of the largest text of a list, or of all that an engine makes one text of."""
+    size = memoryview(raw).nbytes
+    if memoryview(raw)[:1].tobytes() != b"[":
+        return size
+    entries = _list(raw)
+    if name == "messages":
+        return sum(map(_message_bytes, entries))
+    if name == "input_extra" or any(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries[:1]):
+        return size
+    return max((memoryview(each).nbytes for each in entries), default=0)
+
+
+def _message_bytes(raw: msgspec.Raw) -> int:
+    """Return the bytes of a message without its pictures and recordings."""
+    size = memoryview(raw).nbytes
+    try:
+        parts = msgspec.json.decode(raw, type=_Message).content
+        media = [part for part in parts if not _MEDIA.isdisjoint(_object(part))] if isinstance(parts, list) else []
+    except DECODE_ERRORS:
+        return size
+    return size - sum(memoryview(part).nbytes for part in media)

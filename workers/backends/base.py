@@ -22,6 +22,14 @@ NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
 
 
+def shorten_advice(most: int, *, can_grow: bool) -> str:
+    """Return what to do with a text that is longer than a model's context, of ``most`` tokens if it is loaded with more; 0: unknown."""
+    if not can_grow:
+        return "shorten it, because the model can have no larger context"
+    limit = f" of {most} at most" if most else ""
+    return f"shorten it, or load the model with a larger ctx_size{limit}"
+
+
 class EngineRequest(NamedTuple):
     """One HTTP request for an engine, and which optional parts of the answer its client asked for."""
 
@@ -50,6 +58,8 @@ class EngineRequest(NamedTuple):
     content_type: str = "application/json"
     grammar: bool = False
     """It may keep the engine in a grammar, also in that of a schema or of tools."""
+    announced: bool = False
+    """The engine sends an event when it begins with the prompt: before, it may be at work without a slot."""
     native: bool = False
     """The answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None

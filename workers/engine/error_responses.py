@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends.base import shorten_advice
 
 BUSY_RETRY_AFTER_S: Final = 2.0
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
@@ -90,10 +91,7 @@ def _too_long(message: str, most: int) -> str:
         tokens, context = counts.groups()
         what = f"has {tokens} tokens, more than the model's context of {context}"
         can_grow = not most or int(context) < most
-    if not can_grow:
-        return f"the input {what}: shorten it, because the model can have no larger context"
-    limit = f" of {most} at most" if most else ""
-    return f"the input {what}: shorten it, or load the model with a larger ctx_size{limit}"
+    return f"the input {what}: {shorten_advice(most, can_grow=can_grow)}"
 
 
 def _refused(code: Code, message: str, status: int = 0) -> Failure:

@@ -5,8 +5,10 @@ Invariants:
 * The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
   cancellation would grant slots that are still busy.
 * A slot is never lost: an engine that does not answer the idle question is ended after the setting ``silence``, one whose answers
-  cannot be read after ``MAX_UNREADABLE_S``.
+  cannot be read after ``MAX_UNREADABLE_S``, one that works only for clients that left as long ago as ``silence`` at once.
 * At most one idle question is under way.
+* An engine that reads the text of a request has no slot for it yet, and would be found idle. Where it announces that it begins
+  with the prompt, its connection is closed only then: it would not notice it sooner.
 """
 
 from __future__ import annotations
@@ -77,12 +79,14 @@ class Cancellations:
                 self._close(attempt)
             else:
                 exchange.read_immediately()
-                self._loop.call_later(CLOSE_DELAY_S, lambda: self._close(attempt))
+                if not attempt.request.announced:
+                    self._loop.call_later(CLOSE_DELAY_S, lambda: self._close(attempt))
         elif exchange.connection is None:
             self._on_stopped(attempt, code)
             return
         notice = min(STILL_BUSY_NOTICE_S, self._backend.settings.grace)
         self._loop.call_later(notice, lambda: self._report_if_busy(attempt))
+        self._loop.call_later(self._backend.silence, lambda: self._end_if_useless(attempt))
 
     def advanced(self, attempt: Attempt) -> None:
         """Take note that the engine sent something for a stopping attempt: now it notices a closed connection."""
@@ -105,6 +109,15 @@ class Cancellations:
         if self._attempts.get(attempt.key) is attempt:
             attempt.abandoned = True
             self._bus.send(AttemptAbandoned(*attempt.key))
+
+    def _end_if_useless(self, attempt: Attempt) -> None:
+        """End an engine that has worked for so long on a request without a client, as soon as it works for no other one."""
+        if self._attempts.get(attempt.key) is not attempt or not self._pool.open:
+            return
+        if any(each.phase is AttemptPhase.RUNNING for each in self._attempts.values()):
+            self._loop.call_later(STILL_BUSY_NOTICE_S, lambda: self._end_if_useless(attempt))
+        else:
+            self._session.end_useless()
 
     def _stops_on_close(self, attempt: Attempt) -> bool:
         check = self._backend.idle_check(attempt.run.endpoint)

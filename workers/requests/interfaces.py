@@ -72,5 +72,8 @@ class RequestEngine(Protocol):
     def end_silent(self, reason: str) -> None:
         """End it: it does not answer."""
 
+    def end_useless(self) -> None:
+        """End it: it has worked for too long on a request whose client is gone."""
+
     def end_unusable(self, reason: str) -> None:
         """End it: its slots cannot be freed any more."""

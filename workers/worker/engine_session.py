@@ -108,6 +108,12 @@ class EngineSession:
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=self.backend.silence, reason=reason)
         self._end(Failure(Code.HUNG, message, model=self.spec.name, detail=reason))
 
+    def end_useless(self) -> None:
+        """End an engine that works on a request whose client left long ago."""
+        message = f"{self.backend.program} of {self.spec.name} worked on a request whose client had left {self.backend.silence:g} s ago"
+        self._log.error("engine works for no client", engine_pid=self.engine.pid, silence=self.backend.silence)
+        self._end(Failure(Code.HUNG, f"{message}, and was ended", model=self.spec.name))
+
     def save_and_stop(self) -> None:
         """End the engine, which is idle, when its prompt caches are saved, or cannot be."""
         if self._caches is None or self.failure is not None:

@@ -7,7 +7,8 @@ import pytest
 from tests.support.descriptors import no_descriptors
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
-from tests.support.waiting import wait_for
+from tests.support.waiting import stays, wait_for
+from workers.engine.process_usage import usage_of_tree
 
 LOOP, SLOW = "extra.tiny-loop", "extra.tiny-slow"
 
@@ -102,3 +103,27 @@ def test_an_unload_goes_on(server: LemonbusServer) -> None:
     wait_for(lambda: any(line.get("path") == "/v1/unload" for line in server.lines), "the hang-up was noticed")
     stream.hang_up()
     wait_for(lambda: server.model_state(LOOP) == "", "it is unloaded")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream"), [("chat/completions", True), ("completions", False), ("tokenize", False)]
+)
+def test_while_the_engine_reads_a_long_text(server: LemonbusServer, endpoint: str, stream: bool) -> None:
+    text = "a" * 200_000  # each letter is a word that the model does not know
+    asked = (
+        {"messages": [{"role": "user", "content": text}]} if "chat" in endpoint else {"prompt": text, "content": text}
+    )
+    assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
+    engine = server.engine_pid(LOOP)
+
+    def seconds() -> float:
+        return usage_of_tree(engine).cpu_seconds
+
+    began = seconds()
+    request = server.client.start("POST", f"/v1/{endpoint}", {"model": LOOP, **asked, "stream": stream})
+    wait_for(lambda: seconds() > began + 0.1, "it reads the text")
+    request.hang_up()
+    metrics = "lemonbus_requests_active 0.0"
+    wait_for(lambda: metrics in server.client.get("/metrics").body.decode(), "the grant is free", 30.0)
+    ended = seconds()
+    stays(lambda: seconds() - ended < 0.2, "the engine had stopped reading before", 1.0)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import check_request_limits
+from protocol.models.request_limits import MAX_TEXT_BYTES, check_request_limits
 
 
 def _format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -26,6 +26,9 @@ REFERENCES: dict[str, Any] = {
     "anyOf": [{"type": "array", "items": {"$ref": "#/$defs/x"}}] * 400,
     "$defs": {"x": {"enum": [*range(399), None]}},
 }
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2 * MAX_TEXT_BYTES}}
 
 
 def _check(body: object) -> None:
@@ -64,6 +67,18 @@ def _check(body: object) -> None:
         (_format(REFERENCES), "response_format", "16040. continuations"),
         ({"tools": [{"function": {"parameters": REFERENCES}}]}, "tools", "16040. continuations"),
         ({"chat_template_kwargs": {"a": "b" * 65_536}}, "chat_template_kwargs", "bytes of JSON"),
+        ({"prompt": "a" * MAX_TEXT_BYTES}, "prompt", "bytes of text"),
+        ({"prompt": [1_000] * (MAX_TEXT_BYTES // 5 + 1)}, "prompt", "bytes of text"),
+        ({"input": ["a", "a" * MAX_TEXT_BYTES]}, "input", "bytes of text"),
+        ({"content": [["a" * MAX_TEXT_BYTES]]}, "content", "bytes of text"),
+        ({"tokens": [1_000] * (MAX_TEXT_BYTES // 5 + 1)}, "tokens", "bytes of text"),
+        ({"input_extra": [{"text": "a" * 100_000}] * 50}, "input_extra", "bytes of text"),
+        ({"messages": [{"role": "user", "content": "a" * 1_100_000}] * 4}, "messages", "bytes of text"),
+        (
+            {"messages": [{"content": [{"type": "text", "text": "a" * MAX_TEXT_BYTES}, PICTURE]}]},
+            "messages",
+            "bytes of text",
+        ),
         ({"prompt": ["a"] * 20_000}, "prompt", "20000 entries; the limit is 1024"),
         ({"input": ["a"] * 3_000}, "input", "3000 entries"),
         ({"documents": ["a"] * 3_000}, "documents", "3000 entries"),
@@ -92,6 +107,8 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         {"tools": [{"function": {"parameters": {"type": "string", "maxLength": 524_288}}}]},
         {"prompt": list(range(10_000))},
         {"input": ["a"] * 2_048},
+        {"input": ["a" * 10_000] * 1_000},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]}] * 3},
         {"messages": [{"role": "user", "content": "("}] * 4_000},
     ],
 )

@@ -55,6 +55,7 @@ class Worker:
             reported_build="",
             build="",
             slots=4,
+            silence=60.0,
             sampling={},
             settings=Settings(),
             request=lambda *_: EngineRequest("POST", "/v1/completions", streamed=True),

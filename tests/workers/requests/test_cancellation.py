@@ -21,6 +21,7 @@ from workers.requests.cancellation import (
     MAX_POLL_INTERVAL_S,
     MAX_UNREADABLE_S,
     MIN_POLL_INTERVAL_S,
+    STILL_BUSY_NOTICE_S,
     Cancellations,
     next_poll_interval,
 )
@@ -59,6 +60,9 @@ class FakeSession:
     def end_silent(self, reason: str) -> None:
         self.unusable = reason
 
+    def end_useless(self) -> None:
+        self.unusable = "useless"
+
     def end_unusable(self, reason: str) -> None:
         self.unusable = reason
 
@@ -71,22 +75,30 @@ class Fixture:
         self.loop = Loop(lambda: self.time)
         self.session: Any = FakeSession()
         self.stopped: list[str] = []
-        attempts: dict[RequestKey, Attempt] = {}
+        self.attempts: dict[RequestKey, Attempt] = {}
         bus: Any = SimpleNamespace(send=lambda _message: None)
         self.cancellations = Cancellations(
             self.loop,
             bus,
             self.session,
             IdleQuestion(self.loop, self.session),
-            attempts,
+            self.attempts,
             lambda _attempt, code: self.stopped.append(code),
         )
+        self.attempt = self.add_attempt(1)
+
+    def add_attempt(self, number: int) -> Attempt:
         owner: Any = SimpleNamespace(advanced=lambda *_: None)
-        self.attempt = Attempt(Run("g", 1, 1, "m", "chat/completions", "r"), b"", "e", "m", owner, self.loop.now)
-        self.attempt.start(EngineRequest("POST", "/v1/chat/completions", streamed=True))
-        self.attempt.began(200)
-        self.attempt.exchange = SimpleNamespace(connection=None, cancel=lambda: None)  # type: ignore[assignment]
-        attempts[self.attempt.key] = self.attempt
+        attempt = Attempt(Run("g", number, 1, "m", "chat/completions", "r"), b"", "e", "m", owner, self.loop.now)
+        attempt.start(EngineRequest("POST", "/v1/chat/completions", streamed=True))
+        attempt.began(200)
+        attempt.exchange = SimpleNamespace(connection=None, cancel=lambda: None)  # type: ignore[assignment]
+        self.attempts[attempt.key] = attempt
+        return attempt
+
+    def use_connection(self) -> None:
+        exchange: Any = SimpleNamespace(connection=object(), cancel=lambda: None, read_immediately=lambda: None)
+        self.attempt.exchange = exchange
 
     def wait(self, seconds: float) -> None:
         end = self.time + seconds
@@ -117,7 +129,7 @@ def test_a_busy_engine_is_asked_less_and_less_often(fixture: Fixture) -> None:
     fixture.cancellations.stop(fixture.attempt, "cancelled")
     fixture.wait(10.0)
     assert fixture.session.asked < 100
-    assert not fixture.session.unusable, "it may be busy for as long as it needs"
+    assert not fixture.session.unusable
 
 
 @pytest.mark.parametrize("answer", [(500, b"0"), (501, b""), (200, b"no number"), (0, b"")])
@@ -174,3 +186,29 @@ def test_an_engine_that_does_not_answer_at_all_is_ended(fixture: Fixture, monkey
     assert not fixture.session.unusable
     fixture.wait(2.0)
     assert "did not answer /slots within 60 s" in fixture.session.unusable
+
+
+def test_an_engine_that_announces_its_begin_is_not_asked_before(fixture: Fixture) -> None:
+    """Until then it has no slot for the request, and would be found idle."""
+    attempt = fixture.attempt
+    attempt.request = attempt.request._replace(announced=True)
+    attempt._status = 0
+    fixture.use_connection()
+    fixture.cancellations.stop(attempt, "cancelled")
+    fixture.wait(fixture.session.silence - 1.0)
+    assert (fixture.stopped, fixture.session.asked, fixture.session.unusable) == ([], 0, "")
+    attempt.began(200)
+    fixture.cancellations.advanced(attempt)
+    fixture.wait(1.0)
+    assert fixture.stopped == ["cancelled"]
+
+
+def test_an_engine_that_works_for_nobody_is_ended_after_the_silence(fixture: Fixture) -> None:
+    fixture.session.answer = (200, b"1")
+    other = fixture.add_attempt(2)
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(2 * fixture.session.silence)
+    assert not fixture.session.unusable, "it works for another client"
+    fixture.cancellations.stop(other, "cancelled")
+    fixture.wait(STILL_BUSY_NOTICE_S + MAX_POLL_INTERVAL_S)
+    assert fixture.session.unusable == "useless"

@@ -9,16 +9,17 @@ from typing import ClassVar, Final
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.models.devices import Device
-from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
+from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
 from workers.backends import arguments, llama_server_api
 from workers.backends.arguments import check_llamacpp_args
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts, SlotFiles
-from workers.backends.generation_request import generation_request
+from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
 from workers.backends.llamacpp.cache_key import CacheFacts
 from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
+from workers.backends.llamacpp.context_check import check_context
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
@@ -69,6 +70,8 @@ class LlamaCppBackend(ProgramBackend):
         self._had_request = False
         self._takes_tools = True
         """Whether the model's chat template has a place for tools; known when the engine is ready."""
+        self._slot_context = 0
+        """Tokens of one slot, as the engine says; 0 before it is ready."""
 
     @property
     def program(self) -> str:
@@ -240,6 +243,7 @@ class LlamaCppBackend(ProgramBackend):
         """See :meth:`Backend.facts`."""
         facts = llama_server_api.facts(answer)
         self._takes_tools = facts.takes_tools
+        self._slot_context = facts.context
         if self._program.requires:
             installation = self._installation()
             version = installation.record.version if installation else server.llamacpp_build()
@@ -271,19 +275,28 @@ class LlamaCppBackend(ProgramBackend):
         body = tools.body if tools else body
         if endpoint in _READS:
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
+        check_context(body, self._slot_context, self.most_context)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
         if endpoint == "embedding":
             return EngineRequest("POST", "/embedding", body)
         if endpoint in ("completion", "infill"):
-            return native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+            native = native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+            return self._announced(native, body)
         for_chosen = request_for_one_alternative(endpoint, body)
-        generation = generation_request(endpoint, for_chosen or body, stream, self.sampling, DESCRIPTOR.sampling)
+        body = for_chosen or body
+        generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+        generation = self._announced(generation, body)
         if generation.choices > self.slots:
             reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"
             raise invalid(reason, "n")
         generation = with_chosen_logprobs(generation) if for_chosen else generation
         return tools.applied_to(generation) if tools else generation
+
+    def _announced(self, request: EngineRequest, body: bytes) -> EngineRequest:
+        """Say whether the engine was asked for progress, the first of which it sends at once. A user's may be too old for that."""
+        asked = request.streamed and len(body) > SHORT_BODY_BYTES
+        return request._replace(announced=asked and self._program.provision is not Provision.USER)
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
