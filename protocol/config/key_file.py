@@ -11,7 +11,10 @@ from protocol.config.api_keys import ApiKey, key_file, read_keys, write_keys
 from protocol.config.settings import Settings
 from protocol.wire.endpoints import keys_copy
 
-_DELETED: Final = "it was deleted, so that its keys are not valid any more"
+_DELETED: Final = (
+    "it was deleted, so that its keys are not valid any more;"
+    " `lemonbus keys add` makes others, and a server that is started again needs none"
+)
 _MAX_READS: Final = 3
 
 

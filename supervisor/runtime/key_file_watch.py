@@ -47,6 +47,6 @@ class KeyFileWatch:
             return []
         which = self._file.path.name
         if not self._file.keys:
-            return [f"the file of API keys cannot be used, and no key of it is valid: {which}: {self._file.problem}"]
+            return [f"no key of the file of API keys is valid: {which}: {self._file.problem}"]
         cure = "the keys that were read last stay valid until it is mended; the server does not start with it"
         return [f"the file of API keys cannot be used: {which}: {self._file.problem}; {cure}"]

@@ -98,4 +98,4 @@ def _converse(chat: ChatSession, model: str) -> None:
             except KeyboardInterrupt:
                 click.echo("(Stopped.)", err=True)
             except CommandError as error:
-                click.echo(f"lemonbus: {error}", err=True)
+                click.echo(f"lemonbus: {output.plain(str(error))}", err=True)

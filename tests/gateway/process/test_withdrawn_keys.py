@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import simple_websocket
 
+from gateway.http.hangup import CUT_DELAY_S
 from protocol.config.api_keys import keys_of_settings
 from protocol.config.settings import Settings
 from protocol.messages import work
@@ -23,10 +24,11 @@ from protocol.messages.peers import Welcome
 from protocol.messages.responses import FinishResponse, StoreResponse
 from protocol.wire import envelope
 from tests.gateway.access.key_files import bearer, key, secret_of, store
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, open_request
-from tests.gateway.raw_http import parsed, read_to_end, read_until
+from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
 REVOKED = "the API key ci has been revoked"
 STREAMS: dict[str, dict[str, Any]] = {
@@ -172,6 +174,23 @@ def test_an_alias_and_another_keys_request_go_on(harness: GatewayHarness, state:
             assert parsed(read_to_end(other))[0] == 401
         harness.do(lambda: harness.grant(received))
         harness.do(lambda: harness.publish(received, [received.event(1, EventKind.DELTA, b"{}", 1), received.done(2)]))
+        assert parsed(read_to_end(connection))[0] == 200
+
+
+def test_each_request_of_a_kept_connection_is_judged_anew(harness: GatewayHarness, state: Path) -> None:
+    """Nor does the end of one by its key cut off the next, which has another key."""
+    with harness.connect() as connection:
+        connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive", **bearer("ci")))
+        begun(harness)
+        revoke(state)
+        assert b" 401 " in read_until(connection, b"}}")
+        ended = time.monotonic()
+        connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive", **bearer("ci")))
+        assert b" 401 " in read_until(connection, b"}}")
+        connection.sendall(request("POST", PATH, CHAT, **bearer("other")))
+        received = begun(harness)
+        wait_for(lambda: time.monotonic() > ended + 2 * CUT_DELAY_S)
+        harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, b"{}", 1), received.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
