@@ -18,6 +18,7 @@ from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
 from gateway.api.common.inference.thinking import with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
+from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
@@ -158,6 +159,7 @@ class ChatCompletionsResource(InferenceResource):
         """Check the request; it goes to the engine as it is, except for images that are fetched."""
         request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
+        unserved_fields.check_unserved(data, unserved_fields.CHAT)
         image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
         data = with_thinking_as_asked(data)
@@ -172,6 +174,7 @@ class CompletionsResource(InferenceResource):
         """Check the request; a whole answer also has the first choice's ``text`` at its top level."""
         request, data = body_decoding.read_object(req, self.body_limit, TextRequest)
         request.check()
+        unserved_fields.check_unserved(data, unserved_fields.COMPLETION)
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
         check_empty_prompts(request.prompt, n)

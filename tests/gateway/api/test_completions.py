@@ -10,6 +10,7 @@ from tests.gateway.api.error_bodies import is_error
 from tests.gateway.app_client import AppClient
 
 TEXT = {"model": "m", "prompt": "a"}
+TALK = {"model": "m", "messages": [{"role": "user", "content": "functions, audio"}]}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,16 @@ TEXT = {"model": "m", "prompt": "a"}
         ("completions", {**TEXT, "prompt": ["a", ""], "n": 2}, "prompt"),
         ("completions", {**TEXT, "prompt": "", "n": 2}, "prompt"),
         ("completions", {**TEXT, "max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
+        ("completions", {**TEXT, "suffix": " end"}, "suffix"),
+        ("completions", {**TEXT, "best_of": 2}, "best_of"),
+        ("completions", {**TEXT, "best_of": 3, "n": 2}, "best_of"),
         ("chat/completions", {"model": "m", "messages": []}, "messages"),
+        ("chat/completions", {**TALK, "functions": [{"name": "f", "parameters": {}}]}, "functions"),
+        ("chat/completions", {**TALK, "function_call": "auto"}, "function_call"),
+        ("chat/completions", {**TALK, "modalities": ["text", "audio"]}, "modalities"),
+        ("chat/completions", {**TALK, "audio": {"voice": "alloy", "format": "wav"}}, "audio"),
+        ("chat/completions", {**TALK, "web_search_options": {}}, "web_search_options"),
+        ("chat/completions", {**TALK, "prediction": {"type": "content", "content": "a"}}, "prediction"),
     ],
 )
 def test_the_wrong_field_is_named_and_nothing_is_sent(
@@ -36,3 +46,17 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
 ) -> None:
     is_error(ask("POST", f"/v1/{route}", body), 400, "invalid_request", param)
     assert not ask.bus.sent
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("completions", {**TEXT, "best_of": 1}),
+        ("completions", {**TEXT, "best_of": 2, "n": 2, "suffix": ""}),
+        ("chat/completions", {**TALK, "modalities": ["text"], "functions": [], "function_call": "none"}),
+        ("chat/completions", {**TALK, "audio": None, "web_search_options": None, "prediction": None}),
+    ],
+)
+def test_an_unserved_field_that_asks_for_nothing_is_no_error(ask: AppClient, route: str, body: dict[str, Any]) -> None:
+    ask.bus.answers[route] = {"choices": [{"text": "a", "index": 0}]}
+    assert ask("POST", f"/v1/{route}", body).status_code == 200

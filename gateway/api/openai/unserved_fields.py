@@ -1,0 +1,50 @@
+"""Fields of OpenAI's requests that change an answer and are not served here: refused by name, never passed over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import invalid
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Unserved(NamedTuple):
+    """One field."""
+
+    advice: str
+    """What to send instead."""
+    harmless: Callable[[Any, Mapping[str, msgspec.Raw]], bool] = lambda value, _: value in (False, [], {}, "")
+    """Whether a request with this value asks for nothing; gets the value and all fields."""
+
+
+def _is_n(value: Any, fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether ``best_of`` asks for no more completions than ``n``, so that all of them are answered."""
+    return bool(value == msgspec.json.decode(fields.get("n", b"1")))
+
+
+CHAT: Final = {
+    "functions": _Unserved("send `tools`"),
+    "function_call": _Unserved("send `tool_choice`", lambda value, _: value == "none"),
+    "modalities": _Unserved("answers are texts", lambda value, _: value in ([], ["text"])),
+    "audio": _Unserved("answers are texts"),
+    "web_search_options": _Unserved("no model here searches the web: give it a tool that does", lambda *_: False),
+    "prediction": _Unserved("no model here takes a predicted answer"),
+}
+COMPLETION: Final = {
+    "suffix": _Unserved("ask `/infill`, with `input_prefix` and `input_suffix`"),
+    "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose", _is_n),
+}
+
+
+def check_unserved(data: bytes, unserved: Mapping[str, _Unserved]) -> None:
+    """Raise ``invalid_request``, naming the field and what to send instead, if the JSON object ``data`` has one that matters."""
+    if not any(name.encode() in data for name in unserved):
+        return
+    fields = _fields(data)
+    for name, field in unserved.items():
+        if name in fields and not field.harmless(msgspec.json.decode(fields[name]), fields):
+            raise invalid(f"`{name}` is not served here: {field.advice}", name)
