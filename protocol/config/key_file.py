@@ -63,7 +63,7 @@ class KeyFile:
             if self.exists and version == self._version:
                 break
             self._version, self.exists, changed = version, True, True
-            if not self._read():
+            if not self._read() and version is not None and version.inode:
                 self._version = _UNREAD
                 break
         return changed
