@@ -20,14 +20,19 @@ from gateway.decoding.recordings import RecordingError, measure_recording
 IDLE_S: Final = 60.0
 
 
-def answer(kind: int, limit: float, data: bytes) -> tuple[int, wire.Decoded]:
+def answer(kind: int, budget: wire.Budget, data: bytes) -> tuple[int, wire.Decoded]:
     """Return the answer to an order."""
     try:
         if kind == wire.RECORDING:
-            return wire.DONE, wire.Decoded(*measure_recording(data, limit))
-        return wire.DONE, wire.Decoded(*decode_image(data, int(limit), alpha=kind == wire.IMAGE_WITH_ALPHA))
+            decoded = wire.Decoded(*measure_recording(data, budget.cost))
+        else:
+            decoded = wire.Decoded(*decode_image(data, int(budget.cost), alpha=kind == wire.IMAGE_WITH_ALPHA))
     except (ImageError, RecordingError) as refusal:
         return wire.REFUSED, wire.Decoded("", str(refusal).encode(), 0)
+    if len(decoded.data) > budget.size:
+        message = f"written anew, it has {len(decoded.data)} bytes; its request may have {budget.size} more"
+        return wire.REFUSED, wire.Decoded("", message.encode(), 0)
+    return wire.DONE, decoded
 
 
 def main() -> None:
@@ -37,11 +42,11 @@ def main() -> None:
     with socket.socket(fileno=sys.stdin.fileno()) as gateway:
         gateway.settimeout(IDLE_S)
         while True:
-            kind, limit, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
+            kind, cost, most, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
             data = wire.receive(gateway, size)
             # The kernel ends the process when it has computed for so long, whichever library is at work.
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            status, decoded = answer(kind, limit, data)
+            status, decoded = answer(kind, wire.Budget(cost, most), data)
             left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
             gateway.sendall(wire.answer(status, decoded, seconds - left))
 

@@ -5,6 +5,7 @@ A greenlet that waits for a decoder blocks no other one. An order and its answer
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from pathlib import Path
@@ -17,8 +18,8 @@ from gateway.decoding.limits import DECODE_TIMEOUT_S
 
 IMAGE, IMAGE_WITH_ALPHA, RECORDING = range(3)
 DONE, REFUSED = range(2)
-ORDER: Final = struct.Struct("<BddI")
-"""What is sent, the pixels or seconds that it may have, the processor seconds that it may take, and its bytes."""
+ORDER: Final = struct.Struct("<BdIdI")
+"""What is sent, the pixels or seconds and the bytes that may come of it, the processor seconds that it may take, and its bytes."""
 _ANSWER: Final = struct.Struct("<Bdd16pI")
 """Whether it was done, the pixels or seconds that it has, the processor seconds that it took, its type, and bytes."""
 MAX_DECODERS: Final = 2
@@ -45,6 +46,15 @@ class Decoded(NamedTuple):
     """Pixels or seconds."""
 
 
+class Budget(NamedTuple):
+    """What may come of a file."""
+
+    cost: float
+    """Pixels or seconds."""
+    size: int
+    """Bytes."""
+
+
 def answer(status: int, decoded: Decoded, took: float) -> bytes:
     """Return an answer as it is sent; ``took``: processor seconds."""
     return _ANSWER.pack(status, decoded.cost, took, decoded.kind.encode(), len(decoded.data)) + decoded.data
@@ -62,6 +72,10 @@ def receive(connection: Any, size: int) -> bytes:
     return bytes(data)
 
 
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH", "")]))
+
+
 class _Decoder:
     """One process."""
 
@@ -74,20 +88,19 @@ class _Decoder:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                env={"PYTHONPATH": _PACKAGES, "PYTHONDONTWRITEBYTECODE": "1"},
+                env={"PYTHONPATH": _python_path(), "PYTHONDONTWRITEBYTECODE": "1"},
             )
 
-    def decode(self, kind: int, limit: float, seconds: float, data: bytes) -> tuple[int, float, Decoded]:
+    def decode(self, kind: int, budget: Budget, seconds: float, data: bytes) -> tuple[int, float, Decoded]:
         """Return whether it was done, the processor seconds that it took, and what came of it; raises EOFError or OSError."""
-        self._socket.sendall(ORDER.pack(kind, limit, seconds, len(data)))
+        self._socket.sendall(ORDER.pack(kind, *budget, seconds, len(data)))
         self._socket.sendall(data)
         status, cost, took, name, size = _ANSWER.unpack(receive(self._socket, _ANSWER.size))
         return status, took, Decoded(name.decode(), receive(self._socket, size), cost)
 
-    @property
-    def ended_by_itself(self) -> bool:
-        """Whether it ended because it had nothing to do, not in the middle of an order. Only after it has ended."""
-        return bool(self._process.wait() == 0)
+    def exit_code(self) -> int:
+        """Return how it ended: 0 if it had nothing to do, below 0 by a signal. Waits for its end."""
+        return int(self._process.wait())
 
     def kill(self) -> None:
         """End it: a greenlet that waits for its answer gets EOFError."""
@@ -117,19 +130,23 @@ class DecoderSession:
         _slots.acquire()
         return self
 
-    def decode(self, kind: int, limit: float, data: bytes) -> Decoded:
-        """Return the decoded file; raises :class:`RefusedError`, and :class:`AbandonedError` after :meth:`abandon`."""
+    def decode(self, kind: int, budget: Budget, data: bytes) -> Decoded:
+        """Return the decoded file.
+
+        Raises :class:`RefusedError`, :class:`AbandonedError` after :meth:`abandon`, and RuntimeError if no decoder can work.
+        """
         while not self._abandoned:
-            fresh = self._decoder is None and not _idle
             mine = self._decoder = self._decoder or (_idle.pop() if _idle else _Decoder())
             self._working = True
             try:
-                status, took, decoded = mine.decode(kind, limit, max(self._seconds_left, _LEAST_S), data)
+                status, took, decoded = mine.decode(kind, budget, max(self._seconds_left, _LEAST_S), data)
             except (OSError, EOFError):
-                again = not fresh and mine.ended_by_itself
+                code = mine.exit_code()
                 self._end_decoder()
-                if self._abandoned or again:
+                if self._abandoned or code == 0:
                     continue
+                if code > 0:
+                    raise RuntimeError(f"the decoder exited with code {code}") from None
                 raise RefusedError(f"decoding it takes more than {DECODE_TIMEOUT_S:g} s, or too much memory") from None
             self._working = False
             self._seconds_left -= took

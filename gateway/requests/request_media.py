@@ -16,7 +16,7 @@ import gevent
 import msgspec
 
 from gateway.decoding import decoder_process
-from gateway.decoding.decoder_process import AbandonedError, DecoderSession, RefusedError
+from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSession, RefusedError
 from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS, MAX_RECORDING_S
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
@@ -35,8 +35,8 @@ _ORDERS: Final = {
     RECORDING: decoder_process.RECORDING,
 }
 _WORDS: Final = {IMAGE: "image", MASKED_IMAGE: "image", RECORDING: "recording"}
-_SPACES: Final = re.compile(r"\s+")
-_URL_SAFE: Final = str.maketrans("-_", "+/")
+_HEADER_BYTES: Final = 100
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -72,17 +72,17 @@ def with_decoded_media(session: RequestSession, env: dict[str, Any], request: In
     if len(media) > MAX_MEDIA:
         raise invalid(f"the request has {len(media)} images and recordings; the limit is {MAX_MEDIA}", media[-1].field)
     reserve(session, env, request.endpoint, request.model)
-    _decode(env, media, request.names, MAX_RECORDING_S if request.endpoint in _FORMS else MAX_CHAT_AUDIO_S)
+    form = request.endpoint in _FORMS
+    # As base64 they are a third larger; what was within the limit stays so with a header of its own.
+    size = session.settings.body_limit if form else session.settings.body_limit * 3 // 4
+    size = max(size, sum(len(medium.data) for medium in media)) + _HEADER_BYTES * len(media)
+    _decode(env, media, request.names, MAX_RECORDING_S if form else MAX_CHAT_AUDIO_S, size)
     made = body()
-    limit = session.settings.body_limit
-    if len(made) > max(limit, len(request.body)):
-        field = _shown(media[0].field, request.names)
-        raise invalid(f"the images of the request have more than {limit} bytes when they are written as PNG", field)
     body_limits.count(env, max(0, len(made) - len(request.body)))
     return msgspec.structs.replace(request, body=made)
 
 
-def _decode(env: dict[str, Any], media: list[Medium], names: Mapping[str, str], max_seconds: float) -> None:
+def _decode(env: dict[str, Any], media: list[Medium], names: Mapping[str, str], max_seconds: float, size: int) -> None:
     left = {IMAGE: float(MAX_PIXELS), RECORDING: max_seconds}
     session = DecoderSession()
     watch = HangUpWatch(env, session.abandon)
@@ -91,12 +91,13 @@ def _decode(env: dict[str, Any], media: list[Medium], names: Mapping[str, str], 
             for number, medium in enumerate(media, 1):
                 budget = RECORDING if medium.what == RECORDING else IMAGE
                 try:
-                    decoded = session.decode(_ORDERS[medium.what], left[budget], medium.data)
+                    decoded = session.decode(_ORDERS[medium.what], Budget(left[budget], size), medium.data)
                 except RefusedError as refusal:
                     field = _shown(medium.field, names)
                     which = f"{_WORDS[medium.what]} {number} of {len(media)}: " if len(media) > 1 else ""
                     raise invalid(f"`{field}`: {which}{refusal}", field) from None
                 left[budget] -= decoded.cost
+                size = max(0, size - len(decoded.data))
                 medium.put(decoded.kind, decoded.data)
     except AbandonedError:
         raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
@@ -203,6 +204,8 @@ def _prompts(*names: str) -> Callable[[bytes], Found]:
 def _prompt_media(prompt: Any, field: str) -> Iterator[Medium]:
     if isinstance(prompt, list):
         for index, each in enumerate(prompt):
+            if isinstance(each, list) and not all(isinstance(item, int | str) for item in each):
+                raise invalid(f"`{field}[{index}]` may have tokens and texts in it", f"{field}[{index}]")
             yield from _prompt_media(each, f"{field}[{index}]")
     entries = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
     if entries is None:
@@ -263,9 +266,9 @@ def _fields(body: bytes) -> dict[str, Any]:
 def _decoded(coded: str, field: str) -> bytes:
     """Return what base64 of either alphabet means, strictly: engines read leniently, each in its own way."""
     try:
-        text = _SPACES.sub("", coded).translate(_URL_SAFE).rstrip("=")
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        text = coded.encode("ascii").translate(_URL_SAFE, b" \t\r\n").rstrip(b"=")
+        return binascii.a2b_base64(text + b"=" * (-len(text) % 4), strict_mode=True)
+    except ValueError:
         raise invalid(f"`{field}` is not in base64", field) from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gateway.decoding.decoder_process import RECORDING, Decoded, DecoderSession
+from gateway.decoding.decoder_process import RECORDING, Budget, Decoded, DecoderSession
 from gateway.decoding.image_types import image_type
 from gateway.requests import request_media
 from protocol.runtime import logs
@@ -34,7 +34,7 @@ def ask(tmp_path: Path) -> AppClient:
 class UnchangingDecoder(DecoderSession):
     """Decodes nothing: for tests of translations, whose media are placeholders."""
 
-    def decode(self, kind: int, limit: float, data: bytes) -> Decoded:
+    def decode(self, kind: int, budget: Budget, data: bytes) -> Decoded:
         return Decoded("mp3" if kind == RECORDING else image_type(data) or "image/png", data, 1)
 
 

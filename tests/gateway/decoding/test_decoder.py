@@ -18,6 +18,7 @@ from gateway.decoding.decoder_process import (
     IMAGE_WITH_ALPHA,
     RECORDING,
     AbandonedError,
+    Budget,
     Decoded,
     DecoderSession,
     RefusedError,
@@ -26,6 +27,7 @@ from gateway.decoding.limits import MAX_PIXELS, MAX_SIDE_PIXELS
 from tests.support.media import PNG_HEAD, chunk, playlist, png_of, written
 from tests.support.waiting import wait_for
 
+BUDGET = Budget(MAX_PIXELS, 2**31)
 NOISE = Image.effect_noise((64, 48), 60).convert("RGB")
 
 
@@ -37,7 +39,7 @@ def decoder() -> Iterator[DecoderSession]:
 
 def decode(session: DecoderSession, data: bytes, kind: int = IMAGE) -> Decoded:
     session._seconds_left = 20.0
-    return session.decode(kind, MAX_PIXELS, data)
+    return session.decode(kind, BUDGET, data)
 
 
 def opened(decoded: Decoded) -> Image.Image:
@@ -156,7 +158,15 @@ def test_all_images_of_a_request_share_its_pixels(decoder: DecoderSession) -> No
     data = written(LARGE, "PNG")
     assert decode(decoder, data).cost == 64_000_000
     with pytest.raises(RefusedError, match="8000x8000"):
-        decoder.decode(IMAGE, MAX_PIXELS - 2 * 64_000_000, data)
+        decoder.decode(IMAGE, Budget(MAX_PIXELS - 2 * 64_000_000, 2**31), data)
+
+
+def test_what_a_file_becomes_has_a_limit_of_bytes(decoder: DecoderSession) -> None:
+    data = written(NOISE, "WEBP", quality=1)
+    size = len(decode(decoder, data).data)
+    assert size > 3 * len(data)
+    with pytest.raises(RefusedError, match=f"it has {size} bytes"):
+        decoder.decode(IMAGE, Budget(MAX_PIXELS, size - 1), data)
 
 
 def many_scans(side: int, scans: int) -> bytes:
@@ -170,9 +180,9 @@ def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> Non
     with DecoderSession() as session:
         session._seconds_left = 0.5
         with pytest.raises(RefusedError, match="takes more than"):
-            session.decode(IMAGE, MAX_PIXELS, many_scans(MAX_SIDE_PIXELS, 2000))
+            session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
         session._seconds_left = 20.0
-        assert opened(session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG"))).size == NOISE.size
+        assert opened(session.decode(IMAGE, BUDGET, written(NOISE, "PNG"))).size == NOISE.size
 
 
 def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> None:
@@ -181,7 +191,7 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
     def work(session: DecoderSession) -> None:
         with session:
             try:
-                session.decode(IMAGE, MAX_PIXELS, many_scans(MAX_SIDE_PIXELS, 2000))
+                session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
             except AbandonedError:
                 ended.append(time.monotonic())
 
@@ -202,12 +212,12 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
 
 def test_a_decoder_that_ended_while_it_was_idle_is_replaced() -> None:
     with DecoderSession() as session:
-        session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG"))
+        session.decode(IMAGE, BUDGET, written(NOISE, "PNG"))
     (idle,) = decoder_process._idle[-1:]
     idle._socket.shutdown(1)
     wait_for(lambda: idle._process.poll() is not None, "the decoder has ended")
     with DecoderSession() as session:
-        assert session.decode(IMAGE, MAX_PIXELS, written(NOISE, "PNG")).cost == 64 * 48
+        assert session.decode(IMAGE, BUDGET, written(NOISE, "PNG")).cost == 64 * 48
 
 
 def test_what_is_no_image_or_recording_is_refused(decoder: DecoderSession) -> None:
