@@ -1,6 +1,6 @@
 """The decoder: reads orders from the socket that is its standard input, and answers each.
 
-It ends with its gateway, whose end it sees there, after a minute without an order, and when one takes too long.
+It ends with its gateway, whose end it sees there, after a minute without an order, after a large image, and when one takes too long.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gateway.decoding.limits import DECODER_MEMORY
 from gateway.decoding.recordings import RecordingError, measure_recording
 
 IDLE_S: Final = 60.0
+MAX_RESIDENT_KIB: Final = 128 * 1024
 
 
 def answer(kind: int, budget: wire.Budget, data: bytes) -> tuple[int, wire.Decoded]:
@@ -49,6 +50,9 @@ def main() -> None:
             status, decoded = answer(kind, wire.Budget(cost, most), data)
             left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
             gateway.sendall(wire.answer(status, decoded, seconds - left))
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MAX_RESIDENT_KIB:
+                return  # what it took for a large image, the allocator would keep
+            del data, decoded
 
 
 if __name__ == "__main__":

@@ -47,3 +47,10 @@ def written(image: Image.Image, kind: str, **options: object) -> bytes:
 def matroska() -> bytes:
     """Return a small Matroska file."""
     return encoded("matroska", "flac", seconds=0.1)
+
+
+def many_scans(side: int, scans: int) -> bytes:
+    """Return a progressive JPEG that repeats its scans of the finest detail: minutes of work in a small file."""
+    data = written(Image.new("L", (side, side)), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + (data[last:-2] * scans) + b"\xff\xd9"

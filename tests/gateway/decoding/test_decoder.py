@@ -24,7 +24,7 @@ from gateway.decoding.decoder_process import (
     RefusedError,
 )
 from gateway.decoding.limits import MAX_PIXELS, MAX_SIDE_PIXELS
-from tests.support.media import PNG_HEAD, chunk, playlist, png_of, written
+from tests.support.media import PNG_HEAD, chunk, many_scans, playlist, png_of, written
 from tests.support.waiting import wait_for
 
 BUDGET = Budget(MAX_PIXELS, 2**31)
@@ -154,6 +154,13 @@ def test_a_small_file_that_decodes_to_much_costs_little(decoder: DecoderSession,
     assert decoder._seconds_left > 15
 
 
+def test_a_decoder_of_a_large_image_keeps_no_memory(decoder: DecoderSession) -> None:
+    decode(decoder, written(LARGE.convert("RGB"), "PNG"))
+    process = decoder._decoder._process  # type: ignore[union-attr]
+    wait_for(lambda: process.poll() is not None, "the decoder has ended")
+    assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
+
+
 def test_all_images_of_a_request_share_its_pixels(decoder: DecoderSession) -> None:
     data = written(LARGE, "PNG")
     assert decode(decoder, data).cost == 64_000_000
@@ -167,13 +174,6 @@ def test_what_a_file_becomes_has_a_limit_of_bytes(decoder: DecoderSession) -> No
     assert size > 3 * len(data)
     with pytest.raises(RefusedError, match=f"it has {size} bytes"):
         decoder.decode(IMAGE, Budget(MAX_PIXELS, size - 1), data)
-
-
-def many_scans(side: int, scans: int) -> bytes:
-    """Return a progressive JPEG that repeats its scans of the finest detail: minutes of work in a small file."""
-    data = written(Image.new("L", (side, side)), "JPEG", progressive=True)
-    last = data.rindex(b"\xff\xda")
-    return data[:last] + (data[last:-2] * scans) + b"\xff\xd9"
 
 
 def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> None:

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 from PIL import Image
 
 from tests.conftest import StartServer
 from tests.support.audio import wav
 from tests.support.clients.http_client import engine_client
-from tests.support.media import data_url, matroska, playlist, written
+from tests.support.media import data_url, many_scans, matroska, playlist, written
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 VISION = "extra.tiny-vision"
 Call = tuple[str, dict[str, Any]]
@@ -233,3 +235,19 @@ def test_an_engine_that_is_asked_directly_finds_no_program(trap: Trap) -> None:
     answer = engine_client(engine).post(*openai_image(data_url(playlist(trap.address))))
     assert answer.status >= 400
     trap.assert_untouched()
+
+
+def test_decoding_ends_when_its_client_leaves(trap: Trap) -> None:
+    server = trap.server
+
+    def working() -> list[psutil.Process]:
+        children = [child for pid in server.gateway_pids() for child in psutil.Process(pid).children()]
+        return [child for child in children if child.is_running() and child.cpu_times().user > 0.5]
+
+    path, body = openai_image(data_url(many_scans(8192, 2000), "image/jpeg"))
+    exchange = server.client.start("POST", path, body)
+    (decoder,) = wait_for(working, "a decoder works")
+    exchange.hang_up()
+    wait_for(lambda: not decoder.is_running() or decoder.status() == psutil.STATUS_ZOMBIE, "the decoder has ended")
+    server.assert_idle()
+    assert server.client.post(*openai_image(data_url(written(Image.new("L", (8, 8)), "PNG")))).status == 200
