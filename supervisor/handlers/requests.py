@@ -141,7 +141,7 @@ def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
         known: CatalogueEntry | ModelSpec = scheduled.spec
         target = ModelTarget(scheduled.name, scheduled.type, scheduled.spec)
     else:
-        known = model = supervisor.models.resolve(message.model)
+        known = model = supervisor.models.resolve(message.model, _models_of(message))
         _check_model(message, model.name)
         if model.recipe in DESCRIPTORS:
             backend_class(model.recipe)  # raises if this machine cannot run it, before it is downloaded
@@ -172,8 +172,13 @@ def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
 
 
+def _models_of(message: AnyRequest) -> list[str]:
+    """Return the patterns of the models that the caller's key may use; none: all models."""
+    return message.caller.models if message.caller else []
+
+
 def _may_use(message: AnyRequest, model: str) -> bool:
-    return message.caller is None or model_allowed(message.caller.models, model)
+    return model_allowed(_models_of(message), model)
 
 
 def _check_model(message: AnyRequest, model: str) -> None:
@@ -195,7 +200,7 @@ def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledMo
     """Return the loaded model that a read of an engine's state means."""
     model, endpoint = message.model, message.endpoint
     if model:
-        scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model).name)
+        scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model, _models_of(message)).name)
     else:
         scheduled = supervisor.scheduler.latest(
             lambda scheduled: (

@@ -151,7 +151,7 @@ def _queue_shares(model: ScheduledModel) -> list[QueueShare]:
 
 def get_stats(supervisor: Supervisor, peer: str, call: GetStats, _payload: bytes) -> None:
     """Answer with the last finished request's figures, once its worker has reported them."""
-    name = supervisor.models.resolve(call.model).name if call.model else ""
+    name = supervisor.models.resolve(call.model, call.models).name if call.model else ""
     if name and not model_allowed(call.models, name):
         raise Failure(Code.MODEL_NOT_FOUND, f"Model {call.model} not found", model=call.model, param="model").raised()
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import bisect
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
@@ -136,19 +137,22 @@ class NameIndex:
             or self._entries.get(self._aliases.get(name, ""))
         )
 
-    def resolve(self, name: str) -> CatalogueEntry:
-        """Return the entry that a name means; raises ``model_not_found`` with the most similar names."""
+    def resolve(self, name: str, models: Sequence[str] = ()) -> CatalogueEntry:
+        """Return the entry that a name means; raises ``model_not_found`` with the most similar names.
+
+        ``models``: patterns of the models that the caller's key may use, if not all; it learns of no other one.
+        """
         found = self.find(name)
         if found is None:
-            raise self.not_found(name).raised()
+            raise self.not_found(name, models).raised()
         return found
 
-    def not_found(self, name: str) -> Failure:
-        """Return the failure for a name that means nothing."""
+    def not_found(self, name: str, models: Sequence[str] = ()) -> Failure:
+        """Return the failure for a name that means nothing. ``models``: see :meth:`resolve`."""
         if self._similar is None:
             self._similar = SimilarNames(self._entries)
         message = f"Model {printable(name)!r} not found"
-        close = self._similar.of(name)
+        close = [each for each in self._similar.of(name) if model_allowed(models, each)]
         if close:
             message += f"; did you mean {' or '.join(close)}?"
         return Failure(Code.MODEL_NOT_FOUND, message, model=printable(name), param="model")

@@ -6,7 +6,7 @@ files on the disk were changed, and reads only those that were.  A handler resol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,9 +129,12 @@ class ModelRegistry:
         """Return the entry a name means, or None, as it was at the last look at the disk: for names of :meth:`entries`."""
         return self._names.find(name)
 
-    def resolve(self, name: str) -> CatalogueEntry:
-        """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
-        found = self.find(name) or self._names.resolve(name)
+    def resolve(self, name: str, models: Sequence[str] = ()) -> CatalogueEntry:
+        """Return the entry a name means; raises ``model_not_found`` with the most similar names.
+
+        ``models``: patterns of the models that the caller's key may use, if not all; it learns of no other one.
+        """
+        found = self.find(name) or self._names.resolve(name, models)
         self.check_not_deleting(found.name)
         return found
 

@@ -66,6 +66,20 @@ def test_it_cannot_ask_for_another_one_by_name(client: RawHttpClient, path: str)
     assert client.get(f"{path}?model={OTHER}").status in (403, 404)
 
 
+def test_an_unknown_name_brings_no_similar_one_of_another_model(server: LemonbusServer, client: RawHttpClient) -> None:
+    wrong = "extra.tiny-loo"
+    body = {"model": wrong, "messages": [{"role": "user", "content": "hi"}]}
+    posts = [client.post(path, body) for path in (PATH, "/api/chat", "/v1/messages/count_tokens", "/api/show")]
+    gets = [
+        client.get(f"{path}{wrong}") for path in ("/v1/stats?model=", "/props?model=", "/v1/models/", "/api/models/")
+    ]
+    for answer in (*posts, *gets):
+        assert answer.status in (400, 404)
+        assert SECRET not in answer.body
+    assert SECRET in server.client.post(PATH, body, **server.admin_headers).body, "a key for all models is helped"
+    assert b"tiny-chat" in client.post(PATH, {**body, "model": "extra.tiny-cha"}).body
+
+
 def test_without_a_name_its_own_model_answers(client: RawHttpClient) -> None:
     assert client.get("/v1/slots").status == 200
     assert client.get("/props").json()["model_alias"] == CHAT

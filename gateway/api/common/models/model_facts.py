@@ -10,7 +10,7 @@ from msgspec import Meta
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_details import DescribeModels, ModelDetails
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import ModelType
@@ -26,10 +26,17 @@ _INSERT: Final = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_toke
 
 def describe(session: SupervisorSession, env: dict[str, object], name: str = "") -> list[ModelDetails]:
     """Ask for the downloaded models that the caller's key may use, or for one of them; raises ``model_not_found``."""
-    found = session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
-    shown = [details for details in found if request_context(env).may_use(details.entry.id)]
+    context = request_context(env)
+    unknown = Failure(Code.MODEL_NOT_FOUND, f"model {name} not found", model=name)
+    try:
+        found = session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
+    except LemonbusError as problem:
+        if context.models and problem.failure.code is Code.MODEL_NOT_FOUND:
+            raise unknown.raised() from None  # the message names similar models
+        raise
+    shown = [details for details in found if context.may_use(details.entry.id)]
     if name and found and not shown:
-        raise Failure(Code.MODEL_NOT_FOUND, f"model {name} not found", model=name).raised()
+        raise unknown.raised()
     return shown
 
 
