@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from gateway.api.openai.echoed_prompts import MAX_RUN_TOKENS, MAX_SCORED_TOKENS
 from gateway.bus.supervisor_connection import MAX_WAITING
 from gateway.cli.exit_codes import EXIT_CODE_HELP
 from gateway.cli.main import COMMANDS, cli
@@ -46,6 +47,9 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
         ("docs/metrics.md", f"at most {COLLECTION_TIMEOUT_S * 1000:g} ms"),
         ("docs/metrics.md", f"The first {MAX_MODELS} models"),
         ("docs/metrics.md", f"{BUCKETS} s"),
+        ("docs/compatibility.md", f"scores at most {MAX_SCORED_TOKENS:,} tokens"),
+        ("docs/engines/llamacpp.md", f"demands up to {MAX_RUN_TOKENS} tokens in one request"),
+        ("docs/keys.md", f"for each run of up to {MAX_RUN_TOKENS} tokens"),
         ("docs/proxies.md", f"after {KEEP_ALIVE_S} s"),
         ("docs/proxies.md", f"`header_silence` ({DEFAULTS.header_silence:g} s)"),
         ("docs/engines/flm.md", f"`--socket {MAX_CONNECTIONS}`"),

@@ -22,6 +22,7 @@ EXPOSED: Final = ", ".join(
         "X-Should-Retry",
         "X-Queue-Position",
         "X-Queue-Wait",
+        "Warning",
         *(f"x-ratelimit-{kind}-{what}" for what in ("requests", "tokens") for kind in ("limit", "remaining", "reset")),
         *(
             f"anthropic-ratelimit-{what}-{kind}"

@@ -45,7 +45,7 @@ def test_every_page_may_read_answers_of_every_dialect(ask: AppClient, path: str,
     assert (result.status_code, result.headers["access-control-allow-origin"]) == (200, "*")
     exposed = {name.strip().lower() for name in result.headers["access-control-expose-headers"].split(",")}
     assert exposed >= {
-        *("x-request-id", "request-id", "retry-after", "x-should-retry", "x-queue-position"),
+        *("x-request-id", "request-id", "retry-after", "x-should-retry", "x-queue-position", "warning"),
         *("x-ratelimit-remaining-tokens", "anthropic-ratelimit-requests-reset"),
     }
 

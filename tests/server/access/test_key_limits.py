@@ -46,6 +46,7 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
         key("two", concurrent=2),
         key("background", requests_per_minute=2),
         key("lists", requests_per_minute=2),
+        key("evaluates", requests_per_minute=2),
     ]
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
     assert ask(server, KEY).status == 200, "the model is loaded"
@@ -200,3 +201,9 @@ def test_tokens_of_an_answer_whose_engine_or_worker_dies_count_too(server: Lemon
         return (answer.status, answer.headers.get("x-ratelimit-remaining-tokens")) == (429, "0")
 
     wait_for(refused, "what was sent is counted")
+
+
+def test_a_prompt_that_is_scored_in_many_requests_of_an_engine_counts_once(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer evaluates"})
+    scored = {"model": MODEL, "prompt": ["é" * 4, "b"], "max_tokens": 1, "logprobs": 1, "echo": True}
+    assert [client.post("/v1/completions", scored).status for _ in range(3)] == [200, 200, 429]

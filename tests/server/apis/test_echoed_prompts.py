@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 EVALUATION = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
@@ -87,3 +88,12 @@ def test_a_long_prompt_is_scored_in_several_runs_and_each_choice_has_it(shared_s
 def test_token_numbers_are_echoed_as_text(shared_server: LemonbusServer) -> None:
     body = {"model": CHAT, "prompt": tokens_of(shared_server, CHAT, "hi"), "max_tokens": 1, "echo": True}
     assert post(shared_server, "/v1/completions", body)["text"] == "<s>hi Once"
+
+
+def test_a_hang_up_ends_the_scoring(shared_server: LemonbusServer) -> None:
+    body = {"model": LOOP, "prompt": ["word " * 400] * 100, "max_tokens": 1, "logprobs": 1, "echo": True}
+    scoring = shared_server.client.start("POST", "/v1/completions", body)
+    wait_for(lambda: shared_server.busy_slots(LOOP), "it has begun")
+    assert shared_server.client.chat(LOOP, max_tokens=1).status == 200
+    scoring.hang_up()
+    shared_server.assert_idle()

@@ -97,7 +97,7 @@ def test_references_of_a_schema_are_found_where_it_now_is() -> None:
         ({"tool_choice": named("other")}, "tool_choice"),
         ({"tool_choice": "sometimes"}, "tool_choice"),
         ({"tools": [], **REQUIRED}, "tool_choice"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}], "tool_choice": named("time")}, "tools"),
     ],
 )
 @pytest.mark.parametrize("has_place", [True, False])

@@ -71,13 +71,12 @@ class _Choice(msgspec.Struct):
 class _Asked(msgspec.Struct):
     tools: list[msgspec.Raw] | None = None
     tool_choice: str | _Choice | None = None
-    messages: list[dict[str, Any]] = []
-    grammar: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _asked: Final = msgspec.json.Decoder(_Asked).decode
 _tool: Final = msgspec.json.Decoder(_Tool).decode
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_messages: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _encode: Final = msgspec.json.encode
 
@@ -110,25 +109,23 @@ def offered_tools(body: bytes, *, has_place: bool) -> OfferedTools | None:
         return None
     try:
         asked, fields = _asked(body), _fields(body)
-        tools = {_tool(raw).function.name: raw for raw in asked.tools or ()}
+        mode, names = _chosen(asked.tool_choice)
+        if mode == "required" and not asked.tools:
+            raise invalid("`tool_choice` asks for a call, and there are no `tools`", "tool_choice")
+        if has_place and not names:
+            return None
+        tools = _offered(asked.tools or (), names)
     except msgspec.ValidationError as problem:
         raise invalid(f"`tools` or `tool_choice`: {problem}", "tools") from None
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
-    mode, names = _chosen(asked.tool_choice)
-    if missing := next((name for name in names if name not in tools), ""):
-        raise invalid(f"`tool_choice` names {missing!r}, which is not among `tools`", "tool_choice")
-    if mode == "required" and not tools:
-        raise invalid("`tool_choice` asks for a call, and there are no `tools`", "tool_choice")
-    if names:
-        tools = {name: tools[name] for name in names}
     if has_place or mode == "none" or not tools:
         return _only(fields, tools, mode) if names else None
     if mode == "auto":
         return OfferedTools(body, warning=WARNING)
-    if asked.grammar != msgspec.Raw(b"null"):
+    if "grammar" in fields:
         raise invalid("`grammar` excludes a `tool_choice` that asks for a call with this model", "grammar")
-    return _forced(fields, asked.messages, [_tool(raw).function for raw in tools.values()])
+    return _forced(fields, [_tool(raw).function for raw in tools.values()])
 
 
 def _chosen(choice: str | _Choice | None) -> tuple[str, list[str]]:
@@ -145,15 +142,21 @@ def _chosen(choice: str | _Choice | None) -> tuple[str, list[str]]:
     raise invalid("`tool_choice` must be auto, none, required, or name functions", "tool_choice")
 
 
+def _offered(tools: Sequence[msgspec.Raw], names: Sequence[str]) -> dict[str, msgspec.Raw]:
+    """Return the tools of these names, or all for none, by their names."""
+    known = {_tool(raw).function.name: raw for raw in tools}
+    if missing := next((name for name in names if name not in known), ""):
+        raise invalid(f"`tool_choice` names {missing!r}, which is not among `tools`", "tool_choice")
+    return {name: known[name] for name in names or known}
+
+
 def _only(fields: dict[str, msgspec.Raw], tools: dict[str, msgspec.Raw], mode: str) -> OfferedTools:
     return OfferedTools(_encode({**fields, "tools": [*tools.values()], "tool_choice": mode}))
 
 
-def _forced(
-    fields: dict[str, msgspec.Raw], messages: Sequence[dict[str, Any]], functions: Sequence[_Function]
-) -> OfferedTools:
+def _forced(fields: dict[str, msgspec.Raw], functions: Sequence[_Function]) -> OfferedTools:
     kept: dict[str, Any] = {name: raw for name, raw in fields.items() if name not in _FORM_FIELDS}
-    kept["messages"] = _instructed(messages, functions)
+    kept["messages"] = _instructed(_messages(fields.get("messages", b"[]")), functions)
     kept["json_schema"] = call_schema({each.name: each.parameters or _ANY_OBJECT for each in functions})
     return OfferedTools(_encode(kept), forced=tuple(each.name for each in functions))
 
