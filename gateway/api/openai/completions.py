@@ -88,9 +88,10 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        wants_json = self.json_schema is not None or (
-            self.response_format is not None and self.response_format.type in JSON_FORMATS
-        )
+        kind = self.response_format.type if self.response_format else None
+        if kind not in (None, "", "text", *JSON_FORMATS):
+            raise invalid(f"`response_format.type` can be text, {' or '.join(JSON_FORMATS)}", "response_format.type")
+        wants_json = self.json_schema is not None or kind in JSON_FORMATS
         if self.grammar and wants_json:
             raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
 

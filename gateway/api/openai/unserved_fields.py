@@ -1,4 +1,7 @@
-"""Fields of OpenAI's requests that change an answer and are not served here: refused by name, never passed over. Pure."""
+"""Fields of chats and completions that change an answer and are not served here: refused by name, never passed over. Pure.
+
+OpenAI's own, and those by which clients of vLLM and SGLang constrain an answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,17 @@ def _is_n(value: Any, fields: Mapping[str, msgspec.Raw]) -> bool:
     return bool(value == msgspec.json.decode(fields.get("n", b"1")))
 
 
+_CONSTRAINTS: Final = {
+    **dict.fromkeys(
+        ("guided_json", "structured_outputs"), _Unserved("send `response_format` or `json_schema`, or a `grammar`")
+    ),
+    **dict.fromkeys(
+        ("guided_choice", "guided_grammar", "guided_regex", "regex", "ebnf"),
+        _Unserved("send a `grammar` in llama.cpp's form"),
+    ),
+}
 CHAT: Final = {
+    **_CONSTRAINTS,
     "functions": _Unserved("send `tools`"),
     "function_call": _Unserved("send `tool_choice`", lambda value, _: value == "none"),
     "modalities": _Unserved("answers are texts", lambda value, _: value in ([], ["text"])),
@@ -35,6 +48,7 @@ CHAT: Final = {
     "prediction": _Unserved("no model here takes a predicted answer"),
 }
 COMPLETION: Final = {
+    **_CONSTRAINTS,
     "suffix": _Unserved("ask `/infill`, with `input_prefix` and `input_suffix`"),
     "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose", _is_n),
 }

@@ -38,6 +38,11 @@ TALK = {"model": "m", "messages": [{"role": "user", "content": "functions, audio
         ("chat/completions", {**TALK, "modalities": ["text", "audio"]}, "modalities"),
         ("chat/completions", {**TALK, "audio": {"voice": "alloy", "format": "wav"}}, "audio"),
         ("chat/completions", {**TALK, "web_search_options": {}}, "web_search_options"),
+        ("chat/completions", {**TALK, "structured_outputs": {"regex": "(yes|no)"}}, "structured_outputs"),
+        ("chat/completions", {**TALK, "guided_json": {"type": "object"}}, "guided_json"),
+        ("completions", {**TEXT, "guided_choice": ["yes", "no"]}, "guided_choice"),
+        ("completions", {**TEXT, "regex": "[0-9]+"}, "regex"),
+        ("chat/completions", {**TALK, "response_format": {"type": "json", "value": {}}}, "response_format.type"),
         ("chat/completions", {**TALK, "prediction": {"type": "content", "content": "a"}}, "prediction"),
     ],
 )
@@ -55,6 +60,8 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
         ("completions", {**TEXT, "best_of": 2, "n": 2, "suffix": ""}),
         ("chat/completions", {**TALK, "modalities": ["text"], "functions": [], "function_call": "none"}),
         ("chat/completions", {**TALK, "audio": None, "web_search_options": None, "prediction": None}),
+        ("chat/completions", {**TALK, "guided_json": None, "structured_outputs": {}, "regex": ""}),
+        ("chat/completions", {**TALK, "response_format": {"type": "text"}}),
     ],
 )
 def test_an_unserved_field_that_asks_for_nothing_is_no_error(ask: AppClient, route: str, body: dict[str, Any]) -> None:
