@@ -93,6 +93,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     work.ReserveRequest: Repetition(survived=frozenset(Code)),
     model_files.ListVariants: _REPEATED,
     model_files.PullModel: _REPEATED,
+    model_files.ListDownloads: _REPEATED,
     # Its report counts the files, which only the first deletion finds.
     model_files.DeleteModel: _NOT_REPEATED,
     model_details.DescribeModels: _REPEATED,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
+from protocol.messages.calls import Progress
 from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
@@ -56,6 +57,25 @@ class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     registration: Registration | None = None
     adopt: bool = False
     """``model`` may also be a checkpoint that is not registered, which then is a model under its own name."""
+    detached: bool = False
+    """Answer as soon as the download runs → :class:`DownloadReport`; :class:`ListDownloads` tells how it goes on."""
+
+
+class DownloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A download that runs, or ended a moment ago."""
+
+    model: str
+    progress: Progress | None = None
+    """The last one; None before the first byte."""
+    ended: bool = False
+    failure: Failure | None = None
+
+
+@control_message
+class ListDownloads(msgspec.Struct, frozen=True):
+    """→ ``list[DownloadReport]``: those that run, and those that ended within half a minute."""
+
+    number: int
 
 
 @control_message

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import CheckpointSource, Pulled
+from protocol.messages.model_files import CheckpointSource, DownloadReport, Pulled
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess
+
+SHOWN_S: Final = 30.0
+"""How long a download is still shown that has ended."""
+MAX_ENDED: Final = 64
 
 
 class DownloadWaiter(NamedTuple):
@@ -38,6 +42,13 @@ class RunningDownload:
         """Called when its job has ended and the waiting calls were answered."""
 
 
+class _Ended(NamedTuple):
+    """A download that has ended, and when."""
+
+    report: DownloadReport
+    at: float
+
+
 class DownloadRegistry:
     """The register of downloads. Pure: other files own the processes."""
 
@@ -45,6 +56,25 @@ class DownloadRegistry:
         """No download runs."""
         self._by_model: dict[str, RunningDownload] = {}
         self._by_job: dict[str, RunningDownload] = {}
+        self._ended: dict[str, _Ended] = {}
+
+    def reports(self, now: float) -> list[DownloadReport]:
+        """Return the downloads that run, then those that ended within the last :data:`SHOWN_S` seconds."""
+        self._ended = {model: ended for model, ended in self._ended.items() if now - ended.at < SHOWN_S}
+        running = [DownloadReport(model, self._by_model[model].last) for model in self.running()]
+        return running + [ended.report for model, ended in self._ended.items() if model not in self._by_model]
+
+    def report(self, model: str) -> DownloadReport:
+        """Return how the download of a model is; one that does not run has ended."""
+        download = self._by_model.get(model)
+        return DownloadReport(model, ended=True) if download is None else DownloadReport(model, download.last)
+
+    def note_end(self, model: str, last: Progress | None, failure: Failure | None, now: float) -> None:
+        """Remember the end of a download, or that there was nothing to download."""
+        self._ended.pop(model, None)
+        if len(self._ended) >= MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[model] = _Ended(DownloadReport(model, last, ended=True, failure=failure), now)
 
     def running(self) -> list[str]:
         """Return the models that are being downloaded."""

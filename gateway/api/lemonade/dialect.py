@@ -21,6 +21,7 @@ class LemonadeDialect(Dialect):
             "delete": delete.DeleteResource(session),
             "params": params.ParamsResource(session),
             "pull": pull.PullResource(session),
+            "downloads": pull.DownloadsResource(session),
             "pull/variants": pull_variants.PullVariantsResource(session),
             "health": health.HealthResource(session),
             "stats": health.StatsResource(session),

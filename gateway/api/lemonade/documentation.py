@@ -77,12 +77,15 @@ DOCUMENTATION: Final = Documentation(
                 examples={"two": {"temperature": 0.2, "max_length": 1000}},
             ),
         },
+        pull.DownloadsResource: {
+            "GET": Operation("Lists downloads that run or ended within half a minute.", answer=list[types.DownloadJob])
+        },
         pull.PullResource: {
             "POST": Operation(
                 "Downloads a model, and registers it first if the request describes a new one.",
                 body=types.LemonadePullRequest,
                 needs=_NAME,
-                answer=types.PulledModel,
+                answer=(types.PulledModel, types.DownloadJob),
                 stream=_PROGRESS,
                 failures=CHANGE,
                 examples={

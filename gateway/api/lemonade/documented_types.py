@@ -109,6 +109,25 @@ class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):
     do_sample: bool | None = None
 
 
+class DownloadJob(msgspec.Struct):
+    """A download; `percent` and the bytes are those of the present file."""
+
+    id: str
+    type: Literal["model"]
+    model_name: str
+    status: Literal["downloading", "completed", "error"]
+    running: bool
+    complete: bool
+    file: str
+    file_index: int
+    total_files: int
+    bytes_downloaded: int
+    bytes_total: int
+    percent: int
+    error: str | msgspec.UnsetType = _UNSET
+    code: str | msgspec.UnsetType = _UNSET
+
+
 class LemonadePullRequest(NamedModel, kw_only=True):
     """A registered model, or a new one: `user.NAME` with its checkpoint and recipe."""
 
@@ -125,7 +144,7 @@ class LemonadePullRequest(NamedModel, kw_only=True):
     registry_source: Literal["huggingface"] | None = None
     stream: bool | None = None
     subscribe: bool | None = None
-    """Only with `stream`: false answers with JSON, and does not stream."""
+    """Only with `stream`: false answers at once with the download, which `downloads` shows from then on."""
 
 
 class PulledModel(msgspec.Struct):

@@ -1,13 +1,15 @@
-"""``pull``: downloads a model, and registers it first if the request describes a new one."""
+"""``pull``: downloads a model, and registers it first if the request describes a new one; and ``downloads``, which shows those that run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
 
+from gateway.access.scopes import Scope
 from gateway.api.common.progress_events import ProgressWriter, complete_event, stream_progress
 from gateway.api.common.request_fields import (
     MAX_NAME_LENGTH,
@@ -23,7 +25,7 @@ from gateway.api.common.request_fields import (
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import invalid
-from protocol.messages.model_files import Pulled, PullModel, Registration
+from protocol.messages.model_files import DownloadReport, ListDownloads, Pulled, PullModel, Registration
 from protocol.wire import envelope
 
 HUGGING_FACE: Final = "huggingface"
@@ -90,7 +92,9 @@ class PullResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is downloaded; with ``stream``, and ``subscribe`` not false, stream its progress until then.
+        """Answer when the model is downloaded; with ``stream`` stream its progress until then.
+
+        With ``subscribe`` false beside it, answer at once: ``downloads`` shows the progress.
 
         A client that hangs up does not stop the download.
         """
@@ -98,9 +102,14 @@ class PullResource:
         name = request_context(req.env).model = model_of(body)
         check_source(body)
         registration = registration_of(body)
-        stream = flag_of(body, "stream") and (body.get("subscribe") is None or flag_of(body, "subscribe"))
+        stream = flag_of(body, "stream")
         build = partial(PullModel, model=name, progress=stream, registration=registration)
         with params_as_sent(body):
+            if stream and body.get("subscribe") is not None and not flag_of(body, "subscribe"):
+                detached = partial(PullModel, model=name, registration=registration, detached=True)
+                resp.content_type = falcon.MEDIA_JSON
+                resp.data = msgspec.json.encode(download_job(self._session.call(req.env, detached, DownloadReport)))
+                return
             if stream:
                 stream_progress(self._session, req, resp, build, PullEventWriter())
                 return
@@ -109,3 +118,41 @@ class PullResource:
         resp.data = msgspec.json.encode(
             {"status": "success", "message": f"Installed model: {pulled.name}", "model_name": pulled.name}
         )
+
+
+def download_job(report: DownloadReport) -> dict[str, Any]:
+    """Return a download as ``downloads`` shows it. ``percent`` and the bytes are those of the present file."""
+    progress, failure = report.progress, report.failure
+    complete = report.ended and failure is None
+    job: dict[str, Any] = {
+        "id": f"model:{report.model}",
+        "type": "model",
+        "model_name": report.model,
+        "status": "completed" if complete else "error" if failure else "downloading",
+        "running": not report.ended,
+        "complete": complete,
+        "file": progress.file if progress else "",
+        "file_index": progress.file_index if progress else 0,
+        "total_files": progress.total_files if progress else 0,
+        "bytes_downloaded": progress.bytes_downloaded if progress else 0,
+        "bytes_total": progress.bytes_total if progress else 0,
+        "percent": 100 if complete else progress.percent if progress else 0,
+    }
+    return {**job, "error": failure.message, "code": failure.code.value} if failure else job
+
+
+class DownloadsResource:
+    """``GET downloads``: those that run, and those that ended within half a minute."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE}
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Call the supervisor through ``session``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with a list, of models that the caller's key may use."""
+        reports = self._session.call(req.env, ListDownloads, list[DownloadReport])
+        may_use = request_context(req.env).may_use
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode([download_job(report) for report in reports if may_use(report.model)])

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import Pulled, PullFailed, StartPull
+from protocol.messages.model_files import ListDownloads, Pulled, PullFailed, StartPull
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
 from supervisor.models import files, registration
@@ -124,6 +124,8 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
             outcome = _kept(supervisor, download.model) or outcome
         elif download.provisional and download.model not in supervisor.scheduler.models:
             supervisor.models.adopted.forget(download.model)
+        failure = outcome if isinstance(outcome, Failure) else None
+        supervisor.downloads.note_end(download.model, download.last, failure, supervisor.loop.now())
         _report_outcome(supervisor, download, outcome)
         _load_downloaded(supervisor, download.model, outcome)
         for follows in download.then:
@@ -175,4 +177,14 @@ def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failu
     supervisor.scheduler.download_ended(model, spec, failure, supervisor.loop.now())
 
 
-HANDLERS: Final[dict[type, Handler]] = {Progress: progress, Pulled: result, PullFailed: result}
+def list_downloads(supervisor: Supervisor, peer: str, call: ListDownloads, _payload: bytes) -> None:
+    """Answer with the downloads that run or ended a moment ago."""
+    supervisor.calls.answer(peer, call.number, supervisor.downloads.reports(supervisor.loop.now()))
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    Progress: progress,
+    Pulled: result,
+    PullFailed: result,
+    ListDownloads: list_downloads,
+}

@@ -25,21 +25,30 @@ from workers.backends.registry import DESCRIPTORS
 
 def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: bytes) -> None:
     """Download a model, and register it first if the call says what it is."""
-    waiter = DownloadWaiter(peer, call.number, call.progress)
+    waiter = None if call.detached else DownloadWaiter(peer, call.number, call.progress)
+    name = call.model
     if call.registration is not None:
         directories = load_options.file_directories(supervisor.settings)
-        _register(supervisor, waiter, entry_from_registration(call.model, call.registration, directories))
+        entry = entry_from_registration(call.model, call.registration, directories)
+        name = entry.name
+        _register(supervisor, waiter, entry)
     elif not downloads.join(supervisor, call.model, waiter):
         known = supervisor.models.find(call.model) is not None
         entry = _named_entry(supervisor, call)
+        name = entry.name
         if supervisor.models.downloaded(entry):
-            supervisor.models.adopted.keep(entry.name)
-            supervisor.calls.answer_when_written(peer, call.number, Pulled(entry.name))
+            supervisor.models.adopted.keep(name)
+            if waiter is not None:
+                supervisor.calls.answer_when_written(peer, call.number, Pulled(name))
+            else:
+                supervisor.downloads.note_end(name, None, None, supervisor.loop.now())
         else:
             _fetch(supervisor, entry, waiter, provisional=not known)
+    if waiter is None:
+        supervisor.calls.answer_when_written(peer, call.number, supervisor.downloads.report(name))
 
 
-def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter, *, provisional: bool) -> None:
+def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter | None, *, provisional: bool) -> None:
     """Begin or join the download; an adopted model (``provisional``) is forgotten if that does not succeed."""
     name = entry.name
     try:
@@ -71,7 +80,7 @@ def _named_entry(supervisor: Supervisor, call: PullModel) -> CatalogueEntry:
     return entry
 
 
-def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEntry) -> None:
+def _register(supervisor: Supervisor, waiter: DownloadWaiter | None, entry: CatalogueEntry) -> None:
     running = supervisor.downloads.running_for(entry.name)
     pending = running.pending if running else None
     known = pending or supervisor.models.registered(entry.name)

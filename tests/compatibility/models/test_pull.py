@@ -273,3 +273,34 @@ def test_many_registrations_at_once(server: LemonbusServer) -> None:
     bodies = [{**PHI, "model_name": f"user.M{number}"} for number in range(3)]
     assert run_concurrently(3, lambda index: pull(server, **bodies[index])[0]) == [200] * 3
     assert set(registered(server)) == {"M0", "M1", "M2"}
+
+
+def download_of(server: LemonbusServer, name: str) -> dict[str, Any]:
+    jobs = [job for job in server.client.get("/v1/downloads").json() if job["model_name"] == name]
+    return jobs[0] if jobs else {}
+
+
+def test_a_download_that_nobody_waits_for_is_shown_until_after_its_end(server: LemonbusServer, hub: Hub) -> None:
+    name = PHI["model_name"]
+    hub.released.clear()
+    try:
+        status, job = pull(server, **PHI, stream=True, subscribe=False)
+        assert (status, job["id"], job["status"], job["complete"]) == (200, f"model:{name}", "downloading", False)
+        wait_for(lambda: download_of(server, name).get("running"), "it runs")
+        assert name not in ids(server)
+    finally:
+        hub.released.set()
+    ended = wait_for(lambda: (job := download_of(server, name)).get("complete") and job, "it has ended")
+    assert (ended["status"], ended["running"], ended["percent"]) == ("completed", False, 100)
+    assert name in ids(server)
+    status, job = pull(server, model_name=name, stream=True, subscribe=False)
+    assert (status, job["status"]) == (200, "completed"), "it is here already"
+
+
+def test_a_download_that_nobody_waits_for_says_why_it_failed(server: LemonbusServer) -> None:
+    body = {"model_name": "user.Missing", "checkpoint": "acme/Missing-GGUF:Q4_K_M", "recipe": "llamacpp"}
+    status, job = pull(server, **body, stream=True, subscribe=False)
+    assert (status, job["running"]) == (200, True)
+    failed = wait_for(lambda: (job := download_of(server, "user.Missing")).get("error") and job, "it has failed")
+    assert (failed["status"], failed["code"]) == ("error", "checkpoint_not_found")
+    assert pull(server, model_name="no-such-model", stream=True, subscribe=False)[0] == 404

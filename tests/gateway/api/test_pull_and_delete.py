@@ -41,13 +41,53 @@ def test_pull_answers_when_the_model_is_downloaded(ask: AppClient, prefix: str) 
     assert not ask.asked(model_files.PullModel)[0].progress
 
 
-def test_a_client_that_does_not_subscribe_gets_json(ask: AppClient) -> None:
-    ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
+RUNNING = model_files.DownloadReport("m", progress(30))
+JOB = {
+    "id": "model:m",
+    "type": "model",
+    "model_name": "m",
+    "status": "downloading",
+    "running": True,
+    "complete": False,
+    "file": "file1.gguf",
+    "file_index": 1,
+    "total_files": 2,
+    "bytes_downloaded": 30,
+    "bytes_total": 100,
+    "percent": 30,
+}
+
+
+def test_a_client_that_does_not_subscribe_gets_the_download_at_once(ask: AppClient) -> None:
+    ask.reports[model_files.PullModel] = RUNNING
     result = ask("POST", "/v1/pull", {"model_name": "m", "stream": True, "subscribe": False})
-    assert result.headers["Content-Type"] == "application/json"
-    assert result.json["status"] == "success"
+    assert (result.headers["Content-Type"], result.json) == ("application/json", JOB)
+    (call,) = ask.asked(model_files.PullModel)
+    assert (call.detached, call.progress) == (True, False)
+    ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
     streamed = ask("POST", "/v1/pull", {"model_name": "m", "stream": True, "subscribe": True})
     assert streamed.headers["Content-Type"].startswith("text/event-stream")
+    assert "percent" not in ask("POST", "/v1/pull", {"model_name": "m", "subscribe": False}).json
+
+
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
+def test_downloads_shows_those_that_run_and_have_ended(ask: AppClient, prefix: str) -> None:
+    failed = Failure(Code.DOWNLOAD_FAILED, "the hub is gone")
+    ask.reports[model_files.ListDownloads] = [
+        RUNNING,
+        model_files.DownloadReport("n", ended=True),
+        model_files.DownloadReport("o", progress(50), ended=True, failure=failed),
+    ]
+    first, second, third = ask("GET", f"{prefix}/downloads").json
+    assert first == JOB
+    assert (second["status"], second["complete"], second["running"], second["percent"]) == (
+        "completed",
+        True,
+        False,
+        100,
+    )
+    assert (third["status"], third["complete"], third["running"], third["percent"]) == ("error", False, False, 50)
+    assert (third["error"], third["code"]) == ("the hub is gone", "download_failed")
 
 
 @pytest.mark.parametrize("field", ["source", "registry_source"])

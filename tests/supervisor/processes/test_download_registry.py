@@ -1,0 +1,39 @@
+"""What is told of downloads: those that run, and for a while those that have ended."""
+
+from __future__ import annotations
+
+from protocol.failures import Code, Failure
+from protocol.messages.calls import Progress
+from protocol.messages.model_files import DownloadReport
+from supervisor.processes.download_registry import MAX_ENDED, SHOWN_S, DownloadRegistry
+
+HALF = Progress(0, "a", "a.gguf", 1, 1, 50, 100)
+
+
+def test_a_download_is_told_of_while_it_runs_and_for_a_while_after() -> None:
+    registry = DownloadRegistry()
+    download = registry.begin("j1", "a", [], None)
+    assert registry.reports(0.0) == [DownloadReport("a")] == [registry.report("a")]
+    download.last = HALF
+    assert registry.reports(1.0) == [DownloadReport("a", HALF)]
+    registry.ended("j1", "exit 0")
+    registry.note_end("a", HALF, None, 1.0)
+    assert registry.reports(1.0 + SHOWN_S - 0.1) == [DownloadReport("a", HALF, ended=True)]
+    assert registry.reports(1.0 + SHOWN_S) == []
+
+
+def test_a_download_that_is_begun_again_is_told_of_once() -> None:
+    registry = DownloadRegistry()
+    failure = Failure(Code.DOWNLOAD_FAILED, "no network")
+    registry.note_end("a", None, failure, 0.0)
+    assert registry.reports(0.0) == [DownloadReport("a", ended=True, failure=failure)]
+    registry.begin("j2", "a", [], None)
+    assert registry.reports(0.0) == [DownloadReport("a")]
+
+
+def test_the_ends_that_are_kept_are_bounded() -> None:
+    registry = DownloadRegistry()
+    for number in range(MAX_ENDED + 3):
+        registry.note_end(f"m{number}", None, None, 0.0)
+    assert len(registry.reports(0.0)) == MAX_ENDED
+    assert registry.reports(0.0)[-1].model == f"m{MAX_ENDED + 2}"
