@@ -48,8 +48,6 @@ def _failure(problem: SourceError) -> Failure:
     # The document of this route answers every other failure of the hub with 500.
     if problem.forbidden:
         return Failure(Code.CHECKPOINT_FORBIDDEN, str(problem), param="checkpoint", detail=problem.detail, status=500)
-    if problem.unreachable:
-        return Failure(Code.DOWNLOAD_FAILED, str(problem), detail=problem.detail, status=500)
     code = Code.OFFLINE if problem.offline else Code.INTERNAL
     return Failure(code, str(problem), detail=problem.detail, status=500, retry_after=problem.retry_after)
 

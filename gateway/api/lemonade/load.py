@@ -30,7 +30,7 @@ _REQUEST_FIELDS: Final = frozenset(
 )
 """Everything else in a load request is an option of the model's recipe."""
 _NOT_FOUND: Final = (Code.MODEL_NOT_FOUND, Code.NOT_LOADED)
-"""Failures of an unload for which the document has one message; their codes differ."""
+"""Failures of an unload for which the document has one message."""
 _NAME_FIELDS: Final = ("model_name", "model")
 _METHODS: Final = ["GET", "POST", "OPTIONS"]
 
@@ -134,7 +134,7 @@ class UnloadResource:
             code = problem.failure.code
             if code not in _NOT_FOUND:
                 raise
-            raise Failure(code, f"Model not found: {name}", model=name).raised() from None
+            raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": unloaded}

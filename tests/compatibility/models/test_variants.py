@@ -95,8 +95,7 @@ def test_variants_error_hub_transport(server: LemonbusServer, hub: Hub) -> None:
 
 def test_variants_without_a_network_name_the_cause(laptop_server: LemonbusServer) -> None:
     answer = variants(laptop_server, VARIANTS)
-    refused(answer, 500, "model_error")
-    assert answer.error["code"] == "download_failed"
+    refused(answer, 500, "internal_error")
     assert answer.error["message"] == "the hub cannot be reached (it refuses connections)"
 
 

@@ -138,7 +138,7 @@ def test_unloading_a_model_that_is_not_loaded_is_404(ask: AppClient, code: Code)
     ask.reports[UnloadModel] = Failure(code, "whatever the supervisor calls it")
     body = is_error(ask("POST", "/v1/unload", {"model_name": "Qwen3-0.6B-GGUF"}), 404, "not_found")
     assert body["message"] == "Model not found: Qwen3-0.6B-GGUF"
-    assert body["error"]["code"] == code
+    assert body["error"]["code"] == "model_not_found"
 
 
 DEAD = Failure(Code.LOAD_FAILED, "the engine exited with code 127", model="m", detail="libgomp.so.1: cannot open")

@@ -42,14 +42,25 @@ def request_for_one_alternative(endpoint: str, body: bytes) -> bytes | None:
 def with_chosen_logprobs(request: EngineRequest) -> EngineRequest:
     """Return a request whose answer has empty lists of alternatives."""
     if not request.streamed:
-        return request._replace(translate=without_alternatives)
+        return request._replace(translate=_whole_without_alternatives)
     return request.translated(EventTranslator(_ALTERNATIVES, without_alternatives).feed)
 
 
-def without_alternatives(payload: bytes) -> bytes:
-    """Return a chunk or a whole answer with empty lists of alternatives; raises ``DECODE_ERRORS`` for what is no JSON object."""
-    document = _object(payload)
+def _whole_without_alternatives(payload: bytes) -> bytes:
+    """Return a whole answer likewise; a choice without tokens, which a stop word ended at once, has an empty list of them."""
+    document = _object(without_alternatives(payload))
     for choice in document.get("choices", []):
-        for token in (choice.get("logprobs") or {}).get("content") or []:
-            token["top_logprobs"] = []
+        choice.setdefault("logprobs", {"content": []})
+    return msgspec.json.encode(document)
+
+
+def without_alternatives(payload: bytes) -> bytes:
+    """Return a chunk or a whole answer with empty lists of alternatives; raises ``DECODE_ERRORS`` or ValueError for anything else."""
+    document = _object(payload)
+    try:
+        for choice in document.get("choices", []):
+            for token in (choice.get("logprobs") or {}).get("content") or []:
+                token["top_logprobs"] = []
+    except (AttributeError, TypeError) as problem:
+        raise ValueError(str(problem)) from problem
     return msgspec.json.encode(document)

@@ -69,3 +69,21 @@ def test_a_whole_answer() -> None:
     assert translate is not None
     body = b'{"choices":[{"index":0,"message":{},"logprobs":{"content":[%b]}},{"index":1,"logprobs":null}],"id":"c"}'
     assert translate(body % TOKEN) == body % EMPTIED
+
+
+def test_a_choice_that_a_stop_word_ended_at_once_has_an_empty_list() -> None:
+    translate = with_chosen_logprobs(EngineRequest("POST", "/")).translate
+    assert translate is not None
+    answer = {"choices": [{"finish_reason": "stop", "index": 0, "message": {"content": ""}}]}
+    (choice,) = json.loads(translate(json.dumps(answer).encode()))["choices"]
+    assert choice["logprobs"] == {"content": []}
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"choices":"none"}', b'{"choices":[7]}', b'{"choices":[{"logprobs":{"content":[7]}}]}']
+)
+def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
+    translate = with_chosen_logprobs(EngineRequest("POST", "/")).translate
+    assert translate is not None
+    with pytest.raises(ValueError, match="object"):
+        translate(body)
