@@ -22,7 +22,7 @@ from protocol.config.api_keys import check_key_file
 from protocol.config.resolver import ResolvedSettings, read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.models.options.settings_check import check_settings
+from supervisor.models.options.settings_check import check_settings, unknown_models
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
 RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"
@@ -55,12 +55,15 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
         return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
     try:
         require_key_beyond_loopback(found.settings)
-        warnings = check_settings(found.settings)
+        check_settings(found.settings)
         check_key_file(found.settings)
     except LemonbusError as problem:
         return Resolution(failure=_with_origin(problem.failure, found))
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
-    unknown = [f"{origins.get(each.setting, 'default')}: {each.setting}: {each.text}" for each in warnings]
+    unknown = [
+        f"{origins.get(each.setting, 'default')}: {each.setting}: {each.text}"
+        for each in unknown_models(found.settings)
+    ]
     return Resolution(found.settings, origins, [*found.warnings, *unknown])
 
 

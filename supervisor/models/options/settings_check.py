@@ -23,27 +23,30 @@ class SettingWarning(NamedTuple):
     text: str
 
 
-def check_settings(settings: Settings) -> list[SettingWarning]:
-    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``.
-
-    Return the names that mean no model: they may be right, because models are registered and put there later.
-    """
+def check_settings(settings: Settings) -> None:
+    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
     load_options.check_settings(settings)
-    index = _known_models(settings)
+    built_in = NameIndex(catalogue.built_in() if settings.models else {})
+    index = built_in if all(built_in.find(name) for name in settings.models) else _known_models(settings)
 
     def recipe_of(name: str) -> str:
         found = index.find(name)
         return found.recipe if found else ""
 
     configured_options.check_sections(settings, recipe_of)
+
+
+def unknown_models(settings: Settings) -> list[SettingWarning]:
+    """Return the names that mean no model: they may be right, because models are registered and put there later."""
+    if not (settings.models or settings.groups or settings.pin or settings.load):
+        return []
+    index = _known_models(settings)
     unknown = ModelConfiguration(settings).unknown(index.find)
     return [SettingWarning(each.setting, index.not_found(each.name).message) for each in unknown]
 
 
 def _known_models(settings: Settings) -> NameIndex:
-    """Return the models that sections may mean. Nothing is written: another user may run this for ``lemonbus config``."""
-    if not (settings.models or settings.groups or settings.pin or settings.load):
-        return NameIndex()
+    """Return the models that names may mean. Nothing is written: another user may run this for ``lemonbus config``."""
     extra = ExtraModels(settings.extra_models_dir)
     extra.refresh()
     registered = UserModels(Path(settings.state_dir) / user_models.FILE)
