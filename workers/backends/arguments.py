@@ -17,6 +17,7 @@ PARALLEL: Final = ("-np", "--parallel")
 OVERRIDES: Final = ("--override-kv",)
 LORA: Final = ("--lora", "--lora-scaled")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
+DRAFT: Final = ("-md", "--model-draft", "--spec-draft-model", "--spec-type")
 CACHE_RAM: Final = ("-cram", "--cache-ram")
 MAX_SLOTS: Final = 256
 MAX_THREADS: Final = 1_024

@@ -9,8 +9,9 @@ nothing: such a token is looked for among the alternatives to another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -88,17 +89,14 @@ _pieces: Final = msgspec.json.Decoder(_Tokenized).decode
 _probabilities: Final = msgspec.json.Decoder(_Probabilities).decode
 
 
-def runs(pieces: Sequence[PromptToken]) -> Iterator[tuple[int, int]]:
-    """Return begin and end of the runs of tokens that one request can score; the first token has no probability."""
-    begin = 1
-    while begin < len(pieces):
-        end = begin + 1
-        if pieces[begin].fits_grammar:
-            limit = min(len(pieces), begin + MAX_RUN_TOKENS)
-            while end < limit and pieces[end].fits_grammar:
-                end += 1
-        yield begin, end
-        begin = end
+def run_end(pieces: Sequence[PromptToken], begin: int, most: int = MAX_RUN_TOKENS) -> int:
+    """Return the end of the run from ``begin`` that one request can score, of at most ``most`` tokens."""
+    end = begin + 1
+    if pieces[begin].fits_grammar:
+        limit = min(len(pieces), begin + most)
+        while end < limit and pieces[end].fits_grammar:
+            end += 1
+    return end
 
 
 def run_request(before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int) -> dict[str, Any]:
@@ -176,17 +174,20 @@ class _EchoRun:
 
     def _scores(self, pieces: Sequence[PromptToken], alternatives: int) -> list[Token]:
         scores = [_token(piece) for piece in pieces[:1]]
-        for begin, end in runs(pieces):
-            forced = pieces[begin:end]
-            found = self._alternative if not forced[0].is_whole else self._generated
+        most = MAX_RUN_TOKENS
+        while (begin := len(scores)) < len(pieces):
+            forced = pieces[begin : run_end(pieces, begin, most)]
+            found = self._generated if forced[0].is_whole else self._alternative
             scores += found(pieces[:begin], forced, alternatives)
+            if len(scores) < begin + len(forced):
+                most = 1
         return scores
 
     def _generated(
         self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
     ) -> list[Token]:
-        found = self._probabilities(before, forced, alternatives)
-        pairs = zip(forced, found, strict=True)
+        """Return the scores of the first tokens, mostly of all: with a draft model, the engine knows only that of the first."""
+        pairs = zip(forced, self._probabilities(before, forced, alternatives), strict=False)
         return [_token(piece, each.logprob, each.top_logprobs[:alternatives]) for piece, each in pairs]
 
     def _alternative(
@@ -195,7 +196,7 @@ class _EchoRun:
         """Find a token that is not a whole one among the alternatives to another."""
         (piece,) = forced
         for count in ALTERNATIVE_COUNTS:
-            (found,) = self._probabilities(before, self._filler, count)
+            found = self._probabilities(before, self._filler, count)[0]
             for each in found.top_logprobs:
                 if each.id == piece.id:
                     return [_token(piece, each.logprob, found.top_logprobs[:alternatives])]
@@ -209,11 +210,14 @@ class _EchoRun:
     def _probabilities(
         self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
     ) -> list[_Probability]:
+        """Return what the engine says of the tokens up to the first that it did not generate, or did not compute itself: of one at least."""
         answer = self._send("completion", run_request(before, forced, alternatives), 1)
         found: list[_Probability] = _read(_probabilities, answer).completion_probabilities
-        if [each.id for each in found] != [piece.id for piece in forced]:
-            raise _not_scored(f"{len(found)} of {len(forced)} tokens after {len(before)}")
-        return found
+        pairs = zip(forced, found, strict=False)
+        known = [each for _, each in takewhile(lambda pair: pair[0].id == pair[1].id and pair[1].top_logprobs, pairs)]
+        if not known:
+            raise _not_scored(f"{len(forced)} tokens after {len(before)}")
+        return known
 
     def _send(self, endpoint: str, fields: dict[str, Any], weight: int) -> bytes:
         body = msgspec.json.encode({"model": self._request.model, **fields})

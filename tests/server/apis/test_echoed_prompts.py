@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -97,3 +99,19 @@ def test_a_hang_up_ends_the_scoring(shared_server: LemonbusServer) -> None:
     assert shared_server.client.chat(LOOP, max_tokens=1).status == 200
     scoring.hang_up()
     shared_server.assert_idle()
+
+
+def test_a_draft_models_guesses_are_no_certainty(shared_server: LemonbusServer, start_server: StartServer) -> None:
+    """llama-server says of a token that a draft model has guessed, rightly or not, that its probability was 1."""
+    draft = tiny_models() / "models/tiny-chat.gguf"
+    server = start_server("tiny-chat", llamacpp_args=f"-t 1 -md {draft} --draft-max 4 --draft-min 1")
+    body = {"model": CHAT, "prompt": " Once a very bad small model", **EVALUATION}
+    expected, found = (
+        post(each, "/v1/completions", body)["choices"][0]["logprobs"]["token_logprobs"][1:]
+        for each in (shared_server, server)
+    )
+    assert found == pytest.approx(expected, abs=0.02)
+    refused = server.client.post("/v1/completions", {**body, "max_tokens": 2})
+    assert (refused.status, refused.error["param"]) == (400, "logprobs")
+    assert server.client.post("/v1/completions", {**body, "max_tokens": 2, "logprobs": None}).status == 200
+    assert server.client.chat(CHAT, logprobs=True).status == 400

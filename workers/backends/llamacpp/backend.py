@@ -18,7 +18,11 @@ from workers.backends.generation_request import SHORT_BODY_BYTES, generation_req
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
 from workers.backends.llamacpp.cache_key import CacheFacts
-from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
+from workers.backends.llamacpp.chosen_logprobs import (
+    check_drafted_logprobs,
+    request_for_one_alternative,
+    with_chosen_logprobs,
+)
 from workers.backends.llamacpp.context_check import check_context
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
@@ -283,6 +287,8 @@ class LlamaCppBackend(ProgramBackend):
         if endpoint in ("completion", "infill"):
             native = native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
             return self._announced(native, body)
+        if arguments.value_of(self._words, arguments.DRAFT) not in (None, "none"):
+            check_drafted_logprobs(body)
         for_chosen = request_for_one_alternative(endpoint, body)
         body = for_chosen or body
         generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
+from workers.backends.generation_request import answer_token_limit
 from workers.stream.event_translator import EventTranslator
 
 _ASKED: Final = b'"logprobs"'
@@ -37,6 +39,22 @@ def request_for_one_alternative(endpoint: str, body: bytes) -> bytes | None:
     elif asked not in (b"true", b"0"):
         return None
     return msgspec.json.encode({**fields, number: msgspec.Raw(b"1")})
+
+
+def check_drafted_logprobs(body: bytes) -> None:
+    """Raise ``invalid_request`` for log probabilities of several tokens from an engine with a draft model, in OpenAI's forms.
+
+    llama-server reports the probability 1 of each token that the draft model has guessed; the first token it computes itself.
+    """
+    if _ASKED not in body:
+        return
+    try:
+        fields = _fields(body)
+    except DECODE_ERRORS:
+        return
+    if bytes(fields.get("logprobs", b"false")) not in (b"false", b"null") and answer_token_limit(fields) != 1:
+        reason = "this model runs with a draft model, and has log probabilities of one token alone: ask for one, or leave `logprobs` out"
+        raise invalid(reason, "logprobs")
 
 
 def with_chosen_logprobs(request: EngineRequest) -> EngineRequest:
