@@ -1,10 +1,12 @@
 """Measures recordings without decoding them: no more samples can come out of one than is found here. Pure.
 
-What a header says of its length is not believed, because an engine may allocate memory for it. A WAV file gets a new header.
+What a header says of its length is not believed, because an engine may allocate memory for it.  What stands before the sound is left
+out, and a WAV file gets a new header: a reader tries one format after the other, and a tag or a picture may hold a file of another one.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Iterator
@@ -19,15 +21,27 @@ _SAMPLE_BITS: Final = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _A_LAW: (8,), _M
 _FMT: Final = struct.Struct("<HHIIHH")
 
 _FLAC_FRAME: Final = re.compile(rb"\xff[\xf8\xf9][\x10-\xff][\x00-\xaf]")
-"""How a frame of a FLAC file begins; false ones only make a file look longer."""
+"""How a frame of a FLAC file begins."""
 _FLAC_SAMPLES: Final = {
     1: 192,
     **{code: 144 << code for code in range(2, 6)},
     **{code: 1 << code for code in range(8, 16)},
 }
-"""Code in a frame's header → its samples; 6 and 7 mean that the number follows."""
-_FLAC_STREAM_INFO: Final = 8
-_MAX_FLAC_BLOCK: Final = 65_536
+_EXPLICIT_BLOCK: Final = (6, 7)
+"""Code in a frame's header → its samples; for 6 and 7, they follow in as many bytes as the code is above 5."""
+_FLAC_RATES: Final = dict(
+    enumerate((0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000))
+)
+_EXPLICIT_RATE: Final = {12: 1, 13: 2, 14: 2}
+"""Code → bytes of the rate, which readers do not heed: they take that of the file."""
+_CONTINUED: Final = 0xC0
+_FLAC_HEADER_BYTES: Final = 20
+"""More than the header of a frame has."""
+_CRC_8: Final = [
+    functools.reduce(lambda byte, _: byte << 1 & 0xFF ^ (0x07 if byte & 0x80 else 0), range(8), n) for n in range(256)
+]
+_FLAC_STREAM_INFO, _FLAC_PARAMETERS, _FLAC_BLOCK_KIND = 8, 34, 0x7F
+"""Offset and bytes of the parameters; the bits of a block's kind, above which one says that it is the last."""
 
 _MPEG_1, _LAYER_1, _LAYER_2 = 3, 3, 2
 """As a frame's header has them."""
@@ -63,12 +77,12 @@ def measure_recording(data: bytes, max_seconds: float) -> MeasuredRecording:
         if kind in ("wav", "riff"):
             data, seconds = _wav(data)
         elif kind == "mp3":
-            seconds = _mp3_seconds(data, max_seconds)
+            data, seconds = _mp3(data, max_seconds)
         elif kind == "flac":
-            seconds = _flac_seconds(data, max_seconds)
+            data, seconds = _flac(data, max_seconds)
         else:
             raise RecordingError("it is no WAV, MP3 or FLAC file")
-    except struct.error:
+    except (struct.error, IndexError):
         raise RecordingError("it is damaged") from None
     if seconds > max_seconds:
         raise RecordingError(f"it is longer than {max_seconds:.0f} seconds, which is what its request may have left")
@@ -117,33 +131,50 @@ def _wav(data: bytes) -> tuple[bytes, float]:
     return b"".join([head_of_file, struct.pack("<4sI", b"data", len(samples)), samples, pad]), frames / rate
 
 
-def _flac_seconds(data: bytes, max_seconds: float) -> float:
-    """Count every place where a frame may begin; none is shorter than its block says."""
-    if data[4] & 0x7F or int.from_bytes(data[5:8]) < 18:
+def _flac(data: bytes, max_seconds: float) -> tuple[bytes, float]:
+    """Return a FLAC file without what describes it, and its seconds."""
+    if data[4] & _FLAC_BLOCK_KIND or int.from_bytes(data[5:8]) != _FLAC_PARAMETERS:
         raise RecordingError("it is a FLAC file without its parameters")
+    at, last = 4, False
+    while not last:
+        last = data[at] > _FLAC_BLOCK_KIND
+        at += 4 + int.from_bytes(data[at + 1 : at + 4])
+    if not _FLAC_FRAME.match(data, at):
+        raise RecordingError("it is a FLAC file without sound")
+    head = data[:4] + b"\x80" + data[5 : _FLAC_STREAM_INFO + _FLAC_PARAMETERS]
+    plain = head + data[at:]
+    return plain, _flac_seconds(plain, max_seconds)
+
+
+def _flac_seconds(data: bytes, max_seconds: float) -> float:
+    """Count every place where a frame begins; a place that only looks so, one in ten megabytes, makes it seconds longer."""
     packed = int.from_bytes(data[_FLAC_STREAM_INFO + 10 : _FLAC_STREAM_INFO + 18])
     rate, channels, total = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
     _check_rate(rate, channels)
-    samples, most = 0, max_seconds * rate
-    for place in _FLAC_FRAME.finditer(data, _FLAC_STREAM_INFO):
-        samples += _FLAC_SAMPLES.get(data[place.start() + 2] >> 4) or _explicit_block(data, place.start())
-        if samples > most:
+    seconds, padded = 0.0, data + bytes(_FLAC_HEADER_BYTES)
+    for place in _FLAC_FRAME.finditer(data, _FLAC_STREAM_INFO + _FLAC_PARAMETERS):
+        samples, slower = _flac_frame(padded, place.start())
+        seconds += samples / min(rate, slower or rate)
+        if seconds > max_seconds:
             break
-    return max(samples, total) / rate
+    return max(seconds, total / rate)
 
 
-def _explicit_block(data: bytes, at: int) -> int:
-    """Return the samples of a frame whose header has their number after that of the frame, which is coded like a character."""
-    lead = data[at + 4] if at + 4 < len(data) else 0
-    extra = 8 - (lead ^ 0xFF).bit_length() if lead >= 0xC0 else 1
-    width = 1 if data[at + 2] >> 4 == 6 else 2
-    field = data[at + 4 + extra : at + 4 + extra + width]
-    return min(int.from_bytes(field) + 1, _MAX_FLAC_BLOCK)
+def _flac_frame(data: bytes, at: int) -> tuple[int, int]:
+    """Return the samples of a frame, and their rate if it is said; no samples if a checksum shows that no frame begins there."""
+    block, rate = data[at + 2] >> 4, data[at + 2] & 0x0F
+    end = at + 5 if data[at + 4] < _CONTINUED else at + 12 - (data[at + 4] ^ 0xFF).bit_length()  # the frame's number
+    size = int.from_bytes(data[end : end + block - 5]) + 1 if block in _EXPLICIT_BLOCK else _FLAC_SAMPLES[block]
+    end += (block - 5 if block in _EXPLICIT_BLOCK else 0) + _EXPLICIT_RATE.get(rate, 0)
+    checksum = 0
+    for byte in data[at:end]:
+        checksum = _CRC_8[checksum ^ byte]
+    return (size, _FLAC_RATES.get(rate, 0)) if checksum == data[end] else (0, 0)
 
 
-def _mp3_seconds(data: bytes, max_seconds: float) -> float:
-    """Follow the frames, each of which says its length."""
-    at, seconds, view = _after_tags(data), 0.0, memoryview(data)
+def _mp3(data: bytes, max_seconds: float) -> tuple[bytes, float]:
+    """Return an MP3 file from its first frame on, and its seconds: each frame says its length."""
+    first, at, seconds, view = -1, _after_tags(data), 0.0, memoryview(data)
     while seconds <= max_seconds:
         at = data.find(b"\xff", at)
         if at < 0 or at + 4 > len(data):
@@ -152,12 +183,13 @@ def _mp3_seconds(data: bytes, max_seconds: float) -> float:
         if frame is None:
             at += 1
             continue
+        first = at if first < 0 else first
         length, duration = frame
         seconds += duration
         at += length
     if not seconds:
         raise RecordingError("it is an MP3 file without sound")
-    return seconds
+    return data[first:], seconds
 
 
 def _after_tags(data: bytes) -> int:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
 
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
 from gateway.media.image_source import only_inline
 from protocol.failures import LemonbusError
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
 from tests.gateway.app_client import AppClient
 from tests.support.images import png
-from tests.support.media import data_url
+from tests.support.media import data_url, png_of, written
 
 INLINE = "data:image/png;base64,AAAA"
 PICTURE = data_url(png(4, 4))
@@ -159,3 +163,27 @@ def test_a_request_has_a_limit_of_images(ask: AppClient) -> None:
     result = ask("POST", "/v1/chat/completions", chat(*[image(PICTURE)] * (MAX_MEDIA + 1)))
     assert result.status_code == 400
     assert str(MAX_MEDIA) in result.text
+
+
+def edit(*files: FormPart) -> dict[str, Any]:
+    body = form_data.encode([FormPart("model", b"m"), FormPart("prompt", b"x"), *files])
+    kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
+    return {"body": body, "headers": {"Content-Type": kind}}
+
+
+def test_edited_images_and_masks_are_written_anew(ask: AppClient) -> None:
+    """Also a PNG of one pixel that has megabytes inside: an engine unpacks all of it."""
+    ask.answers["images/edits"] = {"created": 1, "data": [{"b64_json": CODED}]}
+    image = png_of(1, 1, bytes(5_000_000), (b"tEXt", b"k\0secret"))
+    mask = written(Image.new("RGBA", (4, 4), (0, 0, 0, 0)), "PNG")
+    result = ask(
+        "POST", "/v1/images/edits", **edit(FormPart("image[]", image, "a.png"), FormPart("mask", mask, "m.png"))
+    )
+    assert result.status_code == 200, result.text
+    (sent,) = ask.bus.bodies
+    parts = {part.name: part for part in form_data.parse(form_data.boundary_from_body(sent), sent)}
+    assert len(parts["image"].data) < 100
+    assert b"secret" not in sent
+    assert Image.open(io.BytesIO(parts["mask"].data)).getchannel("A").getextrema() == (0, 0)
+    broken = ask("POST", "/v1/images/edits", **edit(FormPart("image", mask[:-20] + b"IEND\0\0\0\0", "a.png")))
+    assert (broken.status_code, broken.json["error"]["param"]) == (400, "image")

@@ -113,6 +113,26 @@ def test_a_damaged_or_compressed_file_is_refused(data: bytes) -> None:
         measure_recording(data, HOUR)
 
 
+def test_what_stands_before_the_sound_is_left_out() -> None:
+    """It may be a file of another format, which a reader tries first, or next."""
+    lying = bytearray(flac_of_constant_blocks(1))
+    lying[21] |= 0x0F
+    song = encoded("mp3", "libmp3lame", 1.0)
+    for flags in (b"\0", b"\x10"):
+        tag = b"ID3\4\0" + flags + bytes([0, 0, len(lying) >> 7, len(lying) & 0x7F]) + bytes(lying)
+        for mixed in (tag + song, tag[:10] + bytes(len(lying)) + bytes(lying) + song):
+            measured = measure_recording(mixed, HOUR)
+            assert measured.data[0] == 0xFF
+            assert len(measured.data) <= len(song) + len(lying)
+    plain = flac_of_constant_blocks(3)
+    described = plain[:4] + b"\0" + plain[5:42] + b"\x86" + len(song).to_bytes(3) + song + plain[42:]
+    measured = measure_recording(described, HOUR)
+    assert measured.data == plain
+    for broken in (described[:60], plain[:42], plain[:4] + b"\0" + plain[5:]):
+        with pytest.raises(RecordingError):
+            measure_recording(broken, HOUR)
+
+
 def test_hours_of_silence_in_a_small_file_are_refused() -> None:
     mp3 = encoded("mp3", "libmp3lame", 60.0, 8_000, 1)
     flac = encoded("flac", "flac", 2.0, 8_000, 1)
@@ -127,8 +147,25 @@ def test_hours_of_silence_in_a_small_file_are_refused() -> None:
         measure_recording(bytes(lying), HOUR)
 
 
+def crc_8(data: bytes) -> int:
+    """Return the checksum of a frame's header."""
+    value = 0
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value << 1 ^ (0x07 if value & 0x80 else 0)) & 0xFF
+    return value
+
+
+def test_a_frame_may_have_a_slower_rate_than_its_file() -> None:
+    plain = bytearray(flac_of_constant_blocks(1))
+    plain[18:21] = (96_000 << 4 | plain[20] & 0x0F).to_bytes(3)
+    assert measure_recording(bytes(plain), HOUR).seconds == 32_768 / 8_000
+
+
 def flac_of_constant_blocks(count: int) -> bytes:
     """Return blocks of 32,768 samples of silence, of a dozen bytes each."""
     info = struct.pack(">HH", 16, 32_768) + bytes(6) + (8_000 << 44 | 15 << 36).to_bytes(8) + bytes(16)
-    block = b"\xff\xf8\xf4\x00\x00\x00\x00\x00\x00\x00\x00"
+    head = b"\xff\xf8\xf4\x00\x00"
+    block = head + bytes([crc_8(head)]) + bytes(5)
     return b"fLaC\x80" + len(info).to_bytes(3) + info + block * count
