@@ -11,7 +11,14 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.inference.chat_fields import ChatAnswerFormat, ChatMessage, ChatTool, EngineObject
+from gateway.api.common.inference.chat_fields import (
+    ChatAnswerFormat,
+    ChatMessage,
+    ChatTool,
+    EngineObject,
+    check_tools,
+    with_refusals_as_texts,
+)
 from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.media_urls import with_inline_media
@@ -88,6 +95,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
+        check_tools(self.tools or ())
         kind = self.response_format.type if self.response_format else None
         if kind not in (None, "", "text", *JSON_FORMATS):
             raise invalid(f"`response_format.type` can be text, {' or '.join(JSON_FORMATS)}", "response_format.type")
@@ -163,7 +171,7 @@ class ChatCompletionsResource(InferenceResource):
         unserved_fields.check_unserved(data, unserved_fields.CHAT)
         image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
-        data = with_thinking_as_asked(data)
+        data = with_thinking_as_asked(with_refusals_as_texts(data))
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.gateway.app_client import AppClient
 
 TEXT = {"model": "m", "prompt": "a"}
 TALK = {"model": "m", "messages": [{"role": "user", "content": "functions, audio"}]}
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,7 @@ TALK = {"model": "m", "messages": [{"role": "user", "content": "functions, audio
         ("chat/completions", {**TALK, "web_search_options": {}}, "web_search_options"),
         ("chat/completions", {**TALK, "structured_outputs": {"regex": "(yes|no)"}}, "structured_outputs"),
         ("chat/completions", {**TALK, "guided_json": {"type": "object"}}, "guided_json"),
+        ("chat/completions", {**TALK, "tools": [TOOL, {"type": "custom", "custom": {"name": "x"}}]}, "tools[1].type"),
         ("completions", {**TEXT, "guided_choice": ["yes", "no"]}, "guided_choice"),
         ("completions", {**TEXT, "regex": "[0-9]+"}, "regex"),
         ("chat/completions", {**TALK, "response_format": {"type": "json", "value": {}}}, "response_format.type"),
@@ -67,3 +70,12 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
 def test_an_unserved_field_that_asks_for_nothing_is_no_error(ask: AppClient, route: str, body: dict[str, Any]) -> None:
     ask.bus.answers[route] = {"choices": [{"text": "a", "index": 0}]}
     assert ask("POST", f"/v1/{route}", body).status_code == 200
+
+
+def test_a_refusal_is_text_for_the_engine(ask: AppClient) -> None:
+    ask.bus.answers["chat/completions"] = {"choices": []}
+    content = [{"type": "refusal", "refusal": "No."}, {"type": "text", "text": '"refusal"'}]
+    messages = [*TALK["messages"], {"role": "assistant", "content": content, "refusal": None}, *TALK["messages"]]
+    assert ask("POST", "/v1/chat/completions", {"model": "m", "messages": messages}).status_code == 200
+    sent = json.loads(ask.bus.bodies[0])["messages"][1]
+    assert sent == {"role": "assistant", "content": [{"type": "text", "text": "No."}, content[1]]}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from gateway.http.bodies.null_fields import NULL_IS_A_VALUE, NULL_IS_ABSENT
+from protocol.failures import invalid
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_messages: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 EngineObject = Annotated[dict[str, Any], NULL_IS_ABSENT]
 """An object that engines read, and that has no data of clients in it."""
@@ -76,3 +81,28 @@ class ChatAnswerFormat(msgspec.Struct):
     type: str | None = None
     json_schema: ChatSchema | None = None
     schema: Any = None
+
+
+def check_tools(tools: Sequence[ChatTool]) -> None:
+    """Raise ``invalid_request``, naming the tool, for one that is not a function."""
+    for position, tool in enumerate(tools):
+        where = f"tools[{position}].type"
+        if tool.type != "function":
+            raise invalid(f"`{where}`: {tool.type[:80]} is not served here: offer a function", where)
+
+
+def with_refusals_as_texts(data: bytes) -> bytes:
+    """Return the JSON of a chat in which what an assistant refused to say is text, which engines know."""
+    if b'"refusal"' not in data:
+        return data
+    fields = _fields(data)
+    messages = _messages(fields["messages"])
+    for message in messages:
+        if isinstance(message.get("content"), list):
+            message["content"] = [_without_refusal(part) for part in message["content"]]
+    return msgspec.json.encode({**fields, "messages": messages})
+
+
+def _without_refusal(part: dict[str, Any]) -> dict[str, Any]:
+    is_refusal = part.get("type") == "refusal" and isinstance(part.get("refusal"), str)
+    return {"type": "text", "text": part["refusal"]} if is_refusal else part
