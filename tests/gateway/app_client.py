@@ -156,7 +156,8 @@ class AppClient:
 
     def __init__(self, folder: Path, dialects: Sequence[Dialect] = DIALECTS, **changes: Any) -> None:
         settings = msgspec.structs.replace(
-            Settings(cache_dir=str(folder / "cache"), runtime_dir=str(folder)), **changes
+            Settings(state_dir=str(folder / "state"), cache_dir=str(folder / "cache"), runtime_dir=str(folder)),
+            **changes,
         )
         self.bus = FakeGatewayBus()
         self.reports, self.answers = self.bus.reports, self.bus.answers
