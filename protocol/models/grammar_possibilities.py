@@ -80,6 +80,8 @@ def _repeated(element: _Element, quantifier: str) -> _Element:
     if quantifier[0] != "{":
         return element._replace(optional=element.optional or quantifier != "+")
     numbers = [int(digits[:9]) for digits in re.findall(r"\d+", quantifier)] or [0]
+    if numbers[0] > numbers[-1]:  # of {5,2} an engine takes 2 - 5 as a count without a sign
+        return element._replace(optional=True, most=ENDLESS)
     return element._replace(optional=element.optional or not numbers[0], most=max(1, numbers[-1]))
 
 

@@ -40,8 +40,17 @@ MAX_BYTES: Final = {
     "response_format": 256 * 1024,
     "tools": 1024 * 1024,
     "chat_template_kwargs": 64 * 1024,
+    "stop": 64 * 1024,
+    "samplers": 4 * 1024,
+    "logit_bias": 256 * 1024,
+    "dry_sequence_breakers": 1024,
+    "grammar_triggers": 64 * 1024,
+    "preserved_tokens": 64 * 1024,
+    "response_fields": 64 * 1024,
+    "lora": 64 * 1024,
 }
 """Field → bytes of its JSON."""
+_COMPILED: Final = frozenset({"grammar", "json_schema", "response_format", "tools", "chat_template_kwargs"})
 MAX_ENTRIES: Final = {
     "messages": 4_096,
     "prompt": 1_024,
@@ -50,10 +59,21 @@ MAX_ENTRIES: Final = {
     "stop": 256,
     "samplers": 64,
     "logit_bias": 4_096,
-    "dry_sequence_breakers": 64,
+    "dry_sequence_breakers": 16,
     "grammar_triggers": 256,
+    "preserved_tokens": 256,
+    "response_fields": 256,
+    "lora": 64,
 }
 """Field → entries of its list or object; a prompt of token numbers is one."""
+MAX_NUMBERS: Final = {
+    "n_probs": 10_000,
+    "logprobs": 10_000,
+    "top_logprobs": 10_000,
+    "repeat_last_n": 2**20,
+    "dry_penalty_last_n": 2**20,
+}
+"""Field → its value. An engine writes as many probabilities for each token, and has memory for as many tokens."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
 finds that a text is longer than its context."""
@@ -67,6 +87,7 @@ _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 
 _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
+_RANGES: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
 _MAXIMA: Final = frozenset({"maxItems", "maxLength"})
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
@@ -105,28 +126,53 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
     except DECODE_ERRORS:
         return
     for name, raw in fields.items():
+        shown, size = names.get(name, name), memoryview(raw).nbytes
         if name in MAX_BYTES:
-            shown = names.get(name, name)
-            _check(shown, "bytes of JSON", memoryview(raw).nbytes, MAX_BYTES[name])
-            value = msgspec.json.decode(raw)
-            if name != "grammar":
-                _check_sizes(shown, _schema_sizes(shown, value))
-                if _MULTIPLYING.search(raw):
-                    _check_possibilities(shown, sum(map(in_schema, _schemas(name, value))))
-            elif isinstance(value, str):
-                _check_sizes(shown, _text_sizes(_TOKEN.findall(value)))
-                _check_possibilities(shown, in_grammar(value))
-        elif name in MAX_ENTRIES and memoryview(raw).nbytes > MAX_ENTRIES[name]:  # each entry has a byte
-            _check(names.get(name, name), "entries", _entries(raw), MAX_ENTRIES[name])
-        if name in _TEXTS and memoryview(raw).nbytes > MAX_TEXT_BYTES:
-            _check(names.get(name, name), "bytes of text", text_bytes(name, raw), MAX_TEXT_BYTES)
+            _check(shown, "bytes of JSON", size, MAX_BYTES[name])
+        if name in _COMPILED:
+            _check_compiled(name, shown, raw)
+        elif name in MAX_ENTRIES and size > MAX_ENTRIES[name]:  # each entry has a byte
+            _check(shown, "entries", _entries(raw), MAX_ENTRIES[name])
+        elif name in MAX_NUMBERS:
+            _check_number(shown, raw, MAX_NUMBERS[name])
+        if name in _TEXTS and size > MAX_TEXT_BYTES:
+            _check(shown, "bytes of text", text_bytes(name, raw), MAX_TEXT_BYTES)
         if name == "grammar_triggers":
             _check_triggers(name, msgspec.json.decode(raw))
+
+
+def _check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
+    value = msgspec.json.decode(raw)
+    if name != "grammar":
+        _check_sizes(shown, _schema_sizes(shown, value))
+        if _MULTIPLYING.search(raw):
+            _check_possibilities(shown, sum(map(in_schema, _schemas(name, value))))
+    elif isinstance(value, str):
+        _check_sizes(shown, _text_sizes(_TOKEN.findall(value)))
+        _check_possibilities(shown, in_grammar(value))
 
 
 def _check(name: str, what: str, size: int, most: int) -> None:
     if size > most:
         raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
+
+
+def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:
+    """Refuse a number that is too large; one of so many digits that it cannot be read is none."""
+    try:
+        value = msgspec.json.decode(raw)
+    except DECODE_ERRORS:
+        value = None
+    if isinstance(value, int | float) and value > most:
+        raise invalid(f"`{name}` is {value}; the limit is {most}", name)
+
+
+def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:
+    """Refuse a minimum above its maximum: an engine takes the difference as a count without a sign, and never ends."""
+    for least, most in _RANGES:
+        low, high = schema.get(least), schema.get(most)
+        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+            raise invalid(f"`{name}` has a schema whose `{least}` ({low}) is larger than its `{most}` ({high})", name)
 
 
 def _check_possibilities(name: str, places: int) -> None:
@@ -201,6 +247,7 @@ def _schema_sizes(name: str, value: Any) -> _Sizes:
         if isinstance(node, list):
             left.extend((each, depth + 1) for each in node)
             continue
+        _check_ranges(name, node)
         for key, each in node.items():
             if key in _ALTERNATIVES and isinstance(each, list):
                 alternatives += len(each)

@@ -83,7 +83,15 @@ def _check(body: object) -> None:
         ({"input": ["a"] * 3_000}, "input", "3000 entries"),
         ({"documents": ["a"] * 3_000}, "documents", "3000 entries"),
         ({"stop": ["a"] * 300}, "stop", "300 entries"),
-        ({"dry_sequence_breakers": ["a"] * 65}, "dry_sequence_breakers", "65 entries"),
+        ({"dry_sequence_breakers": ["a"] * 17}, "dry_sequence_breakers", "17 entries"),
+        ({"dry_sequence_breakers": ["a" * 1_024]}, "dry_sequence_breakers", "1028 bytes"),
+        ({"preserved_tokens": ["a"] * 257}, "preserved_tokens", "257 entries"),
+        ({"samplers": "k" * 5_000}, "samplers", "5002 bytes"),
+        ({"stop": ["a" * 65_536]}, "stop", "65540 bytes"),
+        ({"lora": [{"id": 1, "scale": 1}] * 65}, "lora", "65 entries"),
+        ({"n_probs": 49_152}, "n_probs", "is 49152; the limit is 10000"),
+        ({"logprobs": 1e9}, "logprobs", "the limit is 10000"),
+        ({"repeat_last_n": 2**31 - 1}, "repeat_last_n", "is 2147483647; the limit is 1048576"),
         ({"logit_bias": {str(i): 1 for i in range(5_000)}}, "logit_bias", "5000 entries"),
     ],
 )
@@ -108,12 +116,33 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         {"prompt": list(range(10_000))},
         {"input": ["a"] * 2_048},
         {"input": ["a" * 10_000] * 1_000},
+        {"n_probs": 1_000, "logprobs": True, "top_logprobs": None, "repeat_last_n": -1, "dry_penalty_last_n": "x"},
+        {"samplers": "kfypmxt", "dry_sequence_breakers": ["\n", ":", '"', "*"], "lora": [{"id": 0, "scale": 1.0}]},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]}] * 3},
         {"messages": [{"role": "user", "content": "("}] * 4_000},
     ],
 )
 def test_accepted(body: dict[str, Any]) -> None:
     _check(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"grammar": 'root ::= "a"{5,2}'},
+        {"grammar": 'root ::= ("a" | "b"){ 5 , 2 }'},
+        {"json_schema": {"type": "string", "pattern": "^a{5,2}$"}},
+        {"json_schema": {"type": "string", "pattern": "^(a|b){5,2}$"}},
+        {"json_schema": {"type": "array", "minItems": 10, "maxItems": 2}},
+        _format({"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}}),
+        {"tools": [{"function": {"parameters": {"items": {"minItems": 1, "maxItems": 0}}}}]},
+    ],
+    ids=str,
+)
+def test_a_minimum_above_its_maximum_is_refused(body: dict[str, Any]) -> None:
+    """llama-server never ends with it: it takes the difference as a count without a sign."""
+    with pytest.raises(LemonbusError, match=r"endless|larger than its"):
+        _check(body)
 
 
 @pytest.mark.parametrize("kind", [2, 3, "2", None])
