@@ -42,7 +42,7 @@ def test_without_a_name_the_model_used_last_answers_loaded_or_not(keyed_server: 
 def test_a_model_that_runs_is_not_ended_for_options_that_cannot_be(server: LemonbusServer) -> None:
     assert server.client.chat(LOOP, max_tokens=3).status == 200
     engine = server.engine_pid(LOOP)
-    wrong: list[tuple[str, object]] = [("llamacpp_args", "--nonsense"), ("llamacpp_args", "--port 1"), ("ctx_size", -1)]
+    wrong: list[tuple[str, object]] = [("llamacpp_args", "--nonsense"), ("llamacpp_args", "--port 1"), ("ctx_size", -2)]
     for option, value in wrong:
         refused = server.client.post("/v1/load", {"model": LOOP, "save_options": True, option: value})
         assert (refused.status, refused.error["param"]) == (400, option), value
