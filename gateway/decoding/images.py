@@ -29,7 +29,7 @@ _READERS: Final[dict[str, Callable[[Any], Image.Image]]] = {
     "image/bmp": BmpImageFile,
 }
 _HIGH_QUALITY: Final = 95
-"""Of a JPEG whose own quantization cannot be kept."""
+"""Of a JPEG that has no quantization of its own, or none that can be kept."""
 _FAST: Final = 1
 """zlib's level for PNG."""
 
@@ -50,8 +50,9 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
-    """Return the first picture of an image, as JPEG if it is one, else as PNG, without anything but its pixels.
+    """Return the first picture of an image, without anything but its pixels.
 
+    A JPEG and a lossy WebP become a JPEG, because as PNG they would be many times larger; all others become a PNG.
     ``alpha``: keep its transparency; engines that only look at an image drop it.  Raises :class:`ImageError`.
     """
     kind = image_type(data)
@@ -65,6 +66,8 @@ def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
         pixels = image.width * image.height
         if kind == "image/jpeg" and image.mode in ("L", "RGB"):
             return DecodedImage(kind, _as_jpeg(image), pixels)
+        if _is_lossy_webp(data) and not alpha:
+            return DecodedImage("image/jpeg", _as_jpeg(image.convert("RGB")), pixels)
         return DecodedImage("image/png", _as_png(image, alpha=alpha), pixels)
     except ImageError:
         raise
@@ -84,8 +87,12 @@ def _check_size(size: tuple[int, int] | None, max_pixels: int) -> None:
         raise ImageError(f"it has {width}x{height} pixels, more than its request may have left ({max_pixels})")
 
 
+def _is_lossy_webp(data: bytes) -> bool:
+    return image_type(data) == "image/webp" and b"VP8 " in data and b"VP8L" not in data
+
+
 def _as_jpeg(image: Image.Image) -> bytes:
-    """Write a JPEG with its own quantization, which changes next to nothing."""
+    """Write a JPEG, of a JPEG with its own quantization, which changes next to nothing."""
     image.info = {}
     file = io.BytesIO()
     try:

@@ -127,7 +127,7 @@ class ResponsesResource:
 
         def inference_request(chat: dict[str, Any]) -> InferenceRequest:
             encoded = msgspec.json.encode(chat)
-            return InferenceRequest(ENDPOINT, request.model or "", encoded, context.label, stream=stream)
+            return InferenceRequest(ENDPOINT, request.model or "", encoded, context.label, stream=stream, names=NAMES)
 
         self._background.start(
             req.env,
