@@ -55,6 +55,7 @@ MAX_ENTRIES: Final = {
     "messages": 4_096,
     "prompt": 1_024,
     "input": 2_048,
+    "content": 2_048,
     "documents": 2_048,
     "stop": 256,
     "samplers": 64,

@@ -16,6 +16,9 @@ from workers.requests.attempt import Attempt
 from workers.requests.attempt_phase import AttemptPhase
 from workers.requests.interfaces import RequestEngine
 
+USAGE_PERIOD_S: Final = 0.25
+MIN_WORK_S: Final = 0.05
+"""Processor time within ``USAGE_PERIOD_S`` that tells an engine in an endless loop from one that was stopped or waits."""
 WATCH_INTERVAL_S: Final = 1.0
 """A request with a grammar that ends sooner costs its engine no question."""
 
@@ -40,9 +43,15 @@ class IdleQuestion:
         self._session.pool.send(backend.busy(), BufferedResponse(answered))
 
     def _unanswered(self) -> None:
+        before = self._session.engine.usage().cpu_seconds
+        self._loop.call_later(USAGE_PERIOD_S, lambda: self._end(before))
+
+    def _end(self, before: float) -> None:
         if self._session.pool.open:
             backend = self._session.backend
-            self._session.end_silent(f"it did not answer {backend.busy().path} within {backend.silence:g} s")
+            works = self._session.engine.usage().cpu_seconds - before >= MIN_WORK_S
+            reason = f"it did not answer {backend.busy().path} within {backend.silence:g} s"
+            self._session.end_silent(reason, works=works)
 
 
 class GrammarWatch:

@@ -69,8 +69,8 @@ class RequestEngine(Protocol):
     def monitor(self) -> ProgressMonitor:
         """Watches its progress."""
 
-    def end_silent(self, reason: str) -> None:
-        """End it: it does not answer."""
+    def end_silent(self, reason: str, *, works: bool) -> None:
+        """End it: it does not answer. ``works``: it uses the processor, so that a request is the reason."""
 
     def end_useless(self) -> None:
         """End it: it has worked for too long on a request whose client is gone."""

@@ -114,15 +114,12 @@ class WorkerRequests:
             self._subscriptions.forget(key)
         return self._lifecycle.fail_all(failure, causes)
 
-    def possible_causes(self) -> list[RequestKey]:
-        """Return those of which the engine may have died, if it died by itself."""
-        return possible_causes(
-            {
-                attempt.key: attempt.tokens
-                for attempt in self._attempts.values()
-                if attempt.phase is not AttemptPhase.WAITING and attempt.request.method != "GET"
-            }
-        )
+    def possible_causes(self, *, loops: bool) -> list[RequestKey]:
+        """Return those of which the engine may have died, if it died by itself, or, if it ``loops``, those with a grammar."""
+        begun = [each for each in self._attempts.values() if each.phase is not AttemptPhase.WAITING]
+        if loops:
+            return [attempt.key for attempt in begun if attempt.request.grammar]
+        return possible_causes({each.key: each.tokens for each in begun if each.request.method != "GET"})
 
     # What the supervisor sends, and gateways by their subscriptions.
 

@@ -233,7 +233,7 @@ class WorkerController:
         code = Code.OUT_OF_MEMORY if exit_.cause is ExitCause.MEMORY else Code.BACKEND_DIED
         failure = replace(session.failure or Failure(code, message, model=session.spec.name), detail=exit_.output)
         by_itself = failure.code is Code.OUT_OF_MEMORY or (session.failure is None and exit_.cause is ExitCause.CRASH)
-        causes = self._requests.possible_causes() if by_itself else []
+        causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
         if state is WorkerProcessState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
             self._requests.fail_all(failure, causes)

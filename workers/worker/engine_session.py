@@ -71,6 +71,8 @@ class EngineSession:
         self._restore_caches = restore_caches
         self.caches_unusable = False
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
+        self.loops = False
+        """Whether it is ended because it works on a grammar without end."""
         self._loading = True
         self._load_monitor = EngineMonitor(
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
@@ -100,8 +102,9 @@ class EngineSession:
         message = f"{self.backend.program} of {self.spec.name} does not report whether it is idle, and was ended"
         self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
 
-    def end_silent(self, reason: str) -> None:
-        """End an engine that does not answer."""
+    def end_silent(self, reason: str, *, works: bool) -> None:
+        """End an engine that does not answer. ``works``: see ``loops``."""
+        self.loops = works
         message = (
             f"{self.backend.program} of {self.spec.name} did not answer for {self.backend.silence:g} s and was ended"
         )

@@ -82,6 +82,7 @@ def _check(body: object) -> None:
         ({"prompt": ["a"] * 20_000}, "prompt", "20000 entries; the limit is 1024"),
         ({"input": ["a"] * 3_000}, "input", "3000 entries"),
         ({"documents": ["a"] * 3_000}, "documents", "3000 entries"),
+        ({"content": ["a"] * 3_000}, "content", "3000 entries"),
         ({"stop": ["a"] * 300}, "stop", "300 entries"),
         ({"dry_sequence_breakers": ["a"] * 17}, "dry_sequence_breakers", "17 entries"),
         ({"dry_sequence_breakers": ["a" * 1_024]}, "dry_sequence_breakers", "1028 bytes"),

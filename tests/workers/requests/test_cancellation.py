@@ -15,6 +15,7 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
+from workers.engine.process_usage import ProcessUsage
 from workers.engine.response_handler import BufferedResponse
 from workers.requests.attempt import Attempt
 from workers.requests.cancellation import (
@@ -32,7 +33,7 @@ class FakeSession:
     """An engine that answers each idle question as the test says, and its backend and connections."""
 
     def __init__(self) -> None:
-        self.backend = self.pool = self
+        self.backend = self.pool = self.engine = self
         self.open = True
         self.settings = Settings()
         self.answers_while_busy = True
@@ -57,8 +58,12 @@ class FakeSession:
         handler.data(self.answer[1])
         handler.ended()
 
-    def end_silent(self, reason: str) -> None:
+    def end_silent(self, reason: str, *, works: bool) -> None:
+        assert not works
         self.unusable = reason
+
+    def usage(self) -> ProcessUsage:
+        return ProcessUsage()
 
     def end_useless(self) -> None:
         self.unusable = "useless"

@@ -279,7 +279,8 @@ class LlamaCppBackend(ProgramBackend):
         body = tools.body if tools else body
         if endpoint in _READS:
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
-        check_context(body, self._slot_context, self.most_context)
+        if endpoint != "infill":  # of which the engine takes as much as its context can
+            check_context(body, self._slot_context, self.most_context)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
         if endpoint == "embedding":
