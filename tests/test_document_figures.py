@@ -12,6 +12,7 @@ from gateway.api.openai.echoed_prompts import MAX_RUN_TOKENS, MAX_SCORED_TOKENS
 from gateway.bus.supervisor_connection import MAX_WAITING
 from gateway.cli.exit_codes import EXIT_CODE_HELP
 from gateway.cli.main import COMMANDS, cli
+from gateway.decoding import limits
 from gateway.media.image_source import MAX_IMAGE_BYTES, MAX_IMAGES
 from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S
 from gateway.server.gunicorn_master import KEEP_ALIVE_S
@@ -37,6 +38,15 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
         ("README.md", f"at most {DEFAULTS.response_store_bytes >> 20} MiB, for a day"),
         ("docs/configuration.md", f"may have {MAX_FILE_BYTES >> 20} MiB"),
         ("docs/keys.md", f"{MAX_IMAGES} images of {MAX_IMAGE_BYTES >> 20} MiB each"),
+        (
+            "docs/keys.md",
+            f"{limits.MAX_MEDIA} images and recordings in a request, {limits.MAX_SIDE_PIXELS} pixels a side",
+        ),
+        ("docs/keys.md", f"{limits.MAX_PIXELS:,} pixels together"),
+        (
+            "docs/keys.md",
+            f"{limits.DECODER_MEMORY / 2**30:g} GiB of address space and {limits.DECODE_TIMEOUT_S:g} processor",
+        ),
         ("docs/keys.md", f"`fetch_images_timeout` ({DEFAULTS.fetch_images_timeout:g} s)"),
         ("docs/supervisor.md", f"hangs for {SILENCE_S:g} s"),
         ("docs/supervisor.md", f"not answered after {TIMEOUT_S:g} s"),

@@ -13,12 +13,14 @@ from PIL import Image
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
 from gateway.media.image_source import only_inline
+from gateway.requests import request_media
 from protocol.failures import LemonbusError
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.gateway.app_client import AppClient
 from tests.support.images import png
 from tests.support.media import data_url, png_of, written
+from workers.backends.registry import DESCRIPTORS
 
 INLINE = "data:image/png;base64,AAAA"
 PICTURE = data_url(png(4, 4))
@@ -187,3 +189,11 @@ def test_edited_images_and_masks_are_written_anew(ask: AppClient) -> None:
     assert Image.open(io.BytesIO(parts["mask"].data)).getchannel("A").getextrema() == (0, 0)
     broken = ask("POST", "/v1/images/edits", **edit(FormPart("image", mask[:-20] + b"IEND\0\0\0\0", "a.png")))
     assert (broken.status_code, broken.json["error"]["param"]) == (400, "image")
+
+
+WITHOUT_MEDIA = {"images/generations", "rerank", "tokenize", "detokenize", "props", "slots"}
+
+
+def test_every_endpoint_of_every_recipe_is_known_to_have_media_or_none() -> None:
+    served = {endpoint for recipe in DESCRIPTORS.values() for each in recipe.serves.values() for endpoint in each}
+    assert served - set(request_media._READERS) == WITHOUT_MEDIA
