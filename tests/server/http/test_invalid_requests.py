@@ -111,7 +111,7 @@ def test_beyond_the_context_says_so(shared_server: LemonbusServer) -> None:
         ({"json_schema": {"type": "no type"}}, None),
         ({"json_schema": {"type": "object"}, "grammar": 'root ::= "a"'}, "grammar"),
         ({"unknown": 10**400}, None),
-        ({"messages": [{"role": "user", "content": [{"type": "no type"}]}]}, None),
+        ({"messages": [{"role": "user", "content": [{"type": "no type"}]}]}, "messages[0].content[0]"),
     ],
 )
 def test_the_engines_refusal_has_no_internals(
