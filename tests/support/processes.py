@@ -177,3 +177,9 @@ def memory(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used, its threads that have ended included."""
+    user, system = _read(pid, "stat").rsplit(b")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

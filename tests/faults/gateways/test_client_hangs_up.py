@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import processes
 from tests.support.descriptors import no_descriptors
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays, wait_for
-from workers.engine.process_usage import usage_of_tree
 
 LOOP, SLOW = "extra.tiny-loop", "extra.tiny-slow"
 
@@ -115,15 +115,11 @@ def test_while_the_engine_reads_a_long_text(server: LemonbusServer, endpoint: st
     )
     assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
     engine = server.engine_pid(LOOP)
-
-    def seconds() -> float:
-        return usage_of_tree(engine).cpu_seconds
-
-    began = seconds()
+    began = processes.processor_seconds(engine)
     request = server.client.start("POST", f"/v1/{endpoint}", {"model": LOOP, **asked, "stream": stream})
-    wait_for(lambda: seconds() > began + 0.1, "it reads the text")
+    wait_for(lambda: processes.processor_seconds(engine) > began + 0.1, "it reads the text")
     request.hang_up()
     metrics = "lemonbus_requests_active 0.0"
     wait_for(lambda: metrics in server.client.get("/metrics").body.decode(), "the grant is free", 30.0)
-    ended = seconds()
-    stays(lambda: seconds() - ended < 0.2, "the engine had stopped reading before", 1.0)
+    ended = processes.processor_seconds(engine)
+    stays(lambda: processes.processor_seconds(engine) - ended < 0.2, "the engine had stopped reading before", 1.0)
