@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
 from tests.support.clients.openai_client import openai_client
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
@@ -148,15 +151,20 @@ def test_the_stream_of_a_response_in_the_background_is_resumed(
         client.responses.retrieve("resp_0", stream=True)
 
 
-def test_a_cancelled_response_ends_its_resumed_stream(shared_server: LemonbusServer, client: openai.OpenAI) -> None:
-    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000, stream=True)
-    created: Any = next(iter(stream))
-    stream.close()
-    resumed: Any = client.responses.retrieve(created.response.id, stream=True, starting_after=0)
-    events = []
-    for event in resumed:
-        events.append(event)
-        if len(events) == 1:
-            assert client.responses.cancel(created.response.id).status == "cancelled"
-    assert events[-1].type == "response.failed"
-    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
+def test_a_cancelled_response_ends_its_resumed_stream(start_server: StartServer, tmp_path: Path) -> None:
+    """With one gateway process, which runs the response, and an engine that takes ten seconds for it."""
+    engine = program(tmp_path, "slow_generation")
+    server = start_server("tiny-loop", llama_server=engine, llamacpp_backend="system")
+    with openai_client(server) as client:
+        asked: Any = {"model": LOOP, "input": "hi", "background": True, "max_output_tokens": 100}
+        stream = client.responses.create(**asked, stream=True)
+        created: Any = next(iter(stream))
+        stream.close()
+        resumed: Any = client.responses.retrieve(created.response.id, stream=True, starting_after=0)
+        events = []
+        for event in resumed:
+            events.append(event)
+            if len(events) == 1:
+                assert client.responses.cancel(created.response.id).status == "cancelled"
+        assert events[-1].type == "response.failed"
+        assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
