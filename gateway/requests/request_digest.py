@@ -31,7 +31,7 @@ _MAKE_NO_DIFFERENCE: Final = frozenset(
 )
 _GRAMMARS: Final = frozenset({"grammar", "json_schema", "response_format"})
 _SCHEMA: Final = b"schema"
-_ENDS_BYTES: Final = 32 * 1024
+_ENDS_BYTES: Final = 8 * 1024
 """Of a longer text, such as a picture, its ends and its length are enough."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

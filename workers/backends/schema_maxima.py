@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.models.request_limits import is_large_maximum
+from protocol.models.grammar_limits import is_large_maximum
 
 SCHEMA_FIELDS: Final = ("json_schema", "response_format", "tools")
-_MAY_HAVE_ONE: Final = re.compile(rb'"max(Length|Items)"|\\u')
+_MAY_HAVE_ONE: Final = (re.compile(b'"max'), re.compile(rb"\\u"))
+"""What every maximum has, also if its letters are escaped: one search for both texts takes several times as long."""
 
 
 def drop_large_maxima(fields: dict[str, msgspec.Raw]) -> bool:
@@ -18,7 +19,7 @@ def drop_large_maxima(fields: dict[str, msgspec.Raw]) -> bool:
     changed = False
     for name in SCHEMA_FIELDS:
         raw = fields.get(name)
-        if raw is not None and _MAY_HAVE_ONE.search(raw):
+        if raw is not None and any(text.search(raw) for text in _MAY_HAVE_ONE):
             value = msgspec.json.decode(raw)
             without = _without_large_maxima(value)
             if without != value:

@@ -1,0 +1,168 @@
+"""How large and how deeply nested grammars and schemas may be, and chat templates' variables. Pure.
+
+An engine compiles a grammar in its only loop, with recursion for nesting, before it looks at any other request: a large one stops
+all requests of the model, and a deeply nested one ends the process. docs/engines/llamacpp.md has what each costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from protocol.failures import invalid
+from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
+
+MAX_DEPTH: Final = 100
+"""Nesting of groups in a grammar or a pattern, and of a JSON schema and of ``chat_template_kwargs``."""
+MAX_ALTERNATIVES: Final = 1_000
+"""``|`` of a grammar or a pattern; entries of all ``enum``, ``anyOf``, ``oneOf``, ``allOf`` and lists of ``type``
+of a request's schemas together. An engine compares those that are possible with each other, and each with its whole vocabulary."""
+MAX_OPTIONAL_PARTS: Final = 500
+"""``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: where all may be left out, the work grows with their square."""
+MAX_POSSIBILITIES: Final = 10_000
+"""See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
+MAX_REPETITIONS: Final = 20_000
+"""Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
+LARGE_MAXIMUM: Final = 10_000
+"""A ``maxLength`` or ``maxItems`` from which on an engine does not get it (``workers/backends/schema_maxima.py``)."""
+MAX_PROPERTIES: Final = 500
+"""``properties`` of one object of a schema: the work grows with their square."""
+MAX_PATTERN_CHARACTERS: Final = 16_384
+"""Of all patterns of a request's schemas together."""
+
+_ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
+_COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
+_RANGES: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
+_MAXIMA: Final = frozenset({"maxItems", "maxLength"})
+_SIZED: Final = _ALTERNATIVES | _COUNTS | {"properties", "pattern"}
+_CONTAINERS: Final = (dict, list)
+_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
+"""Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
+_LARGE_NUMBER_DIGITS: Final = 9
+_MULTIPLYING: Final = (re.compile(rb"\$ref"), re.compile(b"pattern"), re.compile(rb"\\u"))
+"""What may make of a schema more than its alternatives, also if its letters are escaped: three searches, because one search for
+three texts takes twice the time."""
+
+
+def check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
+    """Raise ``invalid_request`` for a grammar, or JSON with schemas in it, that is too large; ``shown``: its name in messages."""
+    value = msgspec.json.decode(raw)
+    if name != "grammar":
+        sizes = _Sizes(shown)
+        sizes.add_schemas(value)
+        sizes.check()
+        if any(text.search(raw) for text in _MULTIPLYING):
+            _check_possibilities(shown, sum(map(in_schema, _schemas(name, value))))
+    elif isinstance(value, str):
+        sizes = _Sizes(shown)
+        sizes.add_text(_TOKEN.findall(value))
+        sizes.check()
+        _check_possibilities(shown, in_grammar(value))
+
+
+def check_size(name: str, what: str, size: int, most: int) -> None:
+    """Raise ``invalid_request`` for a field that has more than ``most`` of something."""
+    if size > most:
+        raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
+
+
+def is_large_maximum(key: str, value: Any) -> bool:
+    """Return whether a field of a schema is a maximum that no engine gets. Coding agents' tools have some of half a million."""
+    return key in _MAXIMA and isinstance(value, int | float) and value >= LARGE_MAXIMUM
+
+
+class _Sizes:
+    """What an engine makes of a field, without recursion. Agents send their tools with every request: so a schema is read once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._depth = self._alternatives = self._optional = self._repetitions = self._characters = 0
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what is beyond a limit."""
+        check_size(self._name, "levels of nesting", self._depth, MAX_DEPTH)
+        check_size(self._name, "alternatives", self._alternatives, MAX_ALTERNATIVES)
+        check_size(self._name, "optional parts", self._optional, MAX_OPTIONAL_PARTS)
+        check_size(self._name, "repetitions", self._repetitions, MAX_REPETITIONS)
+
+    def add_text(self, tokens: Sequence[str]) -> None:
+        """Count a grammar or a pattern, as its tokens."""
+        depth = 0
+        for token in tokens:
+            if token == "(":  # noqa: S105 - of a grammar, not a password
+                depth += 1
+                self._depth = max(self._depth, depth)
+            elif token == ")":  # noqa: S105
+                depth -= 1
+            elif token == "|":  # noqa: S105
+                self._alternatives += 1
+            elif token in ("?", "*"):
+                self._optional += 1
+            elif token.isdigit():
+                self._repetitions += int(token[:_LARGE_NUMBER_DIGITS])
+
+    def add_schemas(self, value: Any) -> None:
+        """Count JSON with schemas in it; raises for an object with too many properties, or a minimum above its maximum."""
+        left: list[tuple[Any, int]] = [(value, 1)] if isinstance(value, _CONTAINERS) else []
+        while left:
+            node, depth = left.pop()
+            self._depth = max(self._depth, depth)
+            if isinstance(node, dict):
+                self._add_schema(node)
+            left += [
+                (each, depth + 1)
+                for each in (node.values() if isinstance(node, dict) else node)
+                if isinstance(each, _CONTAINERS)
+            ]
+
+    def _add_schema(self, schema: Mapping[str, Any]) -> None:
+        if not _MAXIMA.isdisjoint(schema):
+            _check_ranges(self._name, schema)
+        for key, value in schema.items():
+            if key not in _SIZED or (key == "type" and isinstance(value, str)):
+                continue
+            if key in _ALTERNATIVES and isinstance(value, list):
+                self._alternatives += len(value)
+            elif key in _COUNTS and isinstance(value, int | float) and not is_large_maximum(key, value):
+                self._repetitions += int(min(max(value, 0), MAX_REPETITIONS + 1))
+            elif key == "properties" and isinstance(value, dict):
+                check_size(self._name, "properties in one object", len(value), MAX_PROPERTIES)
+            elif key == "pattern" and isinstance(value, str):
+                self._characters += len(value)
+                check_size(self._name, "characters in its patterns", self._characters, MAX_PATTERN_CHARACTERS)
+                self.add_text(_PATTERN_TOKEN.findall(value))
+
+
+def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:
+    """Refuse a minimum above its maximum: an engine takes the difference as a count without a sign, and never ends."""
+    for least, most in _RANGES:
+        low, high = schema.get(least), schema.get(most)
+        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+            raise invalid(f"`{name}` has a schema whose `{least}` ({low}) is larger than its `{most}` ({high})", name)
+
+
+def _check_possibilities(name: str, places: int) -> None:
+    if places > MAX_POSSIBILITIES:
+        amount = "endless" if places >= ENDLESS else str(places)
+        raise invalid(
+            f"`{name}` allows {amount} continuations of one beginning; the limit is {MAX_POSSIBILITIES}: nest fewer alternatives, "
+            "optional repetitions and references within each other",
+            name,
+        )
+
+
+def _schemas(name: str, value: Any) -> list[Any]:
+    """Return the schemas of a field, each with all that it refers to."""
+    if name == "tools":
+        functions = (
+            [each.get("function") for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+        )
+        return [each.get("parameters") for each in functions if isinstance(each, dict)]
+    if name == "response_format" and isinstance(value, dict):
+        wanted = value.get("json_schema")
+        return [value.get("schema"), wanted.get("schema") if isinstance(wanted, dict) else None]
+    return [value] if name == "json_schema" else []
