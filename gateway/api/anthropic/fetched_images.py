@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gateway.api.anthropic import content_blocks as blocks
 from gateway.api.anthropic.message_request import PromptRequest
-from gateway.media.image_source import ImageSource
+from gateway.fetching.image_source import ImageSource
 
 
 def embed_images(request: PromptRequest, image: ImageSource) -> None:

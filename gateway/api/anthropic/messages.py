@@ -12,8 +12,8 @@ from gateway.api.anthropic.fetched_images import embed_images
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError
 

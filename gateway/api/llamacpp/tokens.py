@@ -13,8 +13,8 @@ from gateway.api.common.inference.chat_fields import ChatAnswerFormat, ChatTool,
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.fetching.image_source import ImageSource, image_source
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import ImageSource, image_source
 from protocol.failures import invalid
 
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]

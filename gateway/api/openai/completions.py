@@ -30,8 +30,8 @@ from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
+from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 

@@ -8,7 +8,7 @@ from gateway.api.responses.input.input_items import Item, NewId, read_items, ref
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import response_of
 from gateway.api.responses.stored import StoreClient
-from gateway.media.image_source import ImageSource
+from gateway.fetching.image_source import ImageSource
 from protocol.failures import invalid
 
 MAX_REFERRED_RESPONSES: Final = 100

@@ -24,9 +24,9 @@ from gateway.api.responses.output.whole_response import whole_response
 from gateway.api.responses.stored import StoreClient
 from gateway.api.responses.stored_form import stored_turn, with_events
 from gateway.bus.session import SupervisorSession
+from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
-from gateway.media.image_source import image_source
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.reservation import reserve

@@ -14,8 +14,8 @@ from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.item_ids import ResponseIds
 from gateway.api.responses.stored import StoreClient
 from gateway.bus.session import SupervisorSession
+from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import image_source
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure

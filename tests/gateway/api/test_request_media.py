@@ -12,7 +12,7 @@ from PIL import Image
 
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
-from gateway.media.image_source import only_inline
+from gateway.fetching.image_source import only_inline
 from gateway.requests import request_media
 from protocol.failures import LemonbusError
 from protocol.wire import form_data

@@ -16,9 +16,9 @@ import msgspec
 from protocol.failures import Code, Failure, invalid
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
-from workers.engines.oga_server.tools.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser
-from workers.engines.oga_server.tools.formats import ToolCallFormat
 from workers.stream.event_translator import EventTranslator
+from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser
+from workers.tool_calls.formats import ToolCallFormat
 
 WARNING: Final = "the chat template of this model has no place for tools: it was not told of them"
 _ASKED: Final = (b'"tools"', b'"tool_choice"')

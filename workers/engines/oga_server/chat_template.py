@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.engines.oga_server.tools.formats import ToolCallFormat, format_of_template
+from workers.tool_calls.formats import ToolCallFormat, format_of_template
 
 
 class ChatTemplate(NamedTuple):

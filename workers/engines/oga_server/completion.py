@@ -23,7 +23,7 @@ from workers.engines.oga_server.response_writer import (
     error_event,
 )
 from workers.engines.oga_server.stop_words import StopWordFilter
-from workers.engines.oga_server.tools.call_parser import (
+from workers.tool_calls.call_parser import (
     NO_LIMIT,
     CallArguments,
     CallEvent,

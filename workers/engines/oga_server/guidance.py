@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.oga_server.request import OgaRequest, field_error
-from workers.engines.oga_server.tools.formats import ToolCallFormat
 from workers.engines.oga_server.tools.grammar import AnswerGrammar
 from workers.engines.oga_server.tools.schema_limits import schema_problem
+from workers.tool_calls.formats import ToolCallFormat
 
 _DETAILS: Final = re.compile(r"\n +1 \||<state>")
 """Where the library begins to quote the grammar, or its own state."""

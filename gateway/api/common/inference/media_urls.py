@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.media.image_source import ImageSource, is_inline
+from gateway.fetching.image_source import ImageSource, is_inline
 
 
 def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSource) -> bytes:

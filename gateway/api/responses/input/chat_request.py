@@ -12,7 +12,7 @@ from gateway.api.common.inference.thinking import no_thinking
 from gateway.api.responses.input.input_items import Item, Message, chat_messages
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.input.tools import tool_fields
-from gateway.media.image_source import ImageSource, only_inline
+from gateway.fetching.image_source import ImageSource, only_inline
 
 
 def chat_body(request: ResponseRequest, items: Sequence[Item], image: ImageSource = only_inline) -> dict[str, Any]:

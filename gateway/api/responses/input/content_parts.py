@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.fetching.image_source import ImageSource, only_inline
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
 
 Part = dict[str, Any]

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.api.responses.input import content_parts
 from gateway.api.responses.input.tools import custom_arguments, engine_name
+from gateway.fetching.image_source import ImageSource, only_inline
 from gateway.http.bodies import body_decoding
-from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
 
 Item = dict[str, Any]

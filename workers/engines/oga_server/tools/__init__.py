@@ -1,4 +1,4 @@
-"""Tools of chats: how each family of models reads and writes calls, the prompt, the grammar, and the reader of answers. All pure.
+"""Tools of chats, as this server needs them: the prompt, the grammar that forces a call, and the limits of its schemas. All pure.
 
-The server uses ``chat_prompt``, ``grammar`` and ``call_parser``. Nothing here knows the library or the network.
+`workers/tool_calls` reads the calls in answers, because other engines need that too. Nothing here knows the library or the network.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from workers.engines.http_errors import EngineHttpError
-from workers.engines.oga_server.tools.formats import ToolCallFormat
+from workers.tool_calls.formats import ToolCallFormat
 
 Message = dict[str, Any]
 Tool = dict[str, Any]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from workers.engines.oga_server.tools.formats import ToolCallFormat
+from workers.tool_calls.formats import ToolCallFormat
 
 _SPACING: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _MORE_CALLS: Final = "{0,15}"

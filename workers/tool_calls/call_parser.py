@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, NamedTuple
 
-from workers.engines.oga_server.tools.call_object import CallObject, NotACallError
-from workers.engines.oga_server.tools.formats import ToolCallFormat
+from workers.tool_calls.call_object import CallObject, NotACallError
+from workers.tool_calls.formats import ToolCallFormat
 
 _BETWEEN_BARE_CALLS: Final = ";,"
 NO_LIMIT: Final = 2**31

@@ -22,7 +22,7 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
 
 if TYPE_CHECKING:
-    from gateway.media.image_fetch import FetchedImage, ImageFetcher
+    from gateway.fetching.image_fetch import FetchedImage, ImageFetcher
 
 MAX_IMAGES: Final = 16
 """Images of one request that are fetched."""
@@ -83,7 +83,7 @@ class RequestImages:
         return self._known[url]
 
     def _fetched(self, url: str, field: str) -> str:
-        from gateway.media.image_fetch import FetchError, host_of  # noqa: PLC0415 - urllib3 is not for every server
+        from gateway.fetching.image_fetch import FetchError, host_of  # noqa: PLC0415 - urllib3 is not for every server
 
         context = request_context(self._env)
         if context.api_key is None:
@@ -104,7 +104,7 @@ class RequestImages:
 
     def _fetch(self, url: str) -> FetchedImage:
         """Fetch in a greenlet that ends when the time is over or the client hangs up, wherever it waits."""
-        from gateway.media.image_fetch import FetchedImage, FetchError  # noqa: PLC0415
+        from gateway.fetching.image_fetch import FetchedImage, FetchError  # noqa: PLC0415
 
         job = gevent.spawn(self._outcome, url)
         watch = HangUpWatch(self._env, lambda: job.kill(block=False))
@@ -126,7 +126,7 @@ class RequestImages:
 
     def _outcome(self, url: str) -> FetchedImage | Exception:
         """Return what came of it: gevent would print an exception that a greenlet raises."""
-        from gateway.media.image_fetch import FetchError  # noqa: PLC0415
+        from gateway.fetching.image_fetch import FetchError  # noqa: PLC0415
 
         limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))
         try:
@@ -139,6 +139,6 @@ class RequestImages:
 
 @cache
 def _fetcher(networks: tuple[str, ...]) -> ImageFetcher:
-    from gateway.media.image_fetch import ImageFetcher  # noqa: PLC0415
+    from gateway.fetching.image_fetch import ImageFetcher  # noqa: PLC0415
 
     return ImageFetcher([ipaddress.ip_network(network) for network in networks])

@@ -24,8 +24,8 @@ from urllib3.exceptions import HTTPError, LocationParseError, SSLError
 from urllib3.util import Timeout, Url, parse_url
 
 from gateway.decoding.image_types import NAMES, SIGNATURE_BYTES, image_type
-from gateway.media.public_addresses import Network, may_fetch_from
-from gateway.media.wire_limits import LimitedHttpPool, LimitedHttpsPool, WireLimitError
+from gateway.fetching.public_addresses import Network, may_fetch_from
+from gateway.fetching.wire_limits import LimitedHttpPool, LimitedHttpsPool, WireLimitError
 from gateway.threads import in_thread
 from protocol import RELEASE
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.decoding.image_types import image_type
-from gateway.media.public_addresses import may_fetch_from
+from gateway.fetching.public_addresses import may_fetch_from
 
 PRIVATE = [
     *("0.0.0.0", "10.1.2.3", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.9.9.9", "168.63.129.16"),

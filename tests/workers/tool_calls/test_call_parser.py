@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
-from workers.engines.oga_server.tools.call_parser import CallArguments, CallEvent, CallStart, TextPiece, ToolCallParser
-from workers.engines.oga_server.tools.formats import (
+from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, TextPiece, ToolCallParser
+from workers.tool_calls.formats import (
     FORMATS,
     HERMES,
     LLAMA_3,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.media.image_fetch import FetchError, ImageFetcher, host_of
+from gateway.fetching.image_fetch import FetchError, ImageFetcher, host_of
 from tests.support.fakes.image_server import PNG, ImageServer
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.1/32")]
