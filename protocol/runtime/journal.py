@@ -1,13 +1,15 @@
-"""Priorities for systemd's journal, which reads one before each line of a service's stderr (sd-daemon(3)). Of the standard library alone."""
+"""Priorities for systemd's journal, which reads one before each line of a service's stderr (sd-daemon(3)).
+
+The keeper imports this module: it has the standard library alone, without ``typing``, which costs memory.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Final
 
-_VARIABLE: Final = "JOURNAL_STREAM"
+_VARIABLE = "JOURNAL_STREAM"
 """``DEVICE:INODE`` of the stream that systemd has given to a service; a child may have another stderr."""
-PRIORITIES: Final = {
+PRIORITIES = {
     "trace": b"<7>",
     "debug": b"<7>",
     "info": b"<6>",

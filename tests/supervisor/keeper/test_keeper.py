@@ -270,10 +270,13 @@ def test_only_the_standard_library_is_imported_and_little_of_it() -> None:
         check=True,
     )
     modules = {name.split(".")[0] for name in shown.stdout.split()}
-    assert modules - {"supervisor"} <= sys.stdlib_module_names | {"__main__"}
+    assert modules - {"supervisor", "protocol"} <= sys.stdlib_module_names | {"__main__"}
     assert not modules & {"typing", "json", "logging", "pathlib", "re", "subprocess", "threading"}, "they cost memory"
-    ours = {name for name in shown.stdout.split() if name.startswith("supervisor.")}
-    assert all(name.startswith("supervisor.keeper") for name in ours)
+    ours = {name for name in shown.stdout.split() if name.startswith(("supervisor.", "protocol."))}
+    assert {name for name in ours if not name.startswith("supervisor.keeper")} == {
+        "protocol.runtime",
+        "protocol.runtime.journal",
+    }
 
 
 def test_it_is_small(start_keeper: StartKeeper) -> None:
