@@ -12,12 +12,11 @@ import falcon
 
 from gateway.access.proxies import FORWARDED_KEY, address_of
 from gateway.access.scopes import handled_as
+from gateway.http.request_context import is_browser
 from protocol.failures import Code, Failure
 
 _OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
 """What ``Sec-Fetch-Site`` says of pages of this machine, and of an address that a person has typed in."""
-_BROWSER: Final = "mozilla/"
-"""The name of every browser contains it."""
 _REMEMBERED: Final = 64
 """Parsed names and addresses that are remembered."""
 
@@ -102,8 +101,8 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     if handled_as(environ.get("REQUEST_METHOD", "")) != "GET":
         return ""  # browsers send an Origin with all others
     # Over plain HTTP, browsers say which site a request is from to loopback addresses only, and some say it nowhere. A page
-    # can hide its Referer, and choose what is accepted, but not take away the browser's name.
-    if "HTTP_REFERER" in environ or _BROWSER in environ.get("HTTP_USER_AGENT", "").lower():
+    # can hide its Referer, and choose what is accepted.
+    if "HTTP_REFERER" in environ or is_browser(environ):
         return f"a browser may {action} by POST alone: of a GET without Sec-Fetch-Site it cannot be told which page sent it"
     return ""
 

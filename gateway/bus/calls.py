@@ -74,7 +74,6 @@ class SupervisorCall:
         """Whether it goes on after its answer."""
         self.rate_limits: RateLimits | None = None
         """What the caller's key has left, if the supervisor has said it (``ReserveRequest``)."""
-        self.warning = ""
         self.queue_status: QueueStatus | None = None
         """None: a call never waits in a queue."""
         self.warning = ""

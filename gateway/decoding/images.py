@@ -17,8 +17,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from gateway.decoding.image_size import image_size
-from gateway.decoding.image_types import NAMES, image_type
+from gateway.decoding.image_header import NAMES, image_size, image_type
 from gateway.decoding.limits import MAX_SIDE_PIXELS
 
 _READERS: Final[dict[str, Callable[[Any], Image.Image]]] = {

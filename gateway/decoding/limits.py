@@ -1,4 +1,4 @@
-"""How much media a request may bring. One place for all routes; docs/engines/llamacpp.md says it to clients."""
+"""How much media a request may bring: one place for all routes. docs/engines/llamacpp.md says it to clients."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ MAX_PIXELS: Final = 2 * MAX_SIDE_PIXELS**2
 """Pixels of all images of a request together; an engine needs three bytes for each."""
 MAX_CHAT_AUDIO_S: Final = 3600.0
 """Seconds of all recordings in a chat together."""
-MAX_RECORDING_S: Final = 4 * 3600.0
-"""Seconds of a recording that is transcribed."""
-MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
-"""Samples a second of a recording: a file with few of them is much longer than it looks when it is resampled."""
 MAX_CHANNELS: Final = 8
 DECODE_TIMEOUT_S: Final = 20.0
 """Processor seconds that the decoder may take for all media of a request."""

@@ -23,7 +23,7 @@ from gevent.threadpool import ThreadPool
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
 from urllib3.util import Timeout, Url, parse_url
 
-from gateway.decoding.image_types import NAMES, SIGNATURE_BYTES, image_type
+from gateway.decoding.image_header import NAMES, SIGNATURE_BYTES, image_type
 from gateway.fetching.public_addresses import Network, may_fetch_from
 from gateway.fetching.wire_limits import LimitedHttpPool, LimitedHttpsPool, WireLimitError
 from gateway.threads import in_thread

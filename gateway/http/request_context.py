@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from protocol import ids
@@ -208,6 +208,11 @@ class RequestContext:
             if self.failure.detail:
                 fields["detail"] = self.failure.detail[-_MAX_DETAIL_LENGTH:]
         return fields
+
+
+def is_browser(env: Mapping[str, Any]) -> bool:
+    """Return whether the client of a WSGI environment calls itself a browser: no page can take that name away, and every browser has it."""
+    return "mozilla/" in env.get("HTTP_USER_AGENT", "").lower()
 
 
 def request_context(env: dict[str, Any]) -> RequestContext:

@@ -11,25 +11,16 @@ from typing import Final
 
 import msgspec
 
+from protocol.models.grammar_limits import GRAMMAR_FIELDS
+from protocol.models.request_limits import TEXT_FIELDS
+from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire.decoding import DECODE_ERRORS
 
-_TEXTS: Final = frozenset(
-    {"messages", "prompt", "input", "content", "documents", "query", "input_prefix", "input_suffix"}
-)
 _MAKE_NO_DIFFERENCE: Final = frozenset(
-    {
-        "model",
-        "stream",
-        "stream_options",
-        "user",
-        "metadata",
-        "seed",
-        "max_tokens",
-        "max_completion_tokens",
-        "n_predict",
-    }
+    {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}
 )
-_GRAMMARS: Final = frozenset({"grammar", "json_schema", "response_format"})
+_GRAMMARS: Final = frozenset(GRAMMAR_FIELDS) - {"tools"}
+"""Tools alone say little: an agent has the same ones in all of its requests."""
 _SCHEMA: Final = b"schema"
 _ENDS_BYTES: Final = 8 * 1024
 """Of a longer text, such as a picture, its ends and its length are enough."""
@@ -46,7 +37,7 @@ def request_digest(endpoint: str, body: bytes) -> str:
         return digest.hexdigest()
     without_texts = any(_is_grammar(name, fields[name]) for name in _GRAMMARS & fields.keys())
     for name in sorted(fields.keys() - _MAKE_NO_DIFFERENCE):
-        if not (without_texts and name in _TEXTS):
+        if not (without_texts and name in TEXT_FIELDS):
             digest.update(name.encode())
             _add(digest, memoryview(fields[name]))
     return digest.hexdigest()

@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.decoding import decoder_process
 from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSession, RefusedError
-from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS, MAX_RECORDING_S
+from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.requests.exchange import InferenceRequest
@@ -26,7 +26,7 @@ from gateway.requests.reservation import reserve
 from protocol.failures import Code, Failure, invalid
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
-from protocol.wire.recordings import MEASURED, NAMES, recording_type
+from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type
 
 IMAGE, MASKED_IMAGE, RECORDING = range(3)
 _ORDERS: Final = {

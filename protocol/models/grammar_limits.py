@@ -33,6 +33,10 @@ MAX_PROPERTIES: Final = 500
 MAX_PATTERN_CHARACTERS: Final = 16_384
 """Of all patterns of a request's schemas together."""
 
+SCHEMA_FIELDS: Final = ("json_schema", "response_format", "tools")
+"""Fields of a request with JSON schemas in them."""
+GRAMMAR_FIELDS: Final = ("grammar", *SCHEMA_FIELDS)
+"""Fields of which an engine makes a grammar."""
 _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _RANGES: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))

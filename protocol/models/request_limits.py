@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import invalid
-from protocol.models.grammar_limits import check_compiled, check_size
+from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BYTES: Final = {
@@ -27,7 +27,7 @@ MAX_BYTES: Final = {
     "lora": 64 * 1024,
 }
 """Field → bytes of its JSON."""
-_COMPILED: Final = frozenset({"grammar", "json_schema", "response_format", "tools", "chat_template_kwargs"})
+_COMPILED: Final = frozenset({*GRAMMAR_FIELDS, "chat_template_kwargs"})
 MAX_ENTRIES: Final = {
     "messages": 4_096,
     "prompt": 1_024,
@@ -55,11 +55,12 @@ MAX_NUMBERS: Final = {
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
 finds that a text is longer than its context."""
-_TEXTS: Final = frozenset({"messages", "prompt", "input", "content", "documents", "query", "tokens"}) | {
+TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "documents", "query", "tokens"}) | {
     "input_prefix",
     "input_suffix",
     "input_extra",
 }
+"""Fields that an engine tokenizes."""
 _PLAIN_TRIGGERS: Final = (0, 1)
 _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 """Fields of those parts of a message that are no text."""
@@ -95,7 +96,7 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
             check_size(shown, "entries", _entries(raw), MAX_ENTRIES[name])
         elif name in MAX_NUMBERS:
             _check_number(shown, raw, MAX_NUMBERS[name])
-        if name in _TEXTS and size > MAX_TEXT_BYTES:
+        if name in TEXT_FIELDS and size > MAX_TEXT_BYTES:
             check_size(shown, "bytes of text", text_bytes(name, raw), MAX_TEXT_BYTES)
         if name == "grammar_triggers":
             _check_triggers(name, msgspec.json.decode(raw))
@@ -135,7 +136,7 @@ def longest_text(body: bytes, most: int) -> tuple[str, int]:
         fields = _object(body)
     except DECODE_ERRORS:
         return "", 0
-    for name in _TEXTS & fields.keys():
+    for name in TEXT_FIELDS & fields.keys():
         if memoryview(fields[name]).nbytes > most and (size := text_bytes(name, fields[name])) > most:
             return name, size
     return "", 0

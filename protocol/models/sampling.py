@@ -12,6 +12,8 @@ from protocol.failures import invalid
 from protocol.wire.envelope import control_message
 
 SamplingValue = bool | int | float
+TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
+"""Names of the answer's token limit in requests."""
 _MOST: Final = 2**31 - 1
 _LARGEST_SHOWN: Final = 1e300
 

@@ -1,4 +1,4 @@
-"""What a recording is, told by its first bytes, whatever its sender calls it. Pure.
+"""What a recording is, told by its first bytes, whatever its sender calls it, and how long it may be. Pure.
 
 A file that is none of these is never given to a decoder: playlists, and descriptions of streams, are texts that make decoders open
 other files and addresses.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-SIGNATURE_BYTES: Final = 400
-"""Bytes that are enough to tell."""
 NAMES: Final = "WAV, MP3, FLAC, Ogg, Opus, M4A or WebM"
 """For messages: what people send. Others of :data:`_SIGNATURES` are rare."""
 MEASURED: Final = frozenset({"wav", "mp3", "flac"})
 """Formats whose length the gateway finds out without decoding them; engines that are not ours get only these. Other WAV files
 than the usual ones are ``riff``."""
+MAX_RECORDING_S: Final = 4 * 3600.0
+"""Seconds of a recording that is transcribed: a small file may be a very long silence."""
+MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
+"""Samples a second of a recording: a file with few of them is much longer than it looks when it is resampled."""
 _PLAIN_WAV: Final = frozenset({b"\x01\0", b"\x03\0", b"\x06\0", b"\x07\0", b"\xfe\xff"})
 """Codings of a WAV file whose samples have a fixed size each."""
 

@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure
-from protocol.models.sampling import SamplingValue
+from protocol.models.grammar_limits import GRAMMAR_FIELDS
+from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
-from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
+from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.backends.schema_maxima import drop_large_maxima
 from workers.stream.stop_reason import StopReasonTranslator
 
@@ -24,7 +25,6 @@ _NULL: Final = msgspec.Raw(b"null")
 SHORT_BODY_BYTES: Final = 512
 """Bytes of a request whose prompt is computed in one or two batches: progress events would come too late to be useful,
 and each costs the engine as much as a token."""
-GRAMMAR_FIELDS: Final = ("grammar", "json_schema", "response_format", "tools")
 UNSTREAMED_MAX_TOKENS: Final = 16
 """Tokens of an answer that is not worth a stream."""
 

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from protocol.models.request_rules import RequestRules
+from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS
 
 CHATS: Final = frozenset({"chat/completions", "chat/completions/input_tokens", "apply-template"})
 """Endpoints whose requests have ``messages``: counting the tokens of a chat must agree with the chat."""

@@ -14,12 +14,10 @@ import msgspec
 
 from protocol.failures import invalid
 from protocol.models import sampling
-from protocol.models.sampling import SamplingValue
+from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
 
 Fields = dict[str, msgspec.Raw]
 
-TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
-"""Names of the answer's token limit in the internal format; a request with one of them gets no default limit."""
 API_DEFAULTS_FIELD: Final = "sampling_defaults"
 """Field of the internal format: documented parameter → the default of the request's API."""
 _TEXT_DEFAULTS: Final[dict[str, SamplingValue]] = {"max_length": 2048}

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.models.grammar_limits import is_large_maximum
+from protocol.models.grammar_limits import SCHEMA_FIELDS, is_large_maximum
 
-SCHEMA_FIELDS: Final = ("json_schema", "response_format", "tools")
 _MAY_HAVE_ONE: Final = (re.compile(b'"max'), re.compile(rb"\\u"))
 """What every maximum has, also if its letters are escaped: one search for both texts takes several times as long."""
 

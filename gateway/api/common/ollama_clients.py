@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.api.common import ndjson
+from gateway.http.request_context import is_browser
 
 
 def is_ollama_client(environ: Mapping[str, Any]) -> bool:
@@ -15,8 +16,7 @@ def is_ollama_client(environ: Mapping[str, Any]) -> bool:
     browser replaces that, and leaves the ``Accept`` of the package. A client that accepts NDJSON has to read errors
     within a stream, where they have Ollama's form.
     """
-    user_agent: str = environ.get("HTTP_USER_AGENT", "")
     accept: str = environ.get("HTTP_ACCEPT", "")
-    if "ollama" in user_agent.lower() or ndjson.MEDIA_TYPE in accept:
+    if "ollama" in environ.get("HTTP_USER_AGENT", "").lower() or ndjson.MEDIA_TYPE in accept:
         return True
-    return user_agent.startswith("Mozilla/") and accept == "application/json"
+    return is_browser(environ) and accept == "application/json"

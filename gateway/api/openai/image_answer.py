@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.decoding.image_size import image_size
+from gateway.decoding.image_header import image_size
 
 SEEDS: Final = 2**31
 _HEADER: Final = 64 * 1024

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
-from gateway.decoding.image_size import JPEG, PNG, image_size
+from gateway.decoding.image_header import JPEG, PNG, image_size
 from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat

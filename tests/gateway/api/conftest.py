@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from gateway.decoding.decoder_process import RECORDING, Budget, Decoded, DecoderSession
-from gateway.decoding.image_types import image_type
+from gateway.decoding.image_header import image_type
 from gateway.requests import request_media
 from protocol.runtime import logs
 from tests.gateway.app_client import AppClient

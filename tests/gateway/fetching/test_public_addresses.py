@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.decoding.image_types import image_type
+from gateway.decoding.image_header import image_type
 from gateway.fetching.public_addresses import may_fetch_from
 
 PRIVATE = [

@@ -18,6 +18,7 @@ import msgspec
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
+from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import arguments
@@ -26,7 +27,7 @@ from workers.backends.flm.descriptor import DESCRIPTOR
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
-from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
+from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.transcript_events import streamed
 

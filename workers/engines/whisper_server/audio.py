@@ -21,13 +21,9 @@ import numpy as np
 from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
-from protocol.wire.recordings import NAMES, recording_type
+from protocol.wire.recordings import MAX_RATE_HZ, MAX_RECORDING_S, MIN_RATE_HZ, NAMES, recording_type
 
 SAMPLE_RATE_HZ: Final = 16_000
-MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
-"""Sample rates that are read: a small file with few samples a second is hours of sound."""
-MAX_DURATION_S: Final = 4 * 3600
-"""Seconds of a recording: a small file may be a very long silence."""
 MAX_DECODING_S: Final = 300.0
 """Processor seconds that decoding may take; four hours of Opus take a minute."""
 MAX_DECODING_BYTES: Final = 5 * 2**29
@@ -37,24 +33,9 @@ _PACKETS_PER_CHECK: Final = 64
 _DEMUXERS: Final = {"riff": "wav", "rf64": "wav"}
 """Format → FFmpeg's name of what reads it, where that is another one."""
 _OTHER_CODECS: Final = frozenset(
-    {
-        *(
-            "aac",
-            "ac3",
-            "alac",
-            "amrnb",
-            "amrwb",
-            "eac3",
-            "flac",
-            "g722",
-            "gsm",
-            "gsm_ms",
-            "libopus",
-            "mp1float",
-            "mp2",
-        ),
-        *("mp2float", "mp3", "mp3float", "opus", "speex", "vorbis", "wmav1", "wmav2", "wmavoice", "wmapro"),
-    }
+    {"aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "g722", "gsm", "gsm_ms", "libopus"}
+    | {"mp1float", "mp2", "mp2float", "mp3", "mp3float"}
+    | {"opus", "speex", "vorbis", "wmav1", "wmav2", "wmavoice", "wmapro"}
 )
 _CODECS: Final = ",".join(
     sorted(name for name in av.codecs_available if name in _OTHER_CODECS or name.startswith(("pcm_", "adpcm_")))
@@ -94,8 +75,8 @@ def _joined(found: Iterator[NDArray[np.int16]]) -> Samples:
     for piece in found:
         pieces.append(piece)
         length += piece.size
-        if length > MAX_DURATION_S * SAMPLE_RATE_HZ:
-            raise AudioError(f"the recording is longer than {MAX_DURATION_S // 3600} hours: send it in parts")
+        if length > MAX_RECORDING_S * SAMPLE_RATE_HZ:
+            raise AudioError(f"the recording is longer than {MAX_RECORDING_S / 3600:g} hours: send it in parts")
     # 16-bit integers until here: they take half the memory, and FFmpeg mixes their channels without making them louder.
     samples = np.empty(length, np.float32)
     end = length

@@ -176,7 +176,7 @@ def test_decoding_has_a_limit_of_processor_time(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_small_file_may_be_a_very_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audio, "MAX_DURATION_S", 1)
+    monkeypatch.setattr(audio, "MAX_RECORDING_S", 1)
     with pytest.raises(AudioError, match="longer than"):
         decode_audio(encoded("flac", "flac", 1.5))
 

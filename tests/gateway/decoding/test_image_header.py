@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from gateway.decoding.image_size import image_size
+from gateway.decoding.image_header import image_size
 from tests.support.images import png
 
 FRAME = b"\xff\xc2\x00\x11\x08\x00\x30\x01\x00\x03"

@@ -1,4 +1,4 @@
-"""The size of a PNG, a JPEG or a WebP, read from its header. Pure."""
+"""What an image is, told by how it begins, whatever its sender calls it: its type, and the size of a PNG, a JPEG or a WebP. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from typing import Final
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 JPEG: Final = b"\xff\xd8\xff"
+_SIGNATURES: Final = (
+    (PNG, "image/png"),
+    (JPEG, "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"BM", "image/bmp"),
+)
+SIGNATURE_BYTES: Final = 12
+"""Bytes that are enough to tell."""
+NAMES: Final = "PNG, JPEG, GIF, WebP or BMP"
 _FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of a JPEG that are followed by its size."""
 _STANDALONE_MARKERS: Final = frozenset({0x01, *range(0xD0, 0xDA)})
 """Markers without data after them."""
+
+
+def image_type(data: bytes | bytearray) -> str:
+    """Return the media type of an image, empty if the bytes are not an image that an engine may read."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), "")
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
