@@ -45,7 +45,8 @@ _SIZED: Final = _ALTERNATIVES | _COUNTS | {"properties", "pattern"}
 _CONTAINERS: Final = (dict, list)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
-_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\d+(?=[^{}()|]{0,20}\})", re.DOTALL)
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|(?<!\d)\d++(?=[^{}()|]{0,20}\})", re.DOTALL)
+"""Its digits are looked at once as well: a number that is none of ``{m,n}`` is not tried again from each of its digits."""
 _LARGE_NUMBER_DIGITS: Final = 9
 _MULTIPLYING: Final = (re.compile(rb"\$ref"), re.compile(b"pattern"), re.compile(rb"\\u"))
 """What may make of a schema more than its alternatives, also if its letters are escaped: three searches, because one search for

@@ -156,3 +156,9 @@ def test_triggers_that_are_patterns_are_refused(kind: object) -> None:
 def test_what_is_no_object_is_left_to_others() -> None:
     for body in (b"", b"[]", b"{broken", b"--boundary"):
         check_request_limits(body)
+
+
+@pytest.mark.timeout(15)
+def test_each_character_of_a_pattern_is_read_once() -> None:
+    """Trying a number again from each of its digits took a minute, in which its gateway answered nobody."""
+    _check(_format({"type": "string", "pattern": "^" + "1" * 16_000 + "$"}))
