@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from protocol.messages.responses import StoredTurn
@@ -19,11 +20,12 @@ TURN_OVERHEAD: Final = 1024
 class Turn:
     """One request and its response, and what came before."""
 
-    __slots__ = ("previous", "references", "stored", "total")
+    __slots__ = ("api_key", "previous", "references", "stored", "total")
 
-    def __init__(self, stored: StoredTurn, previous: Turn | None) -> None:
-        """Continue ``previous``."""
+    def __init__(self, stored: StoredTurn, previous: Turn | None, api_key: str = "") -> None:
+        """Continue ``previous``, which is of the same API key."""
         self.stored = stored
+        self.api_key = api_key
         self.previous = previous
         self.references = 0
         """Stored responses and later turns that refer to it."""
@@ -43,22 +45,25 @@ class Turns:
         """Begin with none."""
         self.size = 0
         """Bytes of all of them."""
+        self.sizes: Counter[str] = Counter()
+        """Bytes of those of each API key."""
 
-    def add(self, stored: StoredTurn, previous: Turn | None) -> Turn:
+    def add(self, stored: StoredTurn, previous: Turn | None, api_key: str = "") -> Turn:
         """Return a new turn with one reference."""
-        turn = Turn(stored, previous)
+        turn = Turn(stored, previous, api_key)
         turn.references = 1
         if previous is not None:
             previous.references += 1
-        self.size += turn_size(stored)
+        self._count(turn, turn_size(stored))
         return turn
 
     def replace(self, turn: Turn, response: bytes) -> None:
         """Give a turn that nothing continues yet its final response."""
         before = turn_size(turn.stored)
         turn.stored = StoredTurn(turn.stored.input, response)
-        self.size += turn_size(turn.stored) - before
-        turn.total += turn_size(turn.stored) - before
+        grown = turn_size(turn.stored) - before
+        turn.total += grown
+        self._count(turn, grown)
 
     def release(self, turn: Turn | None) -> None:
         """Take one reference away, and with the last one the turn, and so on to the beginning of its conversation."""
@@ -66,8 +71,14 @@ class Turns:
             turn.references -= 1
             if turn.references:
                 return
-            self.size -= turn_size(turn.stored)
+            self._count(turn, -turn_size(turn.stored))
             turn = turn.previous
+
+    def _count(self, turn: Turn, size: int) -> None:
+        self.size += size
+        self.sizes[turn.api_key] += size
+        if not self.sizes[turn.api_key]:
+            del self.sizes[turn.api_key]
 
 
 def conversation(turn: Turn) -> list[StoredTurn]:

@@ -2,7 +2,8 @@
 
 Invariants:
 
-* The bounds hold after every method. The oldest responses are evicted; those that run are not.
+* The bounds hold after every method. The oldest responses of the API key that has most are evicted, so that one key does not
+  evict what others have stored; those that run are not.
 * A response that ended does not change any more.
 * What is evicted or deleted stays in the conversations of later responses.
 """
@@ -72,6 +73,8 @@ class ResponseStore:
         """Begin empty."""
         self._limits = limits
         self._entries: dict[str, _Entry] = {}
+        self._by_key: dict[str, dict[str, _Entry]] = {}
+        """The same by the API key that they were stored with."""
         self._turns = Turns()
 
     def __len__(self) -> int:
@@ -97,7 +100,8 @@ class ResponseStore:
         if key.id in self._entries:
             raise Failure(Code.CONFLICT, "there is a response of this id").raised()
         before = self._entry(ResponseKey(previous, key.api_key)).turn if previous else None
-        entry = self._entries[key.id] = _Entry(self._turns.add(stored, before), key.api_key, now, owner)
+        entry = _Entry(self._turns.add(stored, before, key.api_key), key.api_key, now, owner)
+        self._entries[key.id] = self._by_key.setdefault(key.api_key, {})[key.id] = entry
         try:
             self._evict_oldest(entry)
         except LemonbusError:
@@ -178,15 +182,25 @@ class ResponseStore:
         return entry
 
     def _evict_oldest(self, new: _Entry | None) -> None:
-        """Evict the oldest responses until the bounds hold; raises ``overloaded`` if only running ones are left."""
-        for response_id, entry in list(self._entries.items()):
-            if len(self._entries) <= self._limits.entries and self._turns.size <= self._limits.bytes:
-                return
-            if entry.owner is None and entry is not new:
-                self._remove(response_id)
-        if len(self._entries) > self._limits.entries or self._turns.size > self._limits.bytes:
-            reason = "the stored responses take all the memory they may have"
-            raise Failure(Code.OVERLOADED, reason, retry_after=1).raised()
+        """Evict responses until the bounds hold; raises ``overloaded`` if only running ones are left, or those of keys with less."""
+        while (too_many := len(self._entries) > self._limits.entries) or self._turns.size > self._limits.bytes:
+            amounts = {key: len(own) if too_many else self._turns.sizes[key] for key, own in self._by_key.items()}
+            least = amounts[new.api_key] if new is not None else 0
+            oldest = ""
+            for api_key in sorted(
+                (key for key in amounts if amounts[key] >= least), key=amounts.__getitem__, reverse=True
+            ):
+                own = self._by_key[api_key].items()
+                oldest = oldest or next((name for name, each in own if each.owner is None and each is not new), "")
+            if not oldest:
+                reason = "the stored responses take all the memory they may have"
+                raise Failure(Code.OVERLOADED, reason, retry_after=1).raised()
+            self._remove(oldest)
 
     def _remove(self, response_id: str) -> None:
-        self._turns.release(self._entries.pop(response_id).turn)
+        entry = self._entries.pop(response_id)
+        of_key = self._by_key[entry.api_key]
+        del of_key[response_id]
+        if not of_key:
+            del self._by_key[entry.api_key]
+        self._turns.release(entry.turn)

@@ -160,5 +160,5 @@ def test_what_is_no_object_is_left_to_others() -> None:
 
 @pytest.mark.timeout(15)
 def test_each_character_of_a_pattern_is_read_once() -> None:
-    """Trying a number again from each of its digits took a minute, in which its gateway answered nobody."""
+    """Trying a number again from each of its digits took a minute, and its gateway did nothing else."""
     _check(_format({"type": "string", "pattern": "^" + "1" * 16_000 + "$"}))

@@ -63,6 +63,28 @@ def test_what_is_deleted_stays_in_later_conversations_and_in_memory_no_longer_th
     assert (len(store), store.size) == (0, 0)
 
 
+def test_the_responses_of_the_key_that_has_most_give_way() -> None:
+    store = ResponseStore(LIMITS)
+    store.add(key("mine", "few"), turn("mine"), "", 0.0)
+    for at in range(10):
+        store.add(key(f"r{at}", "many"), turn(f"r{at}"), "", 1.0 + at)
+    assert store.get(key("mine", "few"), 20.0).turns == [turn("mine")]
+    refused(Code.NOT_FOUND, store.get, key("r6", "many"), 20.0)
+    assert store.get(key("r7", "many"), 20.0).turns == [turn("r7")]
+
+
+def test_bytes_of_turns_that_only_later_ones_refer_to_count_for_their_key() -> None:
+    store = ResponseStore(StoreLimits(entries=100, bytes=100_000, ttl=100.0))
+    store.add(key("mine", "few"), turn("mine", 9_000), "", 0.0)
+    with contextlib.suppress(LemonbusError):  # the conversation alone is too large in the end
+        for at in range(30):
+            store.add(key(f"r{at}", "many"), turn(f"r{at}", 4_000), f"r{at - 1}" if at else "", 1.0 + at)
+            if at:
+                store.delete(key(f"r{at - 1}", "many"), 1.0 + at)
+    assert store.get(key("mine", "few"), 20.0).turns == [turn("mine", 9_000)]
+    assert store.size <= 100_000
+
+
 def test_the_oldest_give_way() -> None:
     store = stored("a", "b", "c", "d", "e")
     refused(Code.NOT_FOUND, store.get, key("a"), 0.0)
