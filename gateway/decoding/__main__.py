@@ -29,11 +29,16 @@ def answer(kind: int, budget: wire.Budget, data: bytes) -> tuple[int, wire.Decod
         else:
             decoded = wire.Decoded(*decode_image(data, int(budget.cost), alpha=kind == wire.IMAGE_WITH_ALPHA))
     except (ImageError, RecordingError) as refusal:
-        return wire.REFUSED, wire.Decoded("", str(refusal).encode(), 0)
+        return _refused(str(refusal))
+    except MemoryError:
+        return _refused("decoding it takes too much memory")
     if len(decoded.data) > budget.size:
-        message = f"written anew, it has {len(decoded.data)} bytes; its request may have {budget.size} more"
-        return wire.REFUSED, wire.Decoded("", message.encode(), 0)
+        return _refused(f"written anew, it has {len(decoded.data)} bytes; its request may have {budget.size} more")
     return wire.DONE, decoded
+
+
+def _refused(reason: str) -> tuple[int, wire.Decoded]:
+    return wire.REFUSED, wire.Decoded("", reason.encode(), 0)
 
 
 def main() -> None:

@@ -68,10 +68,8 @@ def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
         if _is_lossy_webp(data) and not alpha:
             return DecodedImage("image/jpeg", _as_jpeg(image.convert("RGB")), pixels)
         return DecodedImage("image/png", _as_png(image, alpha=alpha), pixels)
-    except ImageError:
+    except (ImageError, MemoryError):
         raise
-    except MemoryError:
-        raise ImageError("decoding it takes too much memory") from None
     except Exception:  # noqa: BLE001 - pillow's readers raise what they like for a damaged file
         raise ImageError(f"it is damaged, or no {kind.removeprefix('image/').upper()} that can be read") from None
 

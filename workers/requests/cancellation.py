@@ -86,7 +86,8 @@ class Cancellations:
             return
         notice = min(STILL_BUSY_NOTICE_S, self._backend.settings.grace)
         self._loop.call_later(notice, lambda: self._report_if_busy(attempt))
-        self._loop.call_later(self._backend.silence, lambda: self._end_if_useless(attempt))
+        key = attempt.key  # most attempts end long before: a timer that holds one would keep its answer for so long
+        self._loop.call_later(self._backend.silence, lambda: self._end_if_useless(key))
 
     def advanced(self, attempt: Attempt) -> None:
         """Take note that the engine sent something for a stopping attempt: now it notices a closed connection."""
@@ -110,12 +111,12 @@ class Cancellations:
             attempt.abandoned = True
             self._bus.send(AttemptAbandoned(*attempt.key))
 
-    def _end_if_useless(self, attempt: Attempt) -> None:
+    def _end_if_useless(self, key: RequestKey) -> None:
         """End an engine that has worked for so long on a request without a client, as soon as it works for no other one."""
-        if self._attempts.get(attempt.key) is not attempt or not self._pool.open:
+        if key not in self._attempts or not self._pool.open:
             return
         if any(each.phase is AttemptPhase.RUNNING for each in self._attempts.values()):
-            self._loop.call_later(STILL_BUSY_NOTICE_S, lambda: self._end_if_useless(attempt))
+            self._loop.call_later(STILL_BUSY_NOTICE_S, lambda: self._end_if_useless(key))
         else:
             self._session.end_useless()
 

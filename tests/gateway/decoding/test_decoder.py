@@ -12,6 +12,7 @@ import gevent
 import pytest
 from PIL import Image
 
+from gateway.decoding import __main__ as decoder_main
 from gateway.decoding import decoder_process
 from gateway.decoding.decoder_process import (
     IMAGE,
@@ -236,3 +237,13 @@ def test_what_is_no_image_or_recording_is_refused(decoder: DecoderSession) -> No
         for kind in (IMAGE, RECORDING):
             with pytest.raises(RefusedError):
                 decode(decoder, data, kind)
+
+
+@pytest.mark.parametrize(("kind", "reader"), [(IMAGE, "decode_image"), (RECORDING, "measure_recording")])
+def test_a_file_that_takes_too_much_memory_is_refused(kind: int, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(decoder_main, reader, fail)
+    status, decoded = decoder_main.answer(kind, BUDGET, b"")
+    assert (status, decoded.data) == (decoder_process.REFUSED, b"decoding it takes too much memory")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -217,3 +219,14 @@ def test_an_engine_that_works_for_nobody_is_ended_after_the_silence(fixture: Fix
     fixture.cancellations.stop(other, "cancelled")
     fixture.wait(STILL_BUSY_NOTICE_S + MAX_POLL_INTERVAL_S)
     assert fixture.session.unusable == "useless"
+
+
+def test_a_cancelled_request_that_has_ended_is_kept_no_longer(fixture: Fixture) -> None:
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(STILL_BUSY_NOTICE_S + MAX_POLL_INTERVAL_S)
+    assert fixture.stopped == ["cancelled"]
+    del fixture.attempts[fixture.attempt.key]
+    ended = weakref.ref(fixture.attempt)
+    del fixture.attempt
+    gc.collect()
+    assert ended() is None
