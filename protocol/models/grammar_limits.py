@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.failures import invalid
 from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
+from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_DEPTH: Final = 100
 """Nesting of groups in a grammar or a pattern, and of a JSON schema and of ``chat_template_kwargs``."""
@@ -45,8 +46,8 @@ _SIZED: Final = _ALTERNATIVES | _COUNTS | {"properties", "pattern"}
 _CONTAINERS: Final = (dict, list)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
-_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|(?<!\d)\d++(?=[^{}()|]{0,20}\})", re.DOTALL)
-"""Its digits are looked at once as well: a number that is none of ``{m,n}`` is not tried again from each of its digits."""
+_PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\{[^{}()|]*\}", re.DOTALL)
+_DIGITS: Final = re.compile(r"\d+")
 _LARGE_NUMBER_DIGITS: Final = 9
 _MULTIPLYING: Final = (re.compile(rb"\$ref"), re.compile(b"pattern"), re.compile(rb"\\u"))
 """What may make of a schema more than its alternatives, also if its letters are escaped: three searches, because one search for
@@ -55,7 +56,7 @@ three texts takes twice the time."""
 
 def check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
     """Raise ``invalid_request`` for a grammar, or JSON with schemas in it, that is too large; ``shown``: its name in messages."""
-    value = msgspec.json.decode(raw)
+    value = decoded(shown, raw)
     if name != "grammar":
         sizes = _Sizes(shown)
         sizes.add_schemas(value)
@@ -73,6 +74,14 @@ def check_size(name: str, what: str, size: int, most: int) -> None:
     """Raise ``invalid_request`` for a field that has more than ``most`` of something."""
     if size > most:
         raise invalid(f"`{name}` has {size} {what}; the limit is {most}", name)
+
+
+def decoded(name: str, raw: msgspec.Raw) -> Any:
+    """Return a field's value; raises ``invalid_request`` for JSON with a number that is too large to be read."""
+    try:
+        return msgspec.json.decode(raw)
+    except DECODE_ERRORS as problem:
+        raise invalid(f"`{name}` cannot be read: {problem}", name) from None
 
 
 def is_large_maximum(key: str, value: Any) -> bool:
@@ -107,8 +116,8 @@ class _Sizes:
                 self._alternatives += 1
             elif token in ("?", "*"):
                 self._optional += 1
-            elif token.isdigit():
-                self._repetitions += int(token[:_LARGE_NUMBER_DIGITS])
+            elif token[0] == "{" or token.isdigit():
+                self._repetitions += sum(int(digits[:_LARGE_NUMBER_DIGITS]) for digits in _DIGITS.findall(token))
 
     def add_schemas(self, value: Any) -> None:
         """Count JSON with schemas in it; raises for an object with too many properties, or a minimum above its maximum."""

@@ -135,15 +135,23 @@ def in_schema(schema: Any) -> int:
 class _Schema:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._known: dict[str, int] = {}
+        self._known: dict[int, int] = {}
+        """Identity of an object or a list → its result: many references may mean one."""
+        self._targets: dict[int, int] = {}
+        """The same, of what references mean."""
 
     def most(self, node: Any, level: int) -> int:
         if level > MAX_LEVELS:
             return ENDLESS
+        if not isinstance(node, dict | list):
+            return 1
+        if id(node) not in self._known:
+            self._known[id(node)] = self._computed(node, level)
+        return self._known[id(node)]
+
+    def _computed(self, node: dict[str, Any] | list[Any], level: int) -> int:
         if isinstance(node, list):
             return max((self.most(each, level + 1) for each in node), default=1)
-        if not isinstance(node, dict):
-            return 1
         alternatives, inside = 0, 0
         for key, value in node.items():
             if key in _SUM_OF and isinstance(value, list):
@@ -159,10 +167,10 @@ class _Schema:
         return min(ENDLESS, max(1, alternatives + inside))
 
     def _target(self, reference: str, level: int) -> int:
-        if reference not in self._known:
-            self._known[reference] = 1  # within itself
-            node = self._root
-            for part in reference.removeprefix("#").split("/")[1:]:
-                node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
-            self._known[reference] = self.most(node, level + 1)
-        return self._known[reference]
+        node = self._root
+        for part in reference.removeprefix("#").split("/")[1:]:
+            node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        if id(node) not in self._targets:
+            self._targets[id(node)] = 1  # within itself
+            self._targets[id(node)] = self.most(node, level + 1)
+        return self._targets[id(node)]

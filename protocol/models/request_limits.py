@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import invalid
-from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size
+from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size, decoded
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BYTES: Final = {
@@ -55,6 +55,8 @@ MAX_NUMBERS: Final = {
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
 finds that a text is longer than its context."""
+MAX_TEXT_BYTES_WITH_PIECES: Final = 256 * 1024
+"""The same, of a text whose tokens are asked for with their texts: an engine has memory for 400 bytes of each token."""
 TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "documents", "query", "tokens"}) | {
     "input_prefix",
     "input_suffix",
@@ -71,6 +73,7 @@ class _Message(msgspec.Struct):
 
 
 _SAME_NAMES: Final[Mapping[str, str]] = {}
+_TRUE: Final = msgspec.Raw(b"true")
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
@@ -86,6 +89,7 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
         fields = _object(body)
     except DECODE_ERRORS:
         return
+    most_text = MAX_TEXT_BYTES_WITH_PIECES if fields.get("with_pieces") == _TRUE else MAX_TEXT_BYTES
     for name, raw in fields.items():
         shown, size = names.get(name, name), memoryview(raw).nbytes
         if name in MAX_BYTES:
@@ -96,10 +100,10 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
             check_size(shown, "entries", _entries(raw), MAX_ENTRIES[name])
         elif name in MAX_NUMBERS:
             _check_number(shown, raw, MAX_NUMBERS[name])
-        if name in TEXT_FIELDS and size > MAX_TEXT_BYTES:
-            check_size(shown, "bytes of text", text_bytes(name, raw), MAX_TEXT_BYTES)
+        if name in TEXT_FIELDS and size > most_text:
+            check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
         if name == "grammar_triggers":
-            _check_triggers(name, msgspec.json.decode(raw))
+            _check_triggers(name, decoded(shown, raw))
 
 
 def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:

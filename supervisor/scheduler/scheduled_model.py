@@ -134,6 +134,10 @@ class ScheduledModel:
         """Reads that its engine answers now."""
         return sum(not grant.weight for grant in self.grants.values())
 
+    def reads_of(self, key: str) -> int:
+        """Return the reads of an API key, empty for none, that its engine answers now."""
+        return sum(not each.weight and (each.caller.key if each.caller else "") == key for each in self.grants.values())
+
     @property
     def has_clients(self) -> bool:
         """Whether a client may still want some of what its engine does."""

@@ -32,6 +32,8 @@ MAX_RUN_TOKENS: Final = 128
 """Tokens that the engine is asked for at a time: as long may another request wait for a slot."""
 ALTERNATIVE_COUNTS: Final = (1_000, 2**20)
 """How many alternatives are asked for to find a token among them: first those that are likely, then the whole vocabulary."""
+_NAMES: Final = {"content": "prompt"}
+"""The engine's name of a field that is tokenized → the client's."""
 _BIAS: Final = 1_000.0
 """More than any difference between two tokens."""
 _SPECIAL: Final = re.compile(r"[ _▁]?[<\[].*[>\]]", re.DOTALL)
@@ -221,7 +223,7 @@ class _EchoRun:
 
     def _send(self, endpoint: str, fields: dict[str, Any], weight: int) -> bytes:
         body = msgspec.json.encode({"model": self._request.model, **fields})
-        request = replace(self._request, endpoint=endpoint, body=body, weight=weight, ttl=None, names={})
+        request = replace(self._request, endpoint=endpoint, body=body, weight=weight, ttl=None, names=_NAMES)
         try:
             return self._ask(request).body
         except LemonbusError as problem:

@@ -10,19 +10,24 @@ from typing import Final
 from protocol.messages.work import GrantedAttempt, QueueStatus, Run
 from supervisor.scheduler.crash_record import origin_of
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
-from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant
+from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant, key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 ANNOUNCED_AFTER_S: Final = 0.05
 """A request that waits for less is not worth a message."""
-MAX_READS: Final = 16
-"""Reads that one engine answers at once: each takes a connection, and the engine has few threads for them."""
+MAX_READS: Final = 4
+"""Reads that one engine answers at once: each takes one of the few threads that it has besides those for its slots, and for a long
+text 50 bytes of memory for each byte."""
+MAX_READS_OF_KEY: Final = 2
+"""Those of one API key: the reads of other keys do not wait for its long texts."""
 
 
 def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
     """Return whether a request is a read that the engine of ``model`` can answer now."""
-    return waiting.is_read and model.reads < MAX_READS
+    if not waiting.is_read or model.reads >= MAX_READS:
+        return False
+    return model.reads_of(key_of(waiting)) < MAX_READS_OF_KEY
 
 
 def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -75,3 +76,12 @@ def _arrays(count: int, items: dict[str, Any]) -> dict[str, Any]:
 )
 def test_schemas(schema: Any, least: int, most: int) -> None:
     assert least <= in_schema(schema) <= most
+
+
+def test_what_many_references_mean_is_looked_at_once() -> None:
+    """Each of 3,000 spellings of one reference once had its 8,000 schemas searched again: a gateway stopped for 12 s."""
+    target = {f"q{i}": {"properties": {f"p{j}": {} for j in range(400)}} for i in range(20)}
+    references = {f"o{i}": {"properties": {f"p{j}": {"$ref": f"{i}-{j}#/x"} for j in range(400)}} for i in range(8)}
+    began = time.process_time()
+    assert in_schema({"x": {"properties": target}, "properties": references}) == 1
+    assert time.process_time() - began < 1.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from supervisor.scheduler.queue.grants import MAX_READS
+from supervisor.scheduler.queue.grants import MAX_READS, MAX_READS_OF_KEY
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
-def read(sim: Simulation, model: str = "a") -> RequestKey:
-    return sim.submit(model, weight=0, endpoint="tokenize")
+def read(sim: Simulation, model: str = "a", caller: str = "") -> RequestKey:
+    return sim.submit(model, weight=0, endpoint="tokenize", caller=caller)
 
 
 def test_a_read_loads_its_model() -> None:
@@ -78,10 +80,21 @@ def test_an_idle_model_is_evicted_rather_than_one_that_answers_a_read() -> None:
 def test_few_reads_run_at_once_and_the_others_wait_for_them_alone() -> None:
     sim = loaded("a")
     sim.submit("a")
-    keys = [read(sim) for _ in range(MAX_READS + 2)]
+    keys = [read(sim, caller=f"k{number}") for number in range(MAX_READS + 2)]
     assert sim.order[1:] == keys[:MAX_READS]
     sim.finish(keys[0])
     assert sim.order[1:] == keys[: MAX_READS + 1]
+
+
+@pytest.mark.parametrize("key", ["", "long"])
+def test_the_reads_of_one_key_leave_some_for_others(key: str) -> None:
+    """Sixteen of 4 MiB took all threads of an engine, and 2.4 GB of memory."""
+    sim = loaded("a")
+    keys = [read(sim, caller=key) for _ in range(MAX_READS)]
+    other = read(sim, caller="other")
+    assert sim.order == [*keys[:MAX_READS_OF_KEY], other]
+    sim.finish(keys[0])
+    assert sim.order == [*keys[:MAX_READS_OF_KEY], other, keys[MAX_READS_OF_KEY]]
 
 
 def test_a_read_says_nothing_about_how_long_a_slot_is_held() -> None:
