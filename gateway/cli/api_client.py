@@ -21,6 +21,7 @@ from protocol.failures import Code
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
 KEY_HINT: Final = "\nThe commands send the key in LEMONBUS_ADMIN_API_KEY, or else that in LEMONBUS_API_KEY."
+MODELS_HINT: Final = "; `lemonbus list --all` shows the models"
 SHOWN_LINES: Final = 10
 """Lines of an engine's output that an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
@@ -156,7 +157,7 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
         answer = {}
     message = _error_text(answer) or f"the server answered {status} {_phrase(status)}".rstrip()
     if _error_facts(answer).get("code") == Code.MODEL_NOT_FOUND:
-        message += "; `lemonbus list --all` shows the models"
+        message += MODELS_HINT
     if retry_after:
         message += f"; try again in {retry_after} s"
     detail = last_lines(_error_facts(answer).get("detail"))

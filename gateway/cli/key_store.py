@@ -50,9 +50,8 @@ class KeyStore(Protocol):
     def revoke(self, name: str) -> dict[str, Any]:
         """Revoke a key."""
 
-    @property
-    def effect(self) -> str:
-        """Since when a change holds, in a sentence."""
+    def effect(self, valid: str) -> str:
+        """Return since when a change holds, and whose ``valid`` keys there are then, in a sentence or two."""
 
 
 class ServerKeys:
@@ -62,10 +61,9 @@ class ServerKeys:
         """Ask ``server``."""
         self._server = server
 
-    @property
-    def effect(self) -> str:
+    def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
-        return f"The server at {self._server.url} applies this now."
+        return f"The server at {self._server.url} applies this now. It has {valid}, those of its settings included."
 
     def add(self, rights: KeyRights) -> dict[str, Any]:
         """See :class:`KeyStore`."""
@@ -102,14 +100,17 @@ class FileKeys:
         self._url = server.url
         self._running = False
 
-    @property
-    def effect(self) -> str:
+    def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
         if self._running:
-            return (
+            when = (
                 f"The server at {self._url} reads this file, and applies this now. Keys of its settings are not in it."
             )
-        return f"No server is running at {self._url}: this holds from the next start of a server with this directory."
+        else:
+            when = (
+                f"No server is running at {self._url}: this holds from the next start of a server with this directory."
+            )
+        return f"The file has {valid}. {when}"
 
     def add(self, rights: KeyRights) -> dict[str, Any]:
         """See :class:`KeyStore`."""
@@ -197,3 +198,5 @@ def _problems(path: Path) -> Iterator[None]:
         raise CommandError(str(problem)) from problem
     except ValueError as problem:
         raise CommandError(f"{path.parent}: {problem}", USAGE) from problem
+    except OSError as problem:  # a full disk, for example: the file is replaced as a whole, or not at all
+        raise CommandError(f"{path}: {problem.strerror}; the keys are as they were") from problem

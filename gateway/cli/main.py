@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         problem.show()
         return problem.exit_code
     except exit_codes.CommandError as error:
-        click.echo(f"lemonbus: {output.plain(str(error))}", err=True)
+        output.print_error(str(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return exit_codes.INTERRUPTED
@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as problem:
         _discard_output()
         where = f"{problem.filename}: " if problem.filename else ""
-        click.echo(f"lemonbus: {output.plain(f'{where}{problem.strerror or problem}')}", err=True)
+        output.print_error(f"{where}{problem.strerror or problem}")
         return exit_codes.FAILED
     return ended if isinstance(ended, int) else exit_codes.OK
 

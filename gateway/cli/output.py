@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from protocol.runtime.control_characters import escape_in_json
+from protocol.runtime.journal import PRIORITIES, stderr_is_journal
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, and those that turn the order of other text round; marks that languages need stay."""
@@ -25,6 +26,12 @@ def is_terminal() -> bool:
 def plain(text: str) -> str:
     """Return the text without control characters: text of models and logs must not control the terminal."""
     return _CONTROL.sub("", text)
+
+
+def print_error(text: str) -> None:
+    """Print on stderr why a command failed; to systemd's journal, as for ``ExecReload=``, with the priority of an error."""
+    priority = PRIORITIES["error"].decode() if stderr_is_journal() else ""
+    click.echo("\n".join(priority + line for line in f"lemonbus: {plain(text)}".split("\n")), err=True)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -19,6 +21,8 @@ from protocol.config.resolver import ResolvedSettings
 from protocol.config.setting_help import setting_help
 from protocol.config.settings import Settings, read_settings
 from protocol.failures import LemonbusError
+
+_CONNECT_S: Final = 2.0
 
 
 def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +104,7 @@ def settings_of_server() -> Settings:
     A configuration file that is wrong is reported on stderr: the server runs with what it has accepted before.
     """
     try:
-        return resolver.load_settings().settings
+        return where_it_listens(resolver.load_settings().settings)
     except LemonbusError as problem:
         try:
             settings = resolver.readable_settings(os.environ)
@@ -110,6 +114,34 @@ def settings_of_server() -> Settings:
             settings = read_settings(Path(settings.runtime_dir))
         click.echo(f"lemonbus: {problem}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
         return settings
+
+
+def where_it_listens(settings: Settings) -> Settings:
+    """Return the settings with the address at which the server of this runtime directory still listens.
+
+    It is another one while the file has a new address that the server has not read yet: the reload that moves it must find it.
+    """
+    try:
+        running = read_settings(Path(settings.runtime_dir))
+    except (OSError, msgspec.MsgspecError):
+        return settings
+    if running.base_url == settings.base_url or _is_open(settings.base_url) or not _is_open(running.base_url):
+        return settings
+    click.echo(
+        f"lemonbus: nothing answers at {settings.base_url}; asking the server at {running.base_url}, its address until a reload",
+        err=True,
+    )
+    return msgspec.structs.replace(settings, host=running.host, port=running.port)
+
+
+def _is_open(url: str) -> bool:
+    """Return whether connections to the address are accepted."""
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname, parts.port or 0), _CONNECT_S):
+            return True
+    except OSError:
+        return False
 
 
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:

@@ -184,7 +184,10 @@ class Keeper:
             if supervisor is not None:
                 supervisor.send(channel.EXITED, f"{pid} {status}")
         elif is_next:
-            self._upgrade_failed(f"the new version could not be started: {process_tree.describe_status(status)}")
+            how = process_tree.describe_status(status)
+            self._upgrade_failed(
+                f"the new version could not be started: {how}; what it printed is in the server's stderr"
+            )
         elif supervisor is None and self._fork_servers.present is None:
             self._could_not_fork(
                 f"the process that forks it has ended: {process_tree.describe_status(status)}", status, now

@@ -155,14 +155,20 @@ class Reloader:
             raise (found.failure or Failure(Code.INTERNAL, "the configuration was not read")).raised()
         old = self._supervisor.settings
         changes = plan_reload(old, found.settings, found.origins, reloadable_models(self._supervisor, found.settings))
-        if any(not caller.dry_run for caller in self._callers) and changes:
-            self._apply(old, found, changes)
-        for warning in found.warnings:
-            log.warning("configuration", problem=warning)
+        if self._is_to_be_applied:
+            if changes:
+                self._apply(old, found, changes)
+            for warning in found.warnings:
+                log.warning("configuration", problem=warning)
         for caller in self._callers:
             report = ReloadReport(not caller.dry_run, changes, found.warnings, caller.repeated)
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
                 self._supervisor.calls.answer(caller.peer, caller.number, report)
+
+    @property
+    def _is_to_be_applied(self) -> bool:
+        """Whether a caller wants more than to be told: the log is for what became of the server."""
+        return any(not caller.dry_run for caller in self._callers)
 
     def _apply(self, old: Settings, found: Resolution, changes: Sequence[SettingChange]) -> None:
         new = found.settings or old
@@ -190,7 +196,8 @@ class Reloader:
         self._supervisor.loop.call_last(self._successor.take_over)
 
     def _refuse(self, failure: Failure) -> None:
-        log.error("configuration not reloaded: it stays as it was", reason=failure.message)
+        if self._is_to_be_applied:
+            log.error("configuration not reloaded: it stays as it was", reason=failure.message)
         for caller in self._callers:
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
                 self._supervisor.calls.refuse(caller.peer, caller.number, failure)

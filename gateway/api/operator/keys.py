@@ -120,7 +120,7 @@ def _in_thread(work: Callable[[], R]) -> R:
     try:
         return in_thread(work)
     except OSError as problem:
-        reason = f"the file of API keys cannot be used: {problem.strerror}; the keys are as they were"
+        reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are as they were"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
     except ValueError as problem:
         reason = f"the file of API keys is broken, and was not changed: {problem}"

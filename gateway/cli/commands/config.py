@@ -13,7 +13,7 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
 from gateway.cli.options import connect_client, given_url, json_option
-from gateway.cli.settings import config_option, resolved, supervisor_environment
+from gateway.cli.settings import config_option, resolved, supervisor_environment, where_it_listens
 from protocol.config.fields import SECRET_SETTINGS, setting_fields
 from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
@@ -64,7 +64,9 @@ def _server(settings: Settings) -> ApiClient | None:
     url = given_url(click.get_current_context())
     if url:
         return connect_client(url)
-    return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key) if settings.port else None
+    if not settings.port:
+        return None
+    return ApiClient(where_it_listens(settings).base_url, settings.admin_api_key or settings.api_key)
 
 
 def _running_settings(server: ApiClient | None) -> dict[str, dict[str, Any]]:

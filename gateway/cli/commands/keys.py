@@ -100,7 +100,8 @@ def add(
 def _report(store: KeyStore, changed: dict[str, Any]) -> None:
     """Say on stderr where the change was made, since when it holds, and what is left."""
     count, file = changed["valid_keys"], output.plain(changed["file"])
-    click.echo(f"Written to {file} ({count} valid key{'' if count == 1 else 's'}). {store.effect}", err=True)
+    valid = f"{count} valid key{'' if count == 1 else 's'}"
+    click.echo(f"Written to {file}. {store.effect(valid)}", err=True)
     if count and not changed["valid_admin_keys"]:
         click.echo(
             "None of them has the scope admin: a server without one in its settings refuses commands that change it."

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import click
 
 from gateway.cli import output
-from gateway.cli.api_client import ApiClient
+from gateway.cli.api_client import MODELS_HINT, ApiClient
+from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 
 
@@ -18,7 +21,14 @@ def command(model: str, all_models: bool, as_json: bool, server: ApiClient) -> N
     """Unload MODEL once its running requests have ended, or all models with --all."""
     if bool(model) == all_models:
         raise click.UsageError("Name a MODEL, or use --all.")
-    answer = server.call("POST", "/v1/unload", {"model_name": model} if model else {}, seconds=None)
+    try:
+        answer = server.call("POST", "/v1/unload", {"model_name": model} if model else {}, seconds=None)
+    except CommandError as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        # The API says "not found" of a model that is known and not loaded, too.
+        message = str(problem).removesuffix(MODELS_HINT)
+        raise CommandError(f"{message}; `lemonbus status` shows the loaded ones", status=problem.status) from problem
     if as_json:
         output.print_json(answer)
     else:

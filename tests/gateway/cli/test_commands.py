@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -81,6 +84,38 @@ def test_no_server_ends_with_3(arguments: list[str], lemonbus: Ends, free_port: 
     code, out, err = lemonbus(*arguments, "--url", f"http://127.0.0.1:{free_port}")
     assert (code, out) == (3, "")
     assert err == f"lemonbus: cannot reach http://127.0.0.1:{free_port}: Connection refused. Is the server running?\n"
+
+
+def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
+    server: FakeServer, lemonbus: Ends, free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LEMONBUS_URL")
+    monkeypatch.setenv("LEMONBUS_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "lemonbus").mkdir()
+    (tmp_path / "lemonbus" / "lemonbus.toml").write_text(f"port = {free_port}\n")
+    write_settings(Settings(port=urlsplit(server.url).port or 0), tmp_path)
+    server.replies["POST", "/internal/reload"] = Reply({"applied": True, "changes": [], "warnings": []})
+    note = f"lemonbus: nothing answers at http://127.0.0.1:{free_port}; asking the server at {server.url}"
+    code, out, err = lemonbus("reload")
+    assert (code, out) == (0, "Nothing has changed.\n")
+    assert err.startswith(note)
+    write_settings(Settings(port=free_port), tmp_path)
+    assert lemonbus("reload")[0] == 3, "there is no other address"
+
+
+def test_why_a_reload_of_the_service_failed_is_an_error_of_the_journal(free_port: int) -> None:
+    with tempfile.TemporaryFile() as stream:
+        status = os.fstat(stream.fileno())
+        done = subprocess.run(
+            [sys.executable, LAUNCH, "reload", "--url", f"http://127.0.0.1:{free_port}"],
+            stderr=stream,
+            env={**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
+            timeout=60,
+            check=False,
+        )
+        stream.seek(0)
+        assert done.returncode == 3
+        assert stream.read().startswith(b"<3>lemonbus: cannot reach http://")
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 1), (409, 1), (500, 1), (503, 1)])

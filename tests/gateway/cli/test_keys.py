@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,8 +44,8 @@ def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: 
     assert (code, out) == (0, "lb-x\n")
     assert server.last()["models"] == ["a*", "b*", "c"]
     assert server.last()["scopes"] == ["admin"]
-    assert "Written to /var/lib/lemonbus/keys.json (1 valid key)." in err
-    assert f"The server at {server.url} applies this now." in err
+    assert "Written to /var/lib/lemonbus/keys.json. " in err
+    assert f"The server at {server.url} applies this now. It has 1 valid key, those of its settings included." in err
     assert "every client needs one" in err
 
 
@@ -51,7 +53,7 @@ def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) ->
     server.replies["DELETE", "/internal/keys/c%20i"] = Reply({**CHANGED, "valid_keys": 2, "valid_admin_keys": 0})
     code, out, err = lemonbus("keys", "revoke", "c i")
     assert (code, out) == (0, "Revoked key c i\n")
-    assert "(2 valid keys)" in err
+    assert "It has 2 valid keys" in err
     assert "None of them has the scope admin" in err
     assert "--state-dir /var/lib/lemonbus" in err
 
@@ -102,7 +104,7 @@ def test_a_key_is_printed_alone_and_stored_as_its_digest(offline: Ends, path: Pa
     assert (key.requests_per_minute, key.tokens_per_minute, key.concurrent) == (60, 9000, 4)
     assert key.expires > key.created > 0
     assert out.strip() not in path.read_text() + err
-    assert f"Written to {path} (1 valid key). No server is running at http://" in err
+    assert f"Written to {path}. The file has 1 valid key. No server is running at http://" in err
     assert "from the next start" in err
 
 
@@ -115,6 +117,19 @@ def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(
     assert (code, out) == (1, "")
     assert f"the server at {server.url} does not read {path}: nothing was changed" in err
     assert not path.exists()
+
+
+def test_a_full_disk_is_named_and_changes_nothing(offline: Ends, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline("add", "a", "--scope", "admin")
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("protocol.config.api_keys.write_keys", full)
+    for words in (["add", "b"], ["revoke", "a"]):
+        assert offline(*words) == (1, "", f"lemonbus: {path}: No space left on device; the keys are as they were\n")
+    assert path.read_bytes() == before
 
 
 def test_list_shows_everything_but_keys(offline: Ends) -> None:

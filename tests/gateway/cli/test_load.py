@@ -87,6 +87,13 @@ def test_unload(server: FakeServer, lemonbus: Ends) -> None:
     assert server.last() == {}
 
 
+def test_a_model_that_cannot_be_unloaded_leads_to_the_loaded_ones(server: FakeServer, lemonbus: Ends) -> None:
+    error = {"message": "Model not found: A", "code": "model_not_found", "request_id": "r"}
+    server.replies["POST", "/v1/unload"] = Reply({"error": error}, 404)
+    expected = "lemonbus: Model not found: A (model_not_found, r); `lemonbus status` shows the loaded ones\n"
+    assert lemonbus("unload", "A") == (1, "", expected)
+
+
 @pytest.mark.parametrize(("verb", "pinned", "printed"), [("pin", True, "Pinned"), ("unpin", False, "Unpinned")])
 def test_a_model_is_pinned_and_unpinned(
     server: FakeServer, lemonbus: Ends, verb: str, pinned: bool, printed: str

@@ -94,7 +94,10 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
 
 
 MISTAKES = {
-    "supervisor/lifecycle/fork_server.py": ("import nothing_of_that_name\n", "could not be started: exit 1"),
+    "supervisor/lifecycle/fork_server.py": (
+        "import nothing_of_that_name\n",
+        "could not be started: exit 1; what it printed is in the server's stderr",
+    ),
     "supervisor/lifecycle/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
 }
 """File of a release → what is wrong at its end, and what the answer says of it."""

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+import structlog
 
 from protocol import ids
 from protocol.config.settings import SETTINGS_FILE, Settings, read_origins, read_settings, write_settings
@@ -144,6 +145,18 @@ def test_a_dry_run_only_tells(reloading: Reloading) -> None:
     assert not report.applied
     assert reloading.written == reloading.settings
     assert reloading.takeovers.count == 0
+
+
+@pytest.mark.parametrize("text", ["ports = 1\n", '[models."x.y"]\nttl = 5\n'])
+def test_a_dry_run_is_no_matter_for_the_log(reloading: Reloading, text: str) -> None:
+    reloading.file.write_text(text)
+    with structlog.testing.capture_logs() as lines:
+        reloading.ask(1, dry_run=True)
+        reloading.answer(1)
+        assert [line for line in lines if line["log_level"] in ("warning", "error")] == []
+        reloading.ask(2)
+        reloading.answer(2)
+    assert [line["log_level"] for line in lines if line["log_level"] in ("warning", "error")], "a reload is"
 
 
 @pytest.mark.parametrize(
