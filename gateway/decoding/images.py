@@ -56,7 +56,7 @@ def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
     """
     kind = image_type(data)
     if not kind:
-        raise ImageError(f"it is no {NAMES} image")
+        raise ImageError(f"it is not a {NAMES} image")
     _check_size(image_size(data), max_pixels)
     try:
         image = _READERS[kind](io.BytesIO(data))
@@ -71,7 +71,7 @@ def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
     except (ImageError, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - pillow's readers raise what they like for a damaged file
-        raise ImageError(f"it is damaged, or no {kind.removeprefix('image/').upper()} that can be read") from None
+        raise ImageError(f"it is damaged, or not a {kind.removeprefix('image/').upper()} that can be read") from None
 
 
 def _check_size(size: tuple[int, int] | None, max_pixels: int) -> None:

@@ -81,7 +81,7 @@ def measure_recording(data: bytes, max_seconds: float) -> MeasuredRecording:
         elif kind == "flac":
             data, seconds = _flac(data, max_seconds)
         else:
-            raise RecordingError("it is no WAV, MP3 or FLAC file")
+            raise RecordingError("it is not a WAV, MP3 or FLAC file")
     except (struct.error, IndexError):
         raise RecordingError("it is damaged") from None
     if seconds > max_seconds:

@@ -170,7 +170,7 @@ def _read_image(response: urllib3.BaseHTTPResponse, limit: int, count: Callable[
         raise FetchError(f"it answered with status {response.status}")
     content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if not content_type.startswith("image/"):
-        raise FetchError(f"it answered with {content_type[:64] or 'content without a type'}, which is no image")
+        raise FetchError(f"it answered with {content_type[:64] or 'content without a type'}, which is not an image")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise FetchError("it answered with packed content")
     too_large = FetchError(f"its image is larger than {limit} bytes")
@@ -184,11 +184,11 @@ def _read_image(response: urllib3.BaseHTTPResponse, limit: int, count: Callable[
         if len(data) > limit:
             raise too_large
         if len(data) - len(piece) < SIGNATURE_BYTES <= len(data) and not image_type(data[:SIGNATURE_BYTES]):
-            raise FetchError(f"what it sent is no {NAMES} image")
+            raise FetchError(f"what it sent is not a {NAMES} image")
         gevent.sleep(0)
     if length.isdigit() and len(data) != int(length[:20]):
         raise FetchError("it broke off")
     found = image_type(data[:SIGNATURE_BYTES])
     if not found:
-        raise FetchError(f"what it sent is no {NAMES} image")
+        raise FetchError(f"what it sent is not a {NAMES} image")
     return FetchedImage(found, bytes(data))

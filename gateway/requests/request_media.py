@@ -1,4 +1,4 @@
-"""Images and recordings of a request: no engine gets one that was not decoded, or measured, within limits.
+"""Images and recordings of a request: engines get only those that were decoded, or measured, within limits.
 
 All inference requests pass here, whatever their API family, in the form that engines get. A part of a message that is none of
 those known here is refused: engines know more kinds of media, which they hand to programs of the machine, or fetch.
@@ -234,7 +234,7 @@ def _form(what: int, *names: str) -> Callable[[bytes], Found]:
         try:
             parts = form_data.parse(form_data.boundary_from_body(body), body, lambda: gevent.sleep(0))
         except ValueError as problem:
-            raise invalid(f"the request is no form: {problem}") from None
+            raise invalid(f"the request is not a form: {problem}") from None
         media = []
         for index, part in enumerate(parts):
             if part.name not in names:
@@ -256,7 +256,7 @@ def _is_measured(data: bytes, field: str) -> bool:
     """Return whether the length of a recording can be found out here; refuse a file that is none."""
     kind = recording_type(data)
     if not kind:
-        raise invalid(f"`{field}` is no recording that is read here: send {NAMES}", field)
+        raise invalid(f"`{field}` is not a recording that can be read here: send {NAMES}", field)
     return kind in MEASURED
 
 

@@ -161,7 +161,7 @@ def _scopes(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = next((word for word in words if word not in [*Scope]), None)
     if unknown is not None or not words:
-        raise click.BadParameter(f"{unknown or text!r} is none of {', '.join(Scope)}.", param_hint="--scope")
+        raise click.BadParameter(f"{unknown or text!r} is not one of {', '.join(Scope)}.", param_hint="--scope")
     return list(dict.fromkeys(words))
 
 
@@ -170,7 +170,7 @@ def _moment(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as problem:
-        raise click.BadParameter(f"{text!r} is no date such as 2031-05-01.", param_hint="--expires") from problem
+        raise click.BadParameter(f"{text!r} is not a date such as 2031-05-01.", param_hint="--expires") from problem
     if moment <= time.time():
         raise click.BadParameter(f"{text} is past.", param_hint="--expires")
     return moment
