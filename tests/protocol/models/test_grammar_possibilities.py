@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -78,10 +77,9 @@ def test_schemas(schema: Any, least: int, most: int) -> None:
     assert least <= in_schema(schema) <= most
 
 
+@pytest.mark.timeout(15)
 def test_what_many_references_mean_is_looked_at_once() -> None:
-    """Each of 3,000 spellings of one reference once had its 8,000 schemas searched again: a gateway stopped for 12 s."""
-    target = {f"q{i}": {"properties": {f"p{j}": {} for j in range(400)}} for i in range(20)}
-    references = {f"o{i}": {"properties": {f"p{j}": {"$ref": f"{i}-{j}#/x"} for j in range(400)}} for i in range(8)}
-    began = time.process_time()
+    """Each spelling of a reference once had all that it means searched again: a minute, and the gateway did nothing else."""
+    target = {f"q{i}": {"properties": {f"p{j}": {} for j in range(400)}} for i in range(50)}
+    references = {f"o{i}": {"properties": {f"p{j}": {"$ref": f"{i}-{j}#/x"} for j in range(400)}} for i in range(16)}
     assert in_schema({"x": {"properties": target}, "properties": references}) == 1
-    assert time.process_time() - began < 1.0

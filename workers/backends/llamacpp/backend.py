@@ -28,7 +28,7 @@ from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
 from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
-from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts
+from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts, check_free_space, saved_name
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.request_rules import CHATS
@@ -192,6 +192,10 @@ class LlamaCppBackend(ProgramBackend):
         folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.spec.name)
         return Path(self.settings.cache_dir) / "slots" / folder.lstrip(".")
 
+    @property
+    def _saved_in(self) -> Path:
+        return Path(arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) or self.saved)
+
     def prepare(self) -> None:
         """Make the directory for saved prompt caches, private to this user."""
         self.saved.parent.mkdir(parents=True, exist_ok=True)
@@ -206,8 +210,7 @@ class LlamaCppBackend(ProgramBackend):
         asked = self._option("keep_prompt_cache") and self.settings.prompt_cache_bytes
         if not asked or self.spec.type != ModelType.LLM or arguments.value_of(self._words, arguments.LORA) is not None:
             return None
-        folder = arguments.value_of(self._words, arguments.SLOT_SAVE_PATH)
-        return LlamaSlotFiles(Path(folder or self.saved), self.slots, self._cache_facts, lambda: self._had_request)
+        return LlamaSlotFiles(self._saved_in, self.slots, self._cache_facts, lambda: self._had_request)
 
     def _cache_facts(self, facts: EngineFacts) -> CacheFacts:
         model = [*map(str, gguf.parts_of(Path(self.spec.path))), *filter(None, [self.spec.mmproj])]
@@ -313,6 +316,8 @@ class LlamaCppBackend(ProgramBackend):
             raise invalid(f"unknown slot action {query!r}")
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
+        if action == "save":
+            check_free_space(self._saved_in, saved_name(body))
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 

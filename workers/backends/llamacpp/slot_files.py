@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineRequest, SlotReport
 from workers.backends.llamacpp.cache_key import CacheFacts, cache_key, identify_files
 
+MAX_SAVED_FILES: Final = 1_000
+MAX_SAVED_BYTES: Final = 4 * 1024**3
+"""Of the prompt caches of a model that clients have saved, before another one is."""
+MIN_FREE_BYTES: Final = 1024**3
+"""What these leave of the disk."""
 _WITHOUT_EFFECT: Final = frozenset(
     {
         *("-t", "--threads", "-tb", "--threads-batch", "--threads-http", "--prio", "--prio-batch", "--poll"),
@@ -33,6 +40,11 @@ class _SlotReport(msgspec.Struct):
     n_read: int = -1
 
 
+class _Saved(msgspec.Struct):
+    filename: str = ""
+
+
+_saved: Final = msgspec.json.Decoder(_Saved).decode
 _answer: Final = msgspec.json.Decoder(_SlotReport).decode
 
 
@@ -83,6 +95,32 @@ class LlamaSlotFiles:
 
 def _request(action: str, slot: int, name: str) -> EngineRequest:
     return EngineRequest("POST", f"/slots/{slot}?action={action}", msgspec.json.encode({"filename": name}), prompts=0)
+
+
+def saved_name(body: bytes) -> str:
+    """Return the name that a request to save has; empty for none, which the engine refuses."""
+    try:
+        return _saved(body).filename
+    except DECODE_ERRORS:
+        return ""
+
+
+def check_free_space(folder: Path, name: str) -> None:
+    """Raise ``conflict`` if a client may not save another prompt cache in ``folder``; one called ``name`` would be replaced."""
+    try:
+        disk = os.statvfs(folder)
+        with os.scandir(folder) as files:
+            sizes = [file.stat().st_size for file in files if file.name != name]
+    except OSError:
+        return  # the engine says what is wrong
+    where = f"the saved prompt caches of this model (`slots` in the server's cache directory: {len(sizes)} files)"
+    if len(sizes) >= MAX_SAVED_FILES or sum(sizes) >= MAX_SAVED_BYTES:
+        reason = f"{where} have reached their limit of {MAX_SAVED_FILES} files and {MAX_SAVED_BYTES >> 30} GiB"
+    elif disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        reason = f"less than {MIN_FREE_BYTES >> 30} GiB of the disk is free, which {where} leave"
+    else:
+        return
+    raise Failure(Code.CONFLICT, f"{reason}: an administrator must remove some files").raised()
 
 
 def relevant_arguments(words: Sequence[str]) -> list[str]:

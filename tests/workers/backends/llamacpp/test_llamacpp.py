@@ -18,6 +18,7 @@ from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from workers.backends.arguments import FORBIDDEN_LLAMACPP_FLAGS, check_llamacpp_args, slots_of
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
+from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.engines.flags import FlagError
@@ -220,6 +221,34 @@ def test_slots_that_are_none(query: str, status: int) -> None:
     with pytest.raises(LemonbusError) as raised:
         made().request("slots", query, b"", stream=False)
     assert raised.value.failure.http_status == status
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("MAX_SAVED_FILES", 2), ("MAX_SAVED_BYTES", 8), ("MIN_FREE_BYTES", 2**62)]
+)
+def test_clients_do_not_fill_the_disk_with_saved_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    backend = made(llamacpp_args=f"--slot-save-path {tmp_path}")
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(b"four")
+    save = b'{"filename":"three"}'
+    assert backend.request("slots", "save/0", save, stream=False).path == "/slots/0?action=save"
+    monkeypatch.setattr(slot_files, limit, value)
+    with pytest.raises(LemonbusError, match="administrator must remove") as raised:
+        backend.request("slots", "save/0", save, stream=False)
+    assert raised.value.failure.http_status == 409
+    backend.request("slots", "restore/0", save, stream=False)
+    backend.request("slots", "erase/0", b"", stream=False)
+
+
+def test_a_saved_slot_that_is_replaced_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = made(llamacpp_args=f"--slot-save-path {tmp_path}")
+    (tmp_path / "one").write_bytes(b"four")
+    monkeypatch.setattr(slot_files, "MAX_SAVED_FILES", 1)
+    backend.request("slots", "save/0", b'{"filename":"one"}', stream=False)
+    with pytest.raises(LemonbusError):
+        backend.request("slots", "save/0", b'{"filename":"two"}', stream=False)
 
 
 def put(tmp_path: Path, backend: str, program: str = "") -> Path:
