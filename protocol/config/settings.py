@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_requests: Count = 64
     """Requests that may wait for one model, of each API key; beyond it 503."""
     queue_bytes: Bytes = 64 * 1024 * 1024
-    """Bytes of request bodies that may wait for one model."""
+    """Bytes of request bodies that may wait for one model; one API key may have half of them."""
     inbox_bytes: Bytes = 4 * 1024 * 1024
     """Output kept for a client that reads slowly; beyond it its request is cancelled."""
     response_store_entries: Count = 1000

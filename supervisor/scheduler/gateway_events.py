@@ -100,8 +100,12 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
     if request.attempt > 1 or request.since:
         return None  # it was accepted before
     most = model.policy.queue or state.limits.queue_requests
-    if (queued := model.queue.count_of(request.caller.key if request.caller else "")) >= most:
+    key = request.caller.key if request.caller else ""
+    bytes_of_key = model.queue.bytes_of(key) if key else 0
+    if (queued := model.queue.count_of(key)) >= most:
         what = f"{queued} requests"
+    elif bytes_of_key and bytes_of_key + request.size > state.limits.queue_bytes // 2:
+        what = f"{bytes_of_key} bytes of this API key"  # half of all: one key must not keep others out
     elif model.queue and model.queue.bytes + request.size > state.limits.queue_bytes:
         what = f"{model.queue.bytes} bytes"
     else:

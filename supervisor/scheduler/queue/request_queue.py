@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from protocol.ids import RequestKey
@@ -22,6 +22,7 @@ class RequestQueue:
         """In the order in which they began to wait; some may wait no more."""
         self.bytes = 0
         """The sizes of all request bodies."""
+        self._bytes_of: Counter[str] = Counter()
         self.reads = 0
         """How many need no slot."""
 
@@ -39,6 +40,7 @@ class RequestQueue:
         bisect.insort(self._by_key.setdefault(key_of(waiting), []), waiting, key=_order)
         self._unannounced.append(waiting)
         self.bytes += waiting.request.size
+        self._bytes_of[key_of(waiting)] += waiting.request.size
         self.reads += waiting.is_read
 
     def has(self, key: RequestKey) -> bool:
@@ -52,9 +54,10 @@ class RequestQueue:
             return False
         own = self._by_key[key_of(waiting)]
         del own[bisect.bisect_left(own, waiting.order, key=_order)]
-        if not own:
-            del self._by_key[key_of(waiting)]
         self.bytes -= waiting.request.size
+        self._bytes_of[key_of(waiting)] -= waiting.request.size
+        if not own:
+            del self._by_key[key_of(waiting)], self._bytes_of[key_of(waiting)]
         self.reads -= waiting.is_read
         return True
 
@@ -71,6 +74,10 @@ class RequestQueue:
     def count_of(self, api_key: str) -> int:
         """Return how many requests of an API key wait; the empty name is that of requests without one."""
         return len(self._by_key.get(api_key, ()))
+
+    def bytes_of(self, api_key: str) -> int:
+        """Return the sizes of the bodies of an API key's requests that wait."""
+        return self._bytes_of[api_key]
 
     def of_key(self, api_key: str) -> Sequence[QueuedRequest]:
         """Return the requests of an API key that wait, in the order of arrival."""

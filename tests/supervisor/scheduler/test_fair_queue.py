@@ -36,6 +36,16 @@ def test_one_key_cannot_fill_the_queue_for_others() -> None:
     assert accepted not in sim.refusals
 
 
+def test_one_key_cannot_fill_the_bytes_of_the_queue_for_others() -> None:
+    sim = loaded("a", queue_bytes=100)
+    for _ in range(2):
+        sim.submit("a", caller="greedy")
+    accepted = sim.submit("a", caller="greedy", size=40)
+    refused = sim.submit("a", caller="greedy", size=40)
+    assert sim.refusals[refused].code is Code.OVERLOADED
+    assert not sim.refusals.keys() & {accepted, sim.submit("a", caller="modest", size=40)}
+
+
 def test_a_request_that_waits_is_announced_once_with_its_position() -> None:
     sim = loaded("a")
     for _ in range(2):
