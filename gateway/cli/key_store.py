@@ -18,8 +18,9 @@ from protocol.config.api_keys import KEYS_FILE, ApiKey, KeyRights, Scope
 from protocol.failures import LemonbusError
 
 _PATH: Final = "/internal/keys"
-_PROBED: Final = "/v1/models"
-"""A route that every server with keys refuses without one."""
+_PROBED: Final = "/internal/keys-probe"
+"""A path without a route: refused without a valid key, and else not found, also while a server's supervisor does not answer."""
+_NOT_FOUND: Final = 404
 _PROBE: Final = "lemonbus-keys-probe"
 _PROBE_S: Final = 30.0
 """How long the key is valid that shows whether a server reads the file, should this command be killed."""
@@ -173,6 +174,11 @@ class FileKeys:
         api_keys.write_keys(self._path, [*(key for key in keys if key.name != _PROBE), probe.entry])
         try:
             return self._accepts(probe.secret) and not self._accepts("")
+        except CommandError as problem:
+            if existed:
+                raise
+            seen = "A server that has seen the file meanwhile wants a key from every client until it is started again."
+            raise CommandError(f"{problem}\nNo key was added. {seen}", problem.exit_code) from problem
         finally:
             if existed:
                 api_keys.write_keys(self._path, keys)
@@ -183,9 +189,9 @@ class FileKeys:
         try:
             ApiClient(self._url, key).call("GET", _PROBED)
         except CommandError as problem:
-            if problem.exit_code != FORBIDDEN:
+            if problem.exit_code != FORBIDDEN and problem.status != _NOT_FOUND:
                 raise
-            return False
+            return problem.exit_code != FORBIDDEN
         return True
 
 

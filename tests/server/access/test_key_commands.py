@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,20 @@ def test_an_administrator_without_a_key_names_the_state_directory(start_server: 
     assert shell.keys("revoke", "lost", "--state-dir", str(file.parent)).returncode == 0
     assert statuses(server, first.stdout.strip()) == {401}
     assert [key.name for key in read_keys(file)] == ["root"]
+
+
+def test_a_key_is_added_while_no_supervisor_answers(start_server: StartServer, tmp_path: Path) -> None:
+    """The command asked for something that waits for the supervisor, gave up, removed the file, and left a server without a valid key."""
+    server = start_server()
+    state = server.settings.state_dir
+    stopped = [server.keeper_pid, server.supervisor_pid]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        added = Shell(server, tmp_path).keys("add", "root", "--scope", "admin", "--state-dir", state)
+    finally:
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
+    assert (added.returncode, "reads this file, and applies this now" in added.stderr) == (0, True), added
+    assert statuses(server) == {401}
+    assert statuses(server, added.stdout.strip()) == {200}
