@@ -12,7 +12,7 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_events
+from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_deaths, worker_events
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.state import SchedulerState
 
@@ -48,8 +48,8 @@ class Scheduler(SchedulerState):
     attempt_ended = worker_events.attempt_ended
     attempt_progressed = worker_events.attempt_progressed
     attempt_abandoned = worker_events.attempt_abandoned
-    engine_died = worker_events.engine_died
-    worker_gone = worker_events.worker_gone
+    engine_died = worker_deaths.engine_died
+    worker_gone = worker_deaths.worker_gone
     stop_all_workers = worker_events.stop_all_workers
 
     reconcile_unless_settled = reconcile.reconcile_unless_settled

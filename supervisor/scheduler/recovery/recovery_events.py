@@ -17,7 +17,7 @@ from protocol.messages.peers import EngineReady, Shutdown
 from protocol.messages.recovery import RememberedState, WorkerPhase
 from protocol.messages.work import Caller, Cancel
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import model_changes, worker_events
+from supervisor.scheduler import model_changes, worker_deaths, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
@@ -97,7 +97,7 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
     state.ended_before = dict(world.ended)
     for running in world.workers:
         if running.phase is WorkerPhase.ENGINE_LOST and state.workers[running.worker].serves:
-            worker_events.engine_died(state, running.worker, Failure(Code.BACKEND_DIED, ENGINE_LOST), now)
+            worker_deaths.engine_died(state, running.worker, Failure(Code.BACKEND_DIED, ENGINE_LOST), now)
 
 
 def worker_reconnected(

@@ -1,0 +1,121 @@
+"""An engine or a worker is gone: of which requests it may have died, and whether its model is tried again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler.crash_record import REMEMBERED_S
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.worker_events import stop_reason
+from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
+
+
+def engine_died(
+    state: SchedulerState, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
+) -> None:
+    """The engine of a ready model is gone; the worker has told the gateways and holds no grant any more.
+
+    ``causes``: the attempts of which it may have died.
+    """
+    process = state.workers[worker]
+    model = process.model
+    if model is None:
+        return
+    if not process.serves:  # it was stopped meanwhile, and all that it worked on was abandoned
+        model.end_runs()
+        return
+    draining = model.state is ModelState.DRAINING
+    counts = _note_causes(state, model, causes, now)
+    model_changes.lose_engine(model, process)
+    _engine_lost(state, model, failure, now, leaving=draining, counts=counts)
+    if draining and model.keep_loaded:
+        model_changes.reload(state, model, process)
+    elif draining or not model.keep_loaded:
+        model_changes.unload(state, model, process)
+
+
+def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+    """A worker process is gone, whatever it was doing."""
+    process = state.workers.pop(worker, None)
+    if process is None:
+        return
+    before = process.state
+    process.transition(WorkerEvent.GONE)
+    if before is WorkerState.SPAWNED and not state.closing:
+        spare_workers.spawn_failed(state, failure, now)
+    model = process.model
+    if model is None:
+        return
+    model_changes.lose_worker(model)
+    state.memory += process.memory if state.memory else 0
+    if before in (WorkerState.READY, WorkerState.DRAINING):
+        _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
+    elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
+        # A verdict about a model comes from its worker; the worker's own death is none.
+        _note_death(state, model, failure, now)
+    else:
+        model.end_runs()
+    answers.answer_unloads(state, model)
+
+
+def _note_causes(state: SchedulerState, model: ScheduledModel, causes: Sequence[RequestKey], now: float) -> bool:
+    """Remember of which requests an engine died, if that is known; return whether the death counts against the model."""
+    origins = [model.grants[key].origin for key in causes if key in model.grants]
+    if not causes or len(origins) < len(causes):
+        return True
+    counts = state.crashes.note(model.name, origins, now)
+    if len(origins) == 1:
+        state.count("engine_deaths_by_request")
+        state.metrics.engine_crashed(model.name)
+        client, digest = origins[0]
+        fields = {"model": model.name, "client": client, "digest": digest, "refused_for": REMEMBERED_S}
+        state.emit(LogDecision("warning", "engine died of a request", fields))
+    return counts
+
+
+def _engine_lost(
+    state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool, counts: bool = True
+) -> None:
+    state.count("engine_deaths")
+    model.returning.clear()
+    for key, grant in model.grants.items():
+        model.expect_return(key, grant.order)
+    model.end_runs()
+    _note_death(state, model, failure, now, leaving=leaving, counts=counts)
+
+
+def _note_death(
+    state: SchedulerState,
+    model: ScheduledModel,
+    failure: Failure,
+    now: float,
+    *,
+    leaving: bool = False,
+    counts: bool = True,
+) -> None:
+    """Let the model be tried again at once, unless this happened too often. ``counts``: it is the model's own death."""
+    failure = with_model(model, failure)
+    fields: dict[str, Any] = {"model": model.name, "reason": failure.message}
+    if counts and not model.backoff.died(failure, now):
+        fields["retry_in"] = round(model.backoff.pause(now), 3)
+        state.emit(LogDecision("error", "engine lost too often, it is not started again for now", fields))
+        model_changes.stop_keeping(model)
+        refusal = model.backoff.refusal(model.name, now)
+        if model.provisional:
+            model.backoff.ready()
+        answers.refuse_waiting(state, model, refusal)
+    elif leaving or state.closing:
+        state.emit(LogDecision("warning", "engine lost, it was to leave", {**fields, "why": stop_reason(state, model)}))
+    elif model.demanded:
+        state.metrics.engine_restarted(failure.code)
+        state.emit(LogDecision("warning", "engine lost, it is started again", fields))
+    else:
+        state.emit(LogDecision("warning", "engine lost, it is not needed", fields))
