@@ -166,7 +166,7 @@ class Backend(abc.ABC):
         self._random_key = secrets.token_hex(16)
 
     def check_arguments(self) -> None:  # noqa: B027 - most programs' flags are not known here
-        """Raise ``invalid_request`` for arguments that the engine will refuse, as far as its flags are known here.
+        """Raise ``invalid_request`` for arguments that the engine will refuse, if its flags are known here.
 
         Those of our own engine servers are. Another program says at its start what is wrong with them.
         """

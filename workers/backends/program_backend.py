@@ -15,6 +15,7 @@ from protocol.models import installations
 from protocol.models.installations import Installation
 from protocol.models.recipes import ModelSpec, OptionValue, Provision
 from workers.backends.base import Backend
+from workers.engines.flags import FlagError
 
 
 class ProgramBackend(Backend):
@@ -22,6 +23,8 @@ class ProgramBackend(Backend):
 
     program_setting: ClassVar[str] = ""
     """The setting that names the user's own program, if there is one."""
+    arguments_option: ClassVar[str] = ""
+    """The load option that has the user's arguments; empty: there is none."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend; raises ``invalid_request`` for an unknown one."""
@@ -31,6 +34,8 @@ class ProgramBackend(Backend):
         if named is None:
             raise invalid(f"{recipe} has no backend {spec.backend!r}", f"{recipe}_backend")
         self._program = named
+        self._words: list[str] = []
+        """The user's arguments."""
 
     def _option(self, name: str) -> OptionValue:
         declared = self.descriptor.option(name)
@@ -91,6 +96,18 @@ class ProgramBackend(Backend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         self._start_command()
+        self.check_arguments()
+
+    def check_arguments(self) -> None:
+        """See :meth:`Backend.check_arguments`."""
+        if self._is_own_server:
+            try:
+                self._read_arguments()
+            except FlagError as problem:
+                raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
+
+    def _read_arguments(self) -> None:
+        """Raise ``FlagError`` for user's arguments that our own server does not know; not every one of them takes some."""
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`: without the variables of lemonbus, and with threads that do not spin.

@@ -13,8 +13,6 @@ from workers.backends.program_backend import ProgramBackend
 class SingleSlotBackend(ProgramBackend):
     """Has one slot, and hands the user's arguments on. Subclasses set ``program``, the name of the program in messages."""
 
-    arguments_option: ClassVar[str]
-    """The load option that has the user's arguments."""
     key_variable: ClassVar[str]
     """The environment variable with the key of our own server. The original servers have no keys."""
     slots = 1

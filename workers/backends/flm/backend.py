@@ -266,7 +266,7 @@ class FlmBackend(Backend):
             boundary = form_data.boundary_from_body(body)
             check_measured(form_data.parse(boundary, body), self.program)
         except ValueError as problem:
-            raise invalid(f"the request is no form: {problem}") from None
+            raise invalid(f"the request is not a form: {problem}") from None
         kind = f"{form_data.MEDIA_TYPE}; boundary={boundary}"
         translate = streamed(convert_flm_transcription) if stream else convert_flm_transcription
         return EngineRequest("POST", "/v1/audio/transcriptions", body, content_type=kind, translate=translate)

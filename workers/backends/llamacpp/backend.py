@@ -33,7 +33,6 @@ from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.request_rules import CHATS
 from workers.backends.visible_devices import device_arguments
-from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
 from workers.files import gguf
 
@@ -64,6 +63,7 @@ class LlamaCppBackend(ProgramBackend):
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
     program_setting: ClassVar[str] = "llama_server"
+    arguments_option: ClassVar[str] = "llamacpp_args"
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
@@ -120,18 +120,8 @@ class LlamaCppBackend(ProgramBackend):
     def _on_device(self) -> bool:
         return any(device != Device.CPU for device in self._program.devices)
 
-    def check(self) -> None:
-        """See :meth:`Backend.check`."""
-        super().check()
-        self.check_arguments()
-
-    def check_arguments(self) -> None:
-        """See :meth:`Backend.check_arguments`."""
-        if self._is_own_server:
-            try:
-                flags.parse(self._words)
-            except FlagError as problem:
-                raise invalid(f"llamacpp_args: {problem}", "llamacpp_args") from None
+    def _read_arguments(self) -> None:
+        flags.parse(self._words)
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""

@@ -1,4 +1,4 @@
-"""Tools of a chat, as far as llama-server passes over what a request says of them. Pure.
+"""What a chat says of its tools and llama-server ignores. Pure.
 
 Its ``tool_choice`` is a word: a choice of certain functions becomes an offer of these alone. And where the model's chat template has no
 place for tools it leaves out both, without a word. A call that must be is then made here: the functions are told in the system message,
@@ -7,6 +7,7 @@ a schema of their calls forces the answer's form, and the answer becomes a call.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, 
 from workers.tool_calls.formats import ToolCallFormat
 
 WARNING: Final = "the chat template of this model has no place for tools: it was not told of them"
-_ASKED: Final = (b'"tools"', b'"tool_choice"')
+_is_asked: Final = re.compile(rb'"tool(?:s|_choice)"').search
 _CHUNK: Final = b'"delta":{'
 _WORDS: Final = ("auto", "none", "required")
 _FORM_FIELDS: Final = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "json_schema")
@@ -105,7 +106,7 @@ def offered_tools(body: bytes, *, has_place: bool) -> OfferedTools | None:
 
     Raises ``invalid_request`` for a choice that cannot be served.
     """
-    if not any(name in body for name in _ASKED):
+    if not _is_asked(body):
         return None
     try:
         asked, fields = _asked(body), _fields(body)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure
 from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
@@ -19,7 +19,6 @@ from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import image_request, model_files
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, PARTS, TEXT_ENCODER_FLAGS
 from workers.backends.single_slot_backend import SingleSlotBackend
-from workers.engines.flags import FlagError
 from workers.engines.sd_server import flags
 from workers.files import gguf, safetensors
 
@@ -61,18 +60,8 @@ class SdCppBackend(SingleSlotBackend):
         package = self._program.requires
         return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
 
-    def check(self) -> None:
-        """See :meth:`Backend.check`."""
-        super().check()
-        self.check_arguments()
-
-    def check_arguments(self) -> None:
-        """See :meth:`Backend.check_arguments`."""
-        if self._is_own_server:
-            try:
-                flags.parse(self._words)
-            except FlagError as problem:
-                raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
+    def _read_arguments(self) -> None:
+        flags.parse(self._words)
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""

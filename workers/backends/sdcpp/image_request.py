@@ -58,7 +58,7 @@ def engine_form(body: bytes) -> bytes:
     try:
         parts = form_data.parse(form_data.boundary_from_body(body), body)
     except ValueError as problem:
-        raise invalid(f"the request is no form: {problem}") from None
+        raise invalid(f"the request is not a form: {problem}") from None
     fields = next((part.data for part in parts if part.name == form_data.JSON_FIELDS_PART), b"")
     fields_parts = [FormPart(name, str(value).encode()) for name, value in _sd_fields(fields).items()]
     # Its older name is read only where there is but one.

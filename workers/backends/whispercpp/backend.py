@@ -67,15 +67,9 @@ class WhisperCppBackend(SingleSlotBackend):
             what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
             cure = self._installation_hint()
             raise Failure(Code.BACKEND_NOT_INSTALLED, f"{what}: {cure}", model=self.spec.name).raised()
-        self.check_arguments()
 
-    def check_arguments(self) -> None:
-        """See :meth:`Backend.check_arguments`."""
-        if self._is_own_server:
-            try:
-                flags.parse_command_line(self._words)
-            except FlagError as problem:
-                raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
+    def _read_arguments(self) -> None:
+        flags.parse_command_line(self._words)
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
@@ -153,7 +147,7 @@ class WhisperCppBackend(SingleSlotBackend):
             # The original answers 500 to a number that is none.
             raise invalid(str(problem), str(problem).partition(" ")[0]) from None
         except ValueError as problem:
-            raise invalid(f"the request is no form: {problem}") from None
+            raise invalid(f"the request is not a form: {problem}") from None
         if not stream:
             return inference
         if self._is_own_server:
