@@ -178,7 +178,7 @@ def test_transcriptions() -> None:
     for answer in (b"null", b"{}"):
         with pytest.raises(ValueError):
             convert_flm_transcription(answer)
-    with pytest.raises(LemonbusError, match="no form"):
+    with pytest.raises(LemonbusError, match="not a form"):
         made("audio", "whisper-v3:turbo").request("audio/transcriptions", "", b"{}", False)
     assert made("audio", "whisper-v3:turbo").warm_up() is None
 
