@@ -25,6 +25,8 @@ MODELS_HINT: Final = "; `lemonbus list --all` shows the models"
 SHOWN_LINES: Final = 10
 """Lines of an engine's output that an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
+_OF_PROXIES: Final = frozenset({502, 503, 504})
+"""Statuses with which a proxy answers for a server that is away."""
 _NO_CONNECTION: Final = (
     urllib3_errors.NewConnectionError,
     urllib3_errors.ConnectTimeoutError,
@@ -155,7 +157,9 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
         answer = json.loads(body)
     except ValueError:
         answer = {}
-    message = _error_text(answer) or f"the server answered {status} {_phrase(status)}".rstrip()
+    message = _error_text(answer) or f"the server answered {status} {_phrase(status)}".rstrip() + (
+        "" if status in _OF_PROXIES else "; is this a lemonbus server?"
+    )
     if _error_facts(answer).get("code") == Code.MODEL_NOT_FOUND:
         message += MODELS_HINT
     if retry_after:

@@ -19,7 +19,7 @@ from protocol.config import handover, resolver
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.setting_help import setting_help
-from protocol.config.settings import Settings, read_settings
+from protocol.config.settings import Settings, read_origins, read_settings
 from protocol.failures import LemonbusError
 
 _CONNECT_S: Final = 2.0
@@ -119,16 +119,23 @@ def settings_of_server() -> Settings:
 def where_it_listens(settings: Settings) -> Settings:
     """Return the settings with the address at which the server of this runtime directory still listens.
 
-    It is another one while the file has a new address that the server has not read yet: the reload that moves it must find it.
+    It is another one while the file has a new address that the server has not read yet: the reload that moves it must find it, and
+    whatever listens at the new address must not get the key. A server with an address from its own flags only counts if nothing
+    answers at the one that is configured.
     """
+    runtime = Path(settings.runtime_dir)
     try:
-        running = read_settings(Path(settings.runtime_dir))
+        running = read_settings(runtime)
     except (OSError, msgspec.MsgspecError):
         return settings
-    if running.base_url == settings.base_url or _is_open(settings.base_url) or not _is_open(running.base_url):
+    if running.base_url == settings.base_url or not _is_open(running.base_url):
+        return settings
+    origins = read_origins(runtime)
+    flags = [name for name in ("host", "port") if origins.get(name, "").startswith("--")]
+    if flags and _is_open(settings.base_url):
         return settings
     click.echo(
-        f"lemonbus: nothing answers at {settings.base_url}; asking the server at {running.base_url}, its address until a reload",
+        f"lemonbus: asking the server at {running.base_url}; {settings.base_url} is configured, and takes effect with a reload",
         err=True,
     )
     return msgspec.structs.replace(settings, host=running.host, port=running.port)

@@ -94,7 +94,10 @@ def add(
     click.echo(f"Added key {name}. It is not stored and will not be shown again.", err=True)
     _report(store, added)
     if added["first"]:
-        click.echo("It is the first key: every client needs one from then on.", err=True)
+        click.echo(
+            "It is the first key: every client needs one from then on, also `lemonbus` and `systemctl reload`: LEMONBUS_ADMIN_API_KEY.",
+            err=True,
+        )
 
 
 def _report(store: KeyStore, changed: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from protocol.config.settings import Settings, write_settings
 from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
-from tests.gateway.fake_server import FakeServer, Reply
+from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -91,15 +91,21 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
 ) -> None:
     monkeypatch.delenv("LEMONBUS_URL")
     monkeypatch.setenv("LEMONBUS_RUNTIME_DIR", str(tmp_path))
-    (tmp_path / "lemonbus").mkdir()
-    (tmp_path / "lemonbus" / "lemonbus.toml").write_text(f"port = {free_port}\n")
-    write_settings(Settings(port=urlsplit(server.url).port or 0), tmp_path)
+    running = Settings(port=urlsplit(server.url).port or 0)
+    write_settings(running, tmp_path, {"port": "/etc/lemonbus/lemonbus.toml:1"})
     server.replies["POST", "/internal/reload"] = Reply({"applied": True, "changes": [], "warnings": []})
-    note = f"lemonbus: nothing answers at http://127.0.0.1:{free_port}; asking the server at {server.url}"
-    code, out, err = lemonbus("reload")
-    assert (code, out) == (0, "Nothing has changed.\n")
-    assert err.startswith(note)
+    with running_fake_server() as foreign:
+        for configured in (f"http://127.0.0.1:{free_port}", foreign.url):
+            monkeypatch.setenv("LEMONBUS_PORT", configured.rpartition(":")[2])
+            code, out, err = lemonbus("reload")
+            assert (code, out) == (0, "Nothing has changed.\n")
+            assert err.startswith(f"lemonbus: asking the server at {server.url}; {configured} is configured")
+        assert not foreign.asked, "a program that has the new address gets no key"
+        write_settings(running, tmp_path, {"port": "--port"})
+        lemonbus("reload")
+        assert foreign.asked, "this user's own server, which was started with another port, is not what is configured"
     write_settings(Settings(port=free_port), tmp_path)
+    monkeypatch.setenv("LEMONBUS_PORT", str(free_port))
     assert lemonbus("reload")[0] == 3, "there is no other address"
 
 
@@ -133,6 +139,8 @@ def test_a_foreign_server_is_recognised(server: FakeServer, lemonbus: Ends) -> N
     assert lemonbus("list") == (1, "", f"lemonbus: {server.url} did not answer in JSON; is this a lemonbus server?\n")
     server.replies[ALL] = Reply(pieces=["<html>"], status=502)
     assert lemonbus("list") == (1, "", "lemonbus: the server answered 502 Bad Gateway\n")
+    server.replies[ALL] = Reply(pieces=["<html>"], status=501)
+    assert lemonbus("list")[2] == "lemonbus: the server answered 501 Not Implemented; is this a lemonbus server?\n"
 
 
 def test_the_key_is_sent_and_a_version_prefix_in_the_url_is_ignored(

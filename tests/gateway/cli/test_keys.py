@@ -46,7 +46,7 @@ def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: 
     assert server.last()["scopes"] == ["admin"]
     assert "Written to /var/lib/lemonbus/keys.json. " in err
     assert f"The server at {server.url} applies this now. It has 1 valid key, those of its settings included." in err
-    assert "every client needs one" in err
+    assert "every client needs one from then on, also `lemonbus` and `systemctl reload`" in err
 
 
 def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) -> None:
