@@ -112,10 +112,11 @@ def _times_between(marks: Sequence[EngineMark], output: int) -> bytes:
     """Return the times of ``output`` tokens; those after the last mark took as long as those before it did on average."""
     times = array("f")
     last = EngineMark(0, 0.0)
+    output = min(output, MAX_TOKEN_TIMES)  # an engine says how many there are
     for mark in marks:
         count = min(mark.tokens, output) - last.tokens
         if count > 0:
             times.extend([max(0.0, mark.seconds - last.seconds) / count] * count)
             last = mark
     times.extend([last.seconds / max(1, last.tokens)] * (output - len(times)))
-    return times[:MAX_TOKEN_TIMES].tobytes()
+    return times.tobytes()

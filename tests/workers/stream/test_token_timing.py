@@ -132,3 +132,8 @@ def test_a_very_long_answer_is_cut() -> None:
     found = timed(pieces, MAX_TOKEN_TIMES + 6, pieces[-1][1], None)
     assert len(found.each) == 4 * MAX_TOKEN_TIMES
     assert found.decode == pytest.approx(MAX_TOKEN_TIMES + 5)
+
+
+def test_an_engine_that_counts_without_end_costs_no_memory() -> None:
+    found = timed([], 10**15, 12.0, EngineSpan(1.0, 1.0))
+    assert len(each(found)) == MAX_TOKEN_TIMES
