@@ -27,6 +27,8 @@ MAX_POSSIBILITIES: Final = 10_000
 """See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
+MAX_RANGE_DIGITS: Final = 20_000
+"""Of all ``minimum`` and ``maximum`` of a request's schemas: for each two an engine makes rules in the square of their digits."""
 LARGE_MAXIMUM: Final = 10_000
 """A ``maxLength`` or ``maxItems`` from which on an engine does not get it (``workers/backends/schema_maxima.py``)."""
 MAX_PROPERTIES: Final = 500
@@ -42,12 +44,15 @@ _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _RANGES: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
 _MAXIMA: Final = frozenset({"maxItems", "maxLength"})
-_SIZED: Final = _ALTERNATIVES | _COUNTS | {"properties", "pattern"}
+_RANGE_ENDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_SIZED: Final = _ALTERNATIVES | _COUNTS | _RANGE_ENDS | {"properties", "pattern"}
 _CONTAINERS: Final = (dict, list)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\{[^{}()|]*\}", re.DOTALL)
 _DIGITS: Final = re.compile(r"\d+")
+_OTHER_GRAMMAR: Final = "%llguidance"
+"""llama-server takes a grammar that begins so for one in another language, in which a short text may hold it for ever."""
 _LARGE_NUMBER_DIGITS: Final = 9
 _MULTIPLYING: Final = (re.compile(rb"\$ref"), re.compile(b"pattern"), re.compile(rb"\\u"))
 """What may make of a schema more than its alternatives, also if its letters are escaped: three searches, because one search for
@@ -64,6 +69,8 @@ def check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
         if any(text.search(raw) for text in _MULTIPLYING):
             _check_possibilities(shown, sum(map(in_schema, _schemas(name, value))))
     elif isinstance(value, str):
+        if value.startswith(_OTHER_GRAMMAR):
+            raise invalid(f"`{shown}` must be in GBNF, not in llguidance's form", shown)
         sizes = _Sizes(shown)
         sizes.add_text(_TOKEN.findall(value))
         sizes.check()
@@ -95,6 +102,7 @@ class _Sizes:
     def __init__(self, name: str) -> None:
         self._name = name
         self._depth = self._alternatives = self._optional = self._repetitions = self._characters = 0
+        self._digits = 0
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what is beyond a limit."""
@@ -102,6 +110,7 @@ class _Sizes:
         check_size(self._name, "alternatives", self._alternatives, MAX_ALTERNATIVES)
         check_size(self._name, "optional parts", self._optional, MAX_OPTIONAL_PARTS)
         check_size(self._name, "repetitions", self._repetitions, MAX_REPETITIONS)
+        check_size(self._name, "digits in its `minimum` and `maximum`", self._digits, MAX_RANGE_DIGITS)
 
     def add_text(self, tokens: Sequence[str]) -> None:
         """Count a grammar or a pattern, as its tokens."""
@@ -143,6 +152,8 @@ class _Sizes:
                 self._alternatives += len(value)
             elif key in _COUNTS and isinstance(value, int | float) and not is_large_maximum(key, value):
                 self._repetitions += int(min(max(value, 0), MAX_REPETITIONS + 1))
+            elif key in _RANGE_ENDS and isinstance(value, int | float):
+                self._digits += len(str(value))
             elif key == "properties" and isinstance(value, dict):
                 check_size(self._name, "properties in one object", len(value), MAX_PROPERTIES)
             elif key == "pattern" and isinstance(value, str):

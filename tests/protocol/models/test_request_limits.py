@@ -22,6 +22,11 @@ def _nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+def _ranges(count: int) -> dict[str, Any]:
+    each = {"type": "integer", "minimum": -(10**16), "exclusiveMaximum": 10**17}
+    return {"items": [each] * count}
+
+
 REFERENCES: dict[str, Any] = {
     "anyOf": [{"type": "array", "items": {"$ref": "#/$defs/x"}}] * 400,
     "$defs": {"x": {"enum": [*range(399), None]}},
@@ -62,6 +67,7 @@ def _check(body: object) -> None:
             "grammar",
             "continuations",
         ),
+        (_format(_ranges(600)), "response_format", "21600 digits in its `minimum` and `maximum`"),
         ({"grammar": 'root ::= ((("a"{0,30}){0,30}){0,30})'}, "grammar", "continuations"),
         ({"json_schema": REFERENCES}, "json_schema", "16040. continuations"),
         (_format(REFERENCES), "response_format", "16040. continuations"),
@@ -114,6 +120,7 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         _format({"enum": [f"v{i}" for i in range(1_000)]}),
         _format({"type": "object", "description": "a" * 100_000}),
         {"json_schema": _nested(40)},
+        {"json_schema": _ranges(500)},
         {"grammar": 'root ::= "((((" | [(|)]+ # {0,100000}\n' + "\n".join(f"r{i} ::= [0-9]{{1,9}}" for i in range(99))},
         {"tools": [{"function": {"parameters": {"type": "string", "maxLength": 524_288}}}]},
         {"prompt": list(range(10_000))},
@@ -148,6 +155,14 @@ def test_a_minimum_above_its_maximum_is_refused(body: dict[str, Any]) -> None:
     """llama-server never ends with it: it takes the difference as a count without a sign."""
     with pytest.raises(LemonbusError, match=r"endless|larger than its"):
         _check(body)
+
+
+def test_grammars_of_llguidance_are_refused() -> None:
+    """They have no limits here: a few `multipleOf` in one held an engine, and with it all requests, until it was ended."""
+    with pytest.raises(LemonbusError, match="GBNF") as caught:
+        _check({"grammar": '%llguidance {}\nstart: "a"'})
+    assert caught.value.failure.param == "grammar"
+    _check({"grammar": '# %llguidance\nroot ::= "a"'})
 
 
 @pytest.mark.parametrize("kind", [2, 3, "2", None])
