@@ -51,15 +51,43 @@ def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
     return {CONTEXT_KEY: context}
 
 
+class RunningResponses:
+    """How many responses of each API key run, and of how many bytes: one key may have half, so that others can run some."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """Begin without any."""
+        self._most_bytes = most_bytes
+        self._sizes: dict[str, list[int]] = {}
+        """API key → the bytes of the requests that run, about."""
+
+    def check(self, api_key: str, size: int) -> None:
+        """Raise ``overloaded`` if another one of ``size`` bytes may not run; one alone may always."""
+        own = self._sizes.get(api_key, [])
+        everyone = [each for sizes in self._sizes.values() for each in sizes]
+        for running, share in ((everyone, 1), (own, 2 if api_key else 1)):
+            most, most_bytes = MAX_RUNS // share, self._most_bytes // share
+            if len(running) >= most or (running and sum(running) + size > most_bytes):
+                raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
+
+    def add(self, api_key: str, size: int) -> None:
+        """Note that one runs."""
+        self._sizes.setdefault(api_key, []).append(size)
+
+    def remove(self, api_key: str, size: int) -> None:
+        """Note that it has ended."""
+        own = self._sizes[api_key]
+        own.remove(size)
+        if not own:
+            del self._sizes[api_key]
+
+
 class BackgroundRuns:
     """The responses that this process runs in the background."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Begin without any."""
         self._session = session
-        self._running = 0
-        self._bytes = 0
-        """Bytes of their requests, about."""
+        self._running = RunningResponses(session.settings.queue_bytes)
         self._feeds: dict[str, EventFeed] = {}
         """The events of those that are streamed, by their ids."""
 
@@ -80,15 +108,13 @@ class BackgroundRuns:
 
         ``feed``: gets the events of a response that is streamed. Raises ``overloaded`` if too many run, and why it cannot be stored.
         """
-        size = len(turn.input)
-        if self._running >= MAX_RUNS or (self._running and self._bytes + size > self._session.settings.queue_bytes):
-            raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
+        size, api_key = len(turn.input), owner_of(env)
+        self._running.check(api_key, size)
         given, env = request_context(env), _without_connection(env)
         withdrawal = given.withdrawal  # afterwards the connection may be released
-        key = owner_of(env)
         call = self._session.start_call(
             env,
-            lambda number: StoreResponse(number, builder.id, previous, running=True, key=key),
+            lambda number: StoreResponse(number, builder.id, previous, running=True, key=api_key),
             endless=True,
             payload=envelope.pack_payload(turn),
         )
@@ -99,13 +125,8 @@ class BackgroundRuns:
             raise
         context = request_context(env)
         context.reservation, context.withdrawal = given.take_reservation(), withdrawal
-        self._running += 1
-        self._bytes += size
-        gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._ended(size))
-
-    def _ended(self, size: int) -> None:
-        self._running -= 1
-        self._bytes -= size
+        self._running.add(api_key, size)
+        gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._running.remove(api_key, size))
 
     def _run(
         self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None
