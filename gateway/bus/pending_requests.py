@@ -76,7 +76,7 @@ class PendingRequests:
         for each in running:
             try:
                 each.withdraw()
-            except Exception as problem:  # noqa: BLE001 - the others are to end, too
+            except Exception as problem:  # noqa: BLE001 - the others must also end
                 INTERNAL_ERRORS.log(problem, request_id=each.label)
 
     def _fail_each(self, waiting: Iterable[RequestExchange | SupervisorCall], failure: Failure) -> None:

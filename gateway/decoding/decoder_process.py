@@ -156,7 +156,7 @@ class DecoderSession:
         raise AbandonedError
 
     def abandon(self) -> None:
-        """Let nothing more be decoded: the client has left (from the hub, too)."""
+        """Let nothing more be decoded: the client has left (also from the hub)."""
         self._abandoned = True
         if self._decoder is not None and self._working:
             self._decoder.kill()

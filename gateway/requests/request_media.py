@@ -1,7 +1,7 @@
 """Images and recordings of a request: engines get only those that were decoded, or measured, within limits.
 
-All inference requests pass here, whatever their API family, in the form that engines get. A part of a message that is none of
-those known here is refused: engines know more kinds of media, which they hand to programs of the machine, or fetch.
+All inference requests pass here, whatever their API family, in the form that engines get. A part of a message that is not
+known here is refused: engines know more kinds of media, which they hand to programs of the machine, or fetch.
 """
 
 from __future__ import annotations

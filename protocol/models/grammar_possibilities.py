@@ -1,4 +1,4 @@
-"""How many continuations a grammar or a schema may have at one place of a text, at most, as far as recursion does not add more. Pure.
+"""How many continuations a grammar or a schema may have at one place of a text, at most, not counting what recursion adds. Pure.
 
 An engine keeps a list of them, and compares each with its whole vocabulary for each token. References multiply them: of 400
 alternatives that begin alike and go on with a rule of 400, it has 160,000.

@@ -2,8 +2,8 @@
 
 A request that ends its engine costs all clients of the model a load. So it is remembered for a while: from the same client
 it is refused, and a client with several such requests may send none to the model. A death counts against the model's breaker only if
-it is the first one that its client caused in this time: one client alone closes the model to no other, and a model that dies of
-whatever it is asked is found out by several.
+it is the first one that its client caused in this time: so one client alone cannot close the model to others, and a
+model that dies of every request is still found out, by several clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Of which requests an engine may have died that ended by itself. Pure.
+"""Which requests may have caused the death of an engine that ended by itself. Pure.
 
 An engine compiles a grammar and reads a prompt before the first token, and that is where requests kill engines: those that have had
-tokens are asked only if all have.
+tokens are suspected only if all have.
 """
 
 from __future__ import annotations

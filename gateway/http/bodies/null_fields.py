@@ -1,6 +1,6 @@
 """A field that is null is absent: removes such fields from a request's JSON, before it is checked and before an engine gets it. Pure.
 
-Clients write null where they have nothing to say, and engines take it for a wrong type. The declared type of a body says where this
+Clients write null where they have nothing to say, which engines refuse as a wrong type. The declared type of a body says where this
 holds: in every object that is a struct, declared fields or not, and below a type with :data:`NULL_IS_ABSENT`. Other objects are
 data, in which null is a value: JSON schemas, arguments of tools, variables of templates. So is a field with :data:`NULL_IS_A_VALUE`.
 """

@@ -1,8 +1,8 @@
 """What a chat says of its tools and llama-server ignores. Pure.
 
-Its ``tool_choice`` is a word: a choice of certain functions becomes an offer of these alone. And where the model's chat template has no
-place for tools it leaves out both, without a word. A call that must be is then made here: the functions are told in the system message,
-a schema of their calls forces the answer's form, and the answer becomes a call. Where the model may choose, the client is warned.
+It knows ``tool_choice`` only as a word: so a choice of certain functions becomes an offer of these alone. If the model's chat template
+has no place for tools, it ignores both fields silently. Then a demanded call is made here: the system message names the functions, a
+schema of their calls forces the answer's form, and the answer becomes a call. If the model may choose, the client is warned.
 """
 
 from __future__ import annotations
