@@ -2,6 +2,7 @@
 
 Each gateway process is a gunicorn worker: it speaks HTTP to clients and ZeroMQ to the supervisor and the workers.
 Entry points: `python -m gateway` (the server) and `gateway.cli.main` (the terminal); `app.py` has every route,
-`middleware.py` what runs before each; `waker.py` wakes one greenlet from the hub, `internal_errors.py` counts exceptions of our own.
+`middleware.py` what runs before each; `waker.py` wakes one greenlet from the hub, `threads.py` runs a function
+beside them, `internal_errors.py` counts exceptions of our own.
 Nothing here chooses a model, a worker or an eviction: that is the supervisor's. May import `protocol` alone.
 """

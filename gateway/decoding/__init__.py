@@ -1,5 +1,6 @@
 """Decodes images and measures recordings that clients send, in a process of its own, before an engine gets them.
 
 `images` and `recordings` run in the decoder (`python -m gateway.decoding`), which ends if a file crashes it, takes too long, or its
-client leaves; `decoder_process` is the gateway's side. `gateway/requests/request_media.py` knows where a request has media.
+client leaves; `decoder_process` is the gateway's side. Any folder may import `image_header`, which is pure.
+`gateway/requests/request_media.py` knows where a request has media.
 """
