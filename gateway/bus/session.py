@@ -252,7 +252,8 @@ class SupervisorSession:
         if self.state is AdmissionState.LOST:
             return
         if self.state is AdmissionState.OPEN:
-            logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
+            # No warning: it may have been replaced by an order. The next one says if it was not ("the last supervisor has ended").
+            logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
             self.state = AdmissionState.RECOVERING
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()

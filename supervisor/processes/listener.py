@@ -53,7 +53,7 @@ def bind_failure(problem: OSError, settings: Settings) -> Failure:
         message = f"{failed}; low ports are not for every user: choose another --port, above 1023"
         return Failure(Code.INVALID_REQUEST, message, param="port")
     if problem.errno == errno.EADDRINUSE:
-        failed += "; stop what listens there, or choose another --port"
+        failed += "; stop what listens there, or choose another port"
     return Failure(Code.CONFLICT, failed)
 
 

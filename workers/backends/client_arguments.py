@@ -71,7 +71,7 @@ def check_client_arguments(
         if flag is None:
             shown = checkpoints.printable(arguments.flag_of(word))
             raise invalid(
-                f"{option}: {shown} cannot be sent with a load; the administrator can set it in the configuration",
+                f"{option}: {shown} cannot be sent with a load; if the engine has it, the administrator can set it in the configuration",
                 option,
             )
         if not flag.pattern:

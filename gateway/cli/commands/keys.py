@@ -147,7 +147,7 @@ def show(store: KeyStore, as_json: bool) -> None:
 @click.argument("name")
 @_store_option
 def revoke(store: KeyStore, name: str) -> None:
-    """Revoke the key NAME: from now on the server refuses it, and ends what it has begun."""
+    """Revoke the key NAME. The server refuses it at once, and ends what it has begun."""
     changed = store.revoke(name)
     click.echo(f"Revoked key {name}")
     _report(store, changed)

@@ -52,7 +52,7 @@ def _result(answer: dict[str, Any]) -> str:
     """Return what serves, and what served when the upgrade was asked for."""
     release, former = output.plain(answer["release"]), output.plain(answer.get("former_release") or "")
     if former == release:
-        return f"Release {release} serves. The same release ran before: it was loaded again from its files."
+        return f"Release {release} serves, loaded from the files that are installed now. The one before had the same version."
     return f"Release {release} serves." + (f" Before, it was {former}." if former else "")
 
 

@@ -40,7 +40,7 @@ def test_the_same_release_is_said_to_be_the_same(server: FakeServer, lemonbus: E
     server.replies["POST", PATH] = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": "2.0"})
     code, out, _ = lemonbus("upgrade")
     assert code == 0
-    assert "The same release ran before" in out
+    assert "loaded from the files that are installed now. The one before had the same version." in out
 
 
 def test_a_release_that_cannot_start_is_a_failure(server: FakeServer, lemonbus: Ends) -> None:

@@ -145,6 +145,16 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
     assert b"mullama_" not in metrics, "Mullama's names are switched off"
 
 
+def test_what_was_asked_for_is_no_warning(server: ConfiguredServer) -> None:
+    seen, supervisor = len(server.lines), server.supervisor_pid
+    server.configure(queue_requests=9)
+    server.reload()
+    wait_taken_over(server, supervisor)
+    ended = "the supervisor has ended; requests wait for the next one"
+    wait_for(lambda: any(line["event"] == ended for line in server.lines[seen:]), "the gateway has noticed")
+    assert [line for line in server.lines[seen:] if line["level"] in ("warning", "error")] == []
+
+
 def test_gateways_are_replaced_gracefully(server: ConfiguredServer) -> None:
     (former,) = masters(server)
     engines = [server.engine_pid(model) for model in (CHAT, TALES)]

@@ -112,7 +112,7 @@ def test_settings_that_recipes_take(backend: str) -> None:
 @pytest.mark.parametrize(
     ("problem", "code", "param", "expected"),
     [
-        (OSError(errno.EADDRINUSE, "in use"), Code.CONFLICT, "", "stop what listens there, or choose another --port"),
+        (OSError(errno.EADDRINUSE, "in use"), Code.CONFLICT, "", "stop what listens there, or choose another port"),
         (OSError(errno.EACCES, "denied"), Code.INVALID_REQUEST, "port", "choose another --port, above 1023"),
         (OSError(errno.EADDRNOTAVAIL, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
         (OSError(errno.EAFNOSUPPORT, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
