@@ -63,7 +63,8 @@ class AccessCheck:
         if hasattr(resource, f"on_{handled_as(req.method).lower()}"):
             scopes = _scopes_of(resource, req.method)
             if not any(key.allows(scope) for scope in scopes):
-                _check_scope(key, scopes[0], _ACTIONS[scopes[0]])
+                reads = scopes[0] is Scope.ADMIN and handled_as(req.method) == "GET"
+                _check_scope(key, scopes[0], "make this request" if reads else _ACTIONS[scopes[0]])
             context.withdrawal = partial(self.keys.withdrawal, key, scopes)
 
 

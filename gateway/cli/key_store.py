@@ -116,7 +116,7 @@ class FileKeys:
     def add(self, rights: KeyRights) -> dict[str, Any]:
         """See :class:`KeyStore`."""
         made = api_keys.make_key(rights, time.time())
-        first = not self._path.exists()
+        first = not self._path.exists() and not self._is_closed()
         keys = self._change(lambda keys: api_keys.with_key(keys, made.entry))
         return {**self._result(keys), "key": made.secret, "first": first}
 
@@ -165,6 +165,12 @@ class FileKeys:
         except CommandError as problem:
             return problem.exit_code != UNREACHABLE
         return True
+
+    def _is_closed(self) -> bool:
+        """Return whether a server runs that wants a key: its settings have one, or it had another file before."""
+        with contextlib.suppress(CommandError):
+            return self._answers() and not self._accepts("")
+        return False
 
     def _is_read_by_server(self, keys: list[ApiKey]) -> bool:
         """Return whether the server accepts a key that is in the file for this moment, and no request without a key."""

@@ -55,6 +55,15 @@ def test_which_keys_are_accepted(make_app: MakeApp, tmp_path: Path, headers: dic
         assert result.headers["WWW-Authenticate"].startswith("Bearer")
 
 
+def test_a_refusal_to_show_something_does_not_speak_of_a_change(make_app: MakeApp, tmp_path: Path) -> None:
+    store(tmp_path, key("ci"))
+    app = make_app()
+    for method, may_not in (("GET", "make this request"), ("POST", "change the server")):
+        result = app(method, "/internal/keys", {"name": "x"} if method == "POST" else None, headers=bearer("ci"))
+        message = f"the API key ci may not {may_not}: it does not have the scope admin"
+        assert (result.status_code, result.json["error"]["message"]) == (403, message)
+
+
 @pytest.mark.parametrize(
     ("scopes", "status"),
     [(["inference"], 403), (["logs", "metrics"], 403), (["admin"], 200), (["inference", "admin"], 200)],

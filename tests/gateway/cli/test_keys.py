@@ -131,6 +131,22 @@ def test_a_first_key_that_a_server_did_not_answer_for_is_not_called_harmless(
     assert "wants a key from every client until it is started again" in err
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_first_key_of_the_file_need_not_be_that_of_the_server(
+    lemonbus: Ends, server: FakeServer, path: Path, closed: bool
+) -> None:
+    def probe(_: object) -> Reply:
+        authorized = "Authorization" in server.asked[-1][3]
+        return Reply({}, 404 if authorized or not (closed or path.exists()) else 401)
+
+    server.replies["GET", "/live"] = Reply({})
+    server.replies["GET", "/internal/keys-probe"] = probe
+    path.parent.mkdir()
+    code, _, err = lemonbus("keys", "add", "root", "--scope", "admin", "--state-dir", str(path.parent))
+    assert code == 0, err
+    assert ("It is the first key" in err) is not closed
+
+
 def test_a_full_disk_is_named_and_changes_nothing(offline: Ends, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offline("add", "a", "--scope", "admin")
     before = path.read_bytes()
