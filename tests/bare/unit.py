@@ -51,6 +51,7 @@ def check(machine: Root) -> int:
             unit.survives_its_supervisor()
             unit.is_upgraded_by_a_reload()
             unit.refuses_a_wrong_configuration()
+            unit.moves_to_another_port(free_port())
             unit.has_its_keys_changed_from_roots_shell()
             unit.lets_a_stream_end_when_the_server_dies()
             unit.stops()
@@ -140,6 +141,16 @@ class Unit:
         assert "lemonbus.toml:1: unknown setting 'ports'" in journal
         self._container.run("sed", "-i", "1d", SETTINGS_FILE)
         self.is_up()
+        assert self._main() == main
+
+    def moves_to_another_port(self, port: int) -> None:
+        """Reload it with another port, and with its own again: each reload finds the server where it still listens."""
+        main, own = self._main(), self._client
+        for client in (RawHttpClient(port), own):
+            self._shell(f"sed -i 's/^port = .*/port = {client.port}/' {SETTINGS_FILE}")
+            assert self._shell("systemctl reload lemonbus && echo done") == "done"
+            self._client = client
+            self.is_up()
         assert self._main() == main
 
     def has_its_keys_changed_from_roots_shell(self) -> None:
