@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import gevent
+from gevent.monkey import get_original
 
 R = TypeVar("R")
+sleep: Final[Callable[[float], object]] = get_original("time", "sleep")
+"""Sleeps in such a thread. gevent's own sleep gives the thread a hub, and then keeps open the files that the thread had open."""
 
 
 def in_thread(work: Callable[[], R], pool: Any = None) -> R:

@@ -15,7 +15,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -226,15 +226,16 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
 
 
 @contextlib.contextmanager
-def locked_keys(path: Path) -> Iterator[list[ApiKey]]:
-    """Return the keys for a change, which no other process makes meanwhile; raises like :func:`read_keys`.
+def locked_keys(path: Path, sleep: Callable[[float], object] = time.sleep) -> Iterator[list[ApiKey]]:
+    """Return the keys for a change, which no other process or thread makes meanwhile; raises like :func:`read_keys`.
 
     A list without keys if there is no file. ``TimeoutError``: another process changes them, and has not ended in time.
+    ``sleep``: waits between two looks at the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(directory, path)
+        _lock(directory, path, sleep)
         try:
             keys = read_keys(path)
         except FileNotFoundError:
@@ -244,7 +245,7 @@ def locked_keys(path: Path) -> Iterator[list[ApiKey]]:
         os.close(directory)
 
 
-def _lock(directory: int, path: Path) -> None:
+def _lock(directory: int, path: Path, sleep: Callable[[float], object]) -> None:
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
@@ -252,6 +253,6 @@ def _lock(directory: int, path: Path) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process is changing the keys", str(path)) from None
-            time.sleep(_LOCK_PAUSE_S)
+            sleep(_LOCK_PAUSE_S)
         else:
             return

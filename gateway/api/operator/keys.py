@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 import falcon
 import msgspec
 
+from gateway import threads
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
-from gateway.threads import in_thread
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, Scope
 from protocol.config.settings import Settings
@@ -94,7 +94,7 @@ class _Resource:
         path = api_keys.key_file(self._settings)
 
         def work() -> list[ApiKey]:
-            with api_keys.locked_keys(path) as keys:
+            with api_keys.locked_keys(path, threads.sleep) as keys:
                 changed = change(keys)
                 api_keys.write_keys(path, changed)
             return changed
@@ -118,7 +118,7 @@ def _in_thread(work: Callable[[], R]) -> R:
     It waits for disk and lock in a thread of the pool, so that other requests of the process go on.
     """
     try:
-        return in_thread(work)
+        return threads.in_thread(work)
     except OSError as problem:
         reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are as they were"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from protocol.config.api_keys import KEYS_FILE, read_keys
@@ -102,3 +103,13 @@ def test_a_key_is_added_while_no_supervisor_answers(start_server: StartServer, t
     assert (added.returncode, "reads this file, and applies this now" in added.stderr) == (0, True), added
     assert statuses(server) == {401}
     assert statuses(server, added.stdout.strip()) == {200}
+
+
+def test_changes_at_once_wait_for_each_other(start_server: StartServer) -> None:
+    server = start_server(admin_api_key="lb-admin")
+    client = RawHttpClient(server.port, server.admin_headers)
+    with ThreadPoolExecutor(24) as pool:
+        added = pool.map(lambda number: client.post("/internal/keys", {"name": f"k{number}"}).status, range(24))
+    assert set(added) == {200}
+    assert client.start("DELETE", "/internal/keys/k7").finish().status == 200
+    assert len(read_keys(Path(server.settings.state_dir) / KEYS_FILE)) == 23
