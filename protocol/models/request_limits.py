@@ -52,6 +52,8 @@ MAX_NUMBERS: Final = {
     "dry_penalty_last_n": 2**20,
 }
 """Field → its value. An engine writes as many probabilities for each token, and has memory for as many tokens."""
+MAX_KEYS: Final = 4_096
+"""Of a request, and of any object in it. An engine looks for each key among those before it: 240,000 took it minutes."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
 finds that a text is longer than its context."""
@@ -104,6 +106,29 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
             check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
         if name == "grammar_triggers":
             _check_triggers(name, decoded(shown, raw))
+    _check_keys(fields, names)
+
+
+def _check_keys(fields: Mapping[str, msgspec.Raw], names: Mapping[str, str]) -> None:
+    if len(fields) > MAX_KEYS:
+        raise invalid(f"the request has {len(fields)} fields; the limit is {MAX_KEYS}")
+    for name, raw in fields.items():
+        if memoryview(raw).nbytes > MAX_KEYS and bytes(raw).count(b":") > MAX_KEYS:
+            shown = names.get(name, name)
+            check_size(shown, "keys in one object", _most_keys(decoded(shown, raw)), MAX_KEYS)
+
+
+def _most_keys(value: Any) -> int:
+    """Return how many keys the largest object in ``value`` has, without recursion."""
+    most, left = 0, [value]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            most = max(most, len(node))
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
+    return most
 
 
 def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:

@@ -157,6 +157,27 @@ def test_a_minimum_above_its_maximum_is_refused(body: dict[str, Any]) -> None:
         _check(body)
 
 
+KEYS = {f"k{number}": 1 for number in range(5_000)}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (KEYS, ""),
+        ({"anything": KEYS}, "anything"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", **KEYS}]}]}, "messages"),
+        ({"tools": [{"function": {"parameters": {"$defs": KEYS}}}]}, "tools"),
+    ],
+    ids=["request", "field", "messages", "tools"],
+)
+def test_objects_with_too_many_keys_are_refused(body: dict[str, Any], field: str) -> None:
+    """llama-server looks for each key among those before it: 240,000 took it minutes, even after the client had left."""
+    with pytest.raises(LemonbusError, match=r"has 500[01] .*; the limit is 4096") as caught:
+        _check(body)
+    assert caught.value.failure.param == field
+    _check({"messages": [{"role": "user", "content": "a: b" * 10_000}], "metadata": {"a": [{"b": 1}] * 5_000}})
+
+
 def test_grammars_of_llguidance_are_refused() -> None:
     """They have no limits here: a few `multipleOf` in one held an engine, and with it all requests, until it was ended."""
     with pytest.raises(LemonbusError, match="GBNF") as caught:
