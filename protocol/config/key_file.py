@@ -13,7 +13,7 @@ from protocol.wire.endpoints import keys_copy
 
 _DELETED: Final = (
     "it was deleted, so that its keys are not valid any more;"
-    " `lemonbus keys add NAME --scope admin --state-dir DIR` makes another one, and a server that is started again needs none"
+    " `lemonbus keys add NAME --scope admin --state-dir DIR` makes another one, and a server that is started again does without the file"
 )
 _MAX_READS: Final = 3
 
