@@ -65,6 +65,8 @@ TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "docum
     "input_extra",
 }
 """Fields that an engine tokenizes."""
+_IN_CONTEXT: Final = TEXT_FIELDS | {"tools"}
+"""Fields of which an engine makes a prompt."""
 _PLAIN_TRIGGERS: Final = (0, 1)
 _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 """Fields of those parts of a message that are no text."""
@@ -165,7 +167,7 @@ def longest_text(body: bytes, most: int) -> tuple[str, int]:
         fields = _object(body)
     except DECODE_ERRORS:
         return "", 0
-    for name in TEXT_FIELDS & fields.keys():
+    for name in _IN_CONTEXT & fields.keys():
         if memoryview(fields[name]).nbytes > most and (size := text_bytes(name, fields[name])) > most:
             return name, size
     return "", 0
@@ -179,7 +181,7 @@ def text_bytes(name: str, raw: msgspec.Raw) -> int:
     entries = _list(raw)
     if name == "messages":
         return sum(map(_message_bytes, entries))
-    if name == "input_extra" or any(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries[:1]):
+    if name in ("input_extra", "tools") or any(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries[:1]):
         return size
     return max((memoryview(each).nbytes for each in entries), default=0)
 

@@ -23,7 +23,7 @@ from workers.backends.llamacpp.chosen_logprobs import (
     request_for_one_alternative,
     with_chosen_logprobs,
 )
-from workers.backends.llamacpp.context_check import check_context
+from workers.backends.llamacpp.context_check import check_context, check_read
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
@@ -271,6 +271,7 @@ class LlamaCppBackend(ProgramBackend):
         tools = offered_tools(body, has_place=self._takes_tools) if endpoint in CHATS else None
         body = tools.body if tools else body
         if endpoint in _READS:
+            check_read(body, self._slot_context)
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
         if endpoint != "infill":  # of which the engine takes as much as its context can
             check_context(body, self._slot_context, self.most_context)

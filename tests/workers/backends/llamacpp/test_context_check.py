@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.llamacpp.context_check import MAX_TOKEN_BYTES, check_context
+from workers.backends.llamacpp.context_check import MAX_READ_BYTES, MAX_TOKEN_BYTES, check_context, check_read
 
 MOST = 100 * MAX_TOKEN_BYTES
 
@@ -22,6 +22,7 @@ MOST = 100 * MAX_TOKEN_BYTES
         {"input": "a" * MOST},
         {"content": "a" * MOST},
         {"documents": ["a", {"text": "a" * MOST}]},
+        {"tools": [{"description": "a" * (MOST // 2)}, {"description": "a" * (MOST // 2)}]},
     ],
     ids="+".join,
 )
@@ -41,12 +42,20 @@ def test_refused(body: dict[str, Any]) -> None:
     [
         {"prompt": ["a" * (MOST // 2)] * 9},
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:" + "A" * MOST}}]}]},
-        {"prompt": "a", "tools": [{"description": "a" * MOST}]},
     ],
     ids="+".join,
 )
 def test_left_to_the_engine(body: dict[str, Any]) -> None:
     check_context(msgspec.json.encode(body), 100, 100)
+
+
+@pytest.mark.parametrize("context", [0, 100, 1_000_000])
+def test_a_text_to_tokenize_may_be_longer_than_the_context(context: int) -> None:
+    most = max(MAX_READ_BYTES, context * MAX_TOKEN_BYTES)
+    check_read(msgspec.json.encode({"content": "a" * (most - 2)}), context)
+    with pytest.raises(LemonbusError, match="send it in parts") as caught:
+        check_read(msgspec.json.encode({"content": "a" * most}), context)
+    assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, "content")
 
 
 def test_nothing_is_refused_while_the_context_is_not_known() -> None:
