@@ -270,9 +270,8 @@ def _fields(body: bytes) -> dict[str, Any]:
 def _decoded(coded: str, field: str) -> bytes:
     """Return what base64 of either alphabet means, strictly: engines read leniently, each in its own way."""
     if len(coded) > _LARGE:
-        gevent.sleep(
-            _PAUSE_S
-        )  # nothing else of the process runs while it is decoded: a timer lets gevent look at sockets before
+        # Nothing else of the process runs while it is decoded: a timer lets gevent look at sockets before.
+        gevent.sleep(_PAUSE_S)
     with contextlib.suppress(ValueError):
         return binascii.a2b_base64(coded, strict_mode=True)  # nearly always; what follows takes twice the time
     try:
