@@ -117,6 +117,8 @@ class FileKeys:
         """See :class:`KeyStore`."""
         made = api_keys.make_key(rights, time.time())
         first = not self._path.exists() and not self._is_closed()
+        if first and Scope.ADMIN not in rights.scopes and self._answers():
+            raise CommandError(api_keys.NO_ADMINISTRATOR)
         keys = self._change(lambda keys: api_keys.with_key(keys, made.entry))
         return {**self._result(keys), "key": made.secret, "first": first}
 

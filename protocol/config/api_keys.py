@@ -138,6 +138,13 @@ def without_key(keys: Sequence[ApiKey], name: str) -> list[ApiKey]:
     return kept
 
 
+NO_ADMINISTRATOR: Final = (
+    "no key of this server has the scope admin: after this one, no client could change the server or its keys;"
+    " make one with the scope admin first"
+)
+"""Why an open server takes no first key of another scope."""
+
+
 def administrators(keys: Iterable[ApiKey], now: float) -> list[ApiKey]:
     """Return the keys that may change the server, and have not expired."""
     return [key for key in keys if key.allows(Scope.ADMIN) and not key.expired(now)]

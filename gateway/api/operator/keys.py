@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import falcon
 import msgspec
@@ -22,11 +22,6 @@ from protocol.config.api_keys import ApiKey, KeyRights, Scope
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
-
-_NO_ADMINISTRATOR: Final = (
-    "no key of this server has the scope admin: after this one, no client could change the server or its keys;"
-    " make one with the scope admin first"
-)
 
 R = TypeVar("R")
 
@@ -150,7 +145,7 @@ class KeysResource(_Resource):
         def add(keys: list[ApiKey]) -> list[ApiKey]:
             changed = api_keys.with_key(keys, made.entry)
             if not api_keys.administrators([*fixed, *changed], time.time()):
-                raise Failure(Code.CONFLICT, _NO_ADMINISTRATOR, param="scopes").raised()
+                raise Failure(Code.CONFLICT, api_keys.NO_ADMINISTRATOR, param="scopes").raised()
             return changed
 
         context = request_context(req.env)

@@ -113,7 +113,7 @@ def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(
 ) -> None:
     """This one is open: it accepts the key that is in the file for a moment, and requests without a key as well."""
     server.replies["GET", "/live"] = Reply({})
-    code, out, err = lemonbus("keys", "add", "ci", "--state-dir", str(path.parent))
+    code, out, err = lemonbus("keys", "add", "ci", "--scope", "admin", "--state-dir", str(path.parent))
     assert (code, out) == (1, "")
     assert f"the server at {server.url} does not read {path}: nothing was changed" in err
     assert not path.exists()
@@ -125,7 +125,7 @@ def test_a_first_key_that_a_server_did_not_answer_for_is_not_called_harmless(
     server.replies["GET", "/live"] = Reply({})
     server.replies["GET", "/internal/keys-probe"] = Reply({"error": {"message": "the server is stopping"}}, 503)
     path.parent.mkdir()
-    code, out, err = lemonbus("keys", "add", "ci", "--state-dir", str(path.parent))
+    code, out, err = lemonbus("keys", "add", "ci", "--scope", "admin", "--state-dir", str(path.parent))
     assert (code, out, path.exists()) == (1, "", False)
     assert "the server is stopping" in err
     assert "wants a key from every client until it is started again" in err

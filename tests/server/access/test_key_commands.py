@@ -50,9 +50,11 @@ def test_keys_are_those_of_the_running_server(start_server: StartServer, tmp_pat
     shell = Shell(server, tmp_path)
     file = Path(server.settings.state_dir) / KEYS_FILE
 
-    refused = shell.keys("add", "ci")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "make one with the scope admin first" in refused.stderr
+    for words in ([], ["--state-dir", str(file.parent)]):
+        refused = shell.keys("add", "ci", *words)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "make one with the scope admin first" in refused.stderr
+        assert not file.exists()
 
     added = shell.keys("add", "root", "--scope", "admin")
     assert (added.returncode, added.stderr.count(str(file))) == (0, 1), added
