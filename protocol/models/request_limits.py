@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from protocol.failures import invalid
-from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size, decoded
+from protocol.models.grammar_limits import GRAMMAR_FIELDS, MAX_DEPTH, check_compiled, check_size, decoded
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BYTES: Final = {
@@ -72,8 +73,33 @@ _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 """Fields of those parts of a message that are no text."""
 
 
+_JSON: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[\[\]{}:,\s]|-?\d[\d.eE+-]*|true|false|null)*+', re.DOTALL)
+"""How far a text may be JSON: an engine that tries to read it gives up there at the latest."""
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}:]', re.DOTALL)
+
+
 class _Message(msgspec.Struct):
     content: list[msgspec.Raw] | str | None = None
+
+
+class _CalledFunction(msgspec.Struct):
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    function: _CalledFunction | None = None
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _ToolMessage(msgspec.Struct):
+    """A message with calls, or with what a tool answered."""
+
+    role: str = ""
+    content: list[_Part] | str | None = None
+    tool_calls: list[_Call] | None = None
 
 
 _SAME_NAMES: Final[Mapping[str, str]] = {}
@@ -108,6 +134,8 @@ def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) ->
             check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
         if name == "grammar_triggers":
             _check_triggers(name, decoded(shown, raw))
+        elif name == "messages":
+            _check_json_texts(shown, raw)
     _check_keys(fields, names)
 
 
@@ -131,6 +159,46 @@ def _most_keys(value: Any) -> int:
         elif isinstance(node, list):
             left += node
     return most
+
+
+def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
+    """Refuse calls, or what tools answered, with JSON that engines cannot take: some chat templates want it as objects, not as text."""
+    try:
+        messages = msgspec.json.decode(raw, type=list[_ToolMessage])
+    except DECODE_ERRORS:
+        return
+    for text in _json_texts(messages):
+        if text.count("[") + text.count("{") <= MAX_DEPTH and text.count(":") <= MAX_KEYS:
+            continue
+        depth, keys = _json_sizes(text)
+        check_size(name, "levels of nesting in JSON of a tool", depth, MAX_DEPTH)
+        check_size(name, "keys in one object of a tool", keys, MAX_KEYS)
+
+
+def _json_sizes(text: str) -> tuple[int, int]:
+    """Return how deep the beginning of a text that may be JSON is nested, and how many keys its largest object has."""
+    depth, most, keys = 0, 0, [0]
+    prefix = _JSON.match(text)
+    for character in _JSON_TOKEN.findall(prefix[0] if prefix else ""):
+        if character in ("[", "{"):
+            depth = max(depth, len(keys))
+            keys.append(0)
+        elif character == ":":
+            keys[-1] += 1
+            most = max(most, keys[-1])
+        elif character in ("]", "}") and len(keys) > 1:
+            keys.pop()
+    return depth, most
+
+
+def _json_texts(messages: list[_ToolMessage]) -> Iterator[str]:
+    for message in messages:
+        for call in message.tool_calls or ():
+            arguments = call.function and call.function.arguments
+            yield arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        if message.role in ("tool", "function"):
+            parts = [message.content] if isinstance(message.content, str) else message.content or ()
+            yield from (part if isinstance(part, str) else part.text or "" for part in parts)
 
 
 def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -176,6 +177,58 @@ def test_objects_with_too_many_keys_are_refused(body: dict[str, Any], field: str
         _check(body)
     assert caught.value.failure.param == field
     _check({"messages": [{"role": "user", "content": "a: b" * 10_000}], "metadata": {"a": [{"b": 1}] * 5_000}})
+
+
+def _called(arguments: object) -> dict[str, Any]:
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+    return {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}]}
+
+
+def _answered(content: object) -> dict[str, Any]:
+    return {"messages": [{"role": "tool", "tool_call_id": "1", "content": content}]}
+
+
+DEEP = "[" * 120 + "]" * 120
+WIDE = msgspec.json.encode(KEYS).decode()
+
+
+@pytest.mark.parametrize("body", [_called, _answered, lambda text: _answered([{"type": "text", "text": text}])])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (DEEP, "120 levels of nesting"),
+        ('{"a":"\\"",  "b": ' + DEEP[:120], "121 levels of nesting"),
+        (WIDE, "5000 keys"),
+        (WIDE[:-5] + "x", "keys"),
+    ],
+)
+def test_json_of_tools_that_is_too_deep_or_too_wide_is_refused(
+    body: Callable[[str], dict[str, Any]], text: str, words: str
+) -> None:
+    """Where a chat template wants objects, llama-server reads it: 120 kB of brackets overflowed its stack."""
+    with pytest.raises(LemonbusError, match=words) as caught:
+        _check(body(text))
+    assert caught.value.failure.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _called(msgspec.json.encode({"text": DEEP * 100 + '"\\' + "a: " * 5_000}).decode()),
+        _called(msgspec.json.encode([[{"a": {"b": []}}] * 3_000]).decode()),
+        _answered("[1/200] Building\n" + "\x1b[32m" * 500 + "a: " * 5_000),
+        _answered("[INFO] " + "[" * 500),
+        {"messages": [{"role": "user", "content": DEEP}]},
+    ],
+    ids=["text", "many", "colours", "log", "user"],
+)
+def test_other_texts_of_calls_and_tools_are_accepted(body: dict[str, Any]) -> None:
+    _check(body)
+
+
+def test_arguments_that_are_objects_have_the_same_limits() -> None:
+    with pytest.raises(LemonbusError, match="120 levels of nesting"):
+        _check(_called(msgspec.Raw(DEEP.encode())))
 
 
 def test_grammars_of_llguidance_are_refused() -> None:
