@@ -146,6 +146,8 @@ class Backend(abc.ABC):
     descriptor: ClassVar[RecipeDescriptor]
     hidden: ClassVar[tuple[str, ...]] = ()
     """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
+    stack_bytes: ClassVar[int] = 0
+    """Of each thread of the engine; 0: as the system has it."""
     answers_while_busy: ClassVar[bool] = True
     """Whether the engine answers :meth:`busy` at once, and not when it has ended its work."""
     busy_status: ClassVar[int] = 200

@@ -94,7 +94,7 @@ class EngineProcess:
             self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self.port: int = self._reserved.getsockname()[1]
             self.command = backend.command(self.port)
-            with _batch_scheduling():
+            with _batch_scheduling(), _thread_stacks(backend.stack_bytes):
                 self._process = subprocess.Popen(
                     bound_to_this_process(self.command, _SETPRIV),
                     stdin=subprocess.DEVNULL,
@@ -204,6 +204,26 @@ def limit_descriptors(pid: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(soft, ENGINE_DESCRIPTORS), hard))
+
+
+@contextlib.contextmanager
+def _thread_stacks(size: int) -> Iterator[None]:
+    """Give the threads of programs that are started stacks of ``size`` bytes, or what the hard limit allows; 0 changes nothing.
+
+    The C library takes the size from this limit when a program starts. Without a limit it takes 2 MiB.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    if soft != resource.RLIM_INFINITY:
+        wanted = max(wanted, soft)
+    if not size or wanted == soft:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
 
 
 @contextlib.contextmanager

@@ -62,6 +62,8 @@ class LlamaCppBackend(ProgramBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
+    stack_bytes: ClassVar[int] = 256 * 1024**2
+    """It reads answers in JSON by recursion, about 2 KiB for each level, and a client's schema may demand any depth."""
     program_setting: ClassVar[str] = "llama_server"
     arguments_option: ClassVar[str] = "llamacpp_args"
 
