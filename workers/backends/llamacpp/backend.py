@@ -275,7 +275,9 @@ class LlamaCppBackend(ProgramBackend):
         if endpoint in _READS:
             check_read(body, self._slot_context)
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
-        if endpoint != "infill":  # of which the engine takes as much as its context can
+        if endpoint == "infill":
+            check_read(body, self._slot_context)  # it tokenizes all, and takes as much of it as its context can
+        else:
             check_context(body, self._slot_context, self.most_context)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)

@@ -16,11 +16,11 @@ its letters, it takes an engine's thread 8 s; the time grows with the square."""
 
 
 def check_read(body: bytes, context: int) -> None:
-    """Raise ``invalid_request`` for a text that is too long to be tokenized, templated or counted. ``context``: 0 if not known."""
+    """Raise ``invalid_request`` for a text that is too long to be tokenized, templated or counted, or to be filled in. ``context``: 0 if not known."""
     most = max(context * MAX_TOKEN_BYTES, MAX_READ_BYTES)
     field, size = longest_text(body, most) if len(body) > most else ("", 0)
     if field:
-        raise invalid(f"`{field}` has {size} bytes of text; the limit is {most}: send it in parts", field)
+        raise invalid(f"`{field}` has {size} bytes of text; the limit is {most}: send less of it at once", field)
 
 
 def check_context(body: bytes, context: int, most_context: int) -> None:

@@ -53,7 +53,7 @@ def test_left_to_the_engine(body: dict[str, Any]) -> None:
 def test_a_text_to_tokenize_may_be_longer_than_the_context(context: int) -> None:
     most = max(MAX_READ_BYTES, context * MAX_TOKEN_BYTES)
     check_read(msgspec.json.encode({"content": "a" * (most - 2)}), context)
-    with pytest.raises(LemonbusError, match="send it in parts") as caught:
+    with pytest.raises(LemonbusError, match="send less of it at once") as caught:
         check_read(msgspec.json.encode({"content": "a" * most}), context)
     assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, "content")
 

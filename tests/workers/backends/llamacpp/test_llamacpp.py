@@ -20,6 +20,7 @@ from workers.backends.arguments import FORBIDDEN_LLAMACPP_FLAGS, check_llamacpp_
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.llamacpp.context_check import MAX_READ_BYTES
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.engines.flags import FlagError
 from workers.engines.llama_server.flags import FLAGS, parse
@@ -296,3 +297,14 @@ def test_arguments_of_another_engine(args: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         ARGUMENT_CHECKS["whispercpp_args"](args)
     assert raised.value.failure.param == "whispercpp_args"
+
+
+@pytest.mark.parametrize("field", ["input_prefix", "input_suffix", "input_extra"])
+def test_a_text_to_fill_in_has_a_limit_of_its_own(field: str) -> None:
+    """The engine takes as much of it as its context can, and tokenizes all of it: with some vocabularies, 4 MiB took minutes."""
+    text = "a" * MAX_READ_BYTES
+    body = {"input_prefix": "", "input_suffix": "", field: [{"text": text}] if field == "input_extra" else text}
+    with pytest.raises(LemonbusError, match="send less of it at once") as caught:
+        made().request("infill", "", json.dumps(body).encode(), True)
+    assert caught.value.failure.param == field
+    made().request("infill", "", json.dumps({**body, field: ""}).encode(), True)
