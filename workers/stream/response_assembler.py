@@ -44,7 +44,8 @@ class _AssembledChoice:
         if choice.text:
             self.text.append(choice.text)
         if choice.logprobs is not None and choice.logprobs.content is not None:
-            self.logprobs = (self.logprobs or []) + [msgspec.Raw(bytes(item)) for item in choice.logprobs.content]
+            self.logprobs = self.logprobs if self.logprobs is not None else []
+            self.logprobs += [msgspec.Raw(bytes(item)) for item in choice.logprobs.content]
         self.finish_reason = choice.finish_reason or self.finish_reason
         self.stop_reason = choice.stop_reason or self.stop_reason
 
@@ -52,7 +53,8 @@ class _AssembledChoice:
         if delta.content:
             self.text.append(delta.content)
         if delta.reasoning_content is not None:
-            self.reasoning = [*(self.reasoning or []), delta.reasoning_content]
+            self.reasoning = self.reasoning if self.reasoning is not None else []
+            self.reasoning.append(delta.reasoning_content)
         for call in delta.tool_calls:
             self.calls.setdefault(call.index, call)
             self.arguments.setdefault(call.index, []).append(call.function.arguments)
