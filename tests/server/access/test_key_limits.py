@@ -90,10 +90,11 @@ def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: Lemonbus
 def test_requests_at_once_do_not_exceed_the_tokens_once_each(server: LemonbusServer) -> None:
     """As many tokens as each may generate are kept for it until it has ended."""
     client = RawHttpClient(server.port, {"Authorization": "Bearer parallel"})
-    streams = [client.start("POST", CHAT, body(150, stream=True))]
-    streams[0].until(lambda it: it.events)
-    with processes.stopped(server.engine_pid(MODEL)):
-        streams.append(client.start("POST", CHAT, body(150, stream=True)))
+    streams = []
+    with processes.stopped(server.engine_pid(MODEL)):  # none of them ends meanwhile
+        for count in (1, 2):
+            streams.append(client.start("POST", CHAT, body(150, stream=True)))
+            wait_for(lambda count=count: server.state()["granted"] == count, "it was admitted")
         refused = [client.post(CHAT, body(tokens)) for tokens in (150, 1)]
         assert [each.status for each in refused] == [429, 429]
         assert "running requests" in refused[0].json()["message"]
