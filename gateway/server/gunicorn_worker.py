@@ -129,7 +129,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         for acceptor in self._acceptors:
             acceptor.pause()
         for client_socket in self.idle:
-            client_socket.stop_expecting()
+            client_socket.stop_expecting(unless_new=True)
 
     def resume_accepting(self) -> None:
         """Take connections again (in the hub)."""
@@ -193,7 +193,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             acceptor.close(for_all=self.session.server_ends)
         while any(acceptors):
             for client_socket in self.idle:
-                client_socket.stop_expecting()
+                client_socket.stop_expecting(unless_new=True)
             # A process that is only replaced has no deadline: its requests take the time that they need.
             late = time.monotonic() - self._deadline if self._deadline is not None else 0.0
             if late > 1.0:

@@ -23,7 +23,8 @@ _READ: Final = 1
 _WRITE: Final = 2
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
-
+FIRST_REQUEST_S: Final = 0.5
+"""Seconds that a process which ends leaves a new connection for its first request: its client may be between connecting and sending."""
 WRITE_TIMEOUT_S: Final = 60.0
 """Seconds after which a connection is reset when its client took nothing of what waits to be sent."""
 
@@ -31,7 +32,7 @@ WRITE_TIMEOUT_S: Final = 60.0
 class ClientSocket:
     """One connection. One greenlet may read while another one writes; the one that closes it must be the last."""
 
-    __slots__ = ("_deadline", "_idle", "_reader", "_reading", "_writer", "_writing", "raw", "timed_out")
+    __slots__ = ("_deadline", "_idle", "_new_until", "_reader", "_reading", "_writer", "_writing", "raw", "timed_out")
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
         """Own ``descriptor``."""
@@ -46,6 +47,7 @@ class ClientSocket:
         self._writer: Any = None
         self._deadline: float | None = None
         """Monotonic seconds at which reading ends."""
+        self._new_until = time.monotonic() + FIRST_REQUEST_S
         self._idle: dict[ClientSocket, None] | None = None
 
     def fileno(self) -> int:
@@ -64,11 +66,17 @@ class ClientSocket:
     def request_arrived(self) -> None:
         """Remove the deadline: the request is here."""
         self._deadline = None
+        self._new_until = 0.0
         if self._idle is not None:
             self._idle.pop(self, None)
 
-    def stop_expecting(self) -> None:
-        """End the wait for a request, unless the request is here already."""
+    def stop_expecting(self, *, unless_new: bool = False) -> None:
+        """End the wait for a request, unless the request is here already.
+
+        ``unless_new``: leave a connection alone whose first request may be on its way: see :data:`FIRST_REQUEST_S`.
+        """
+        if unless_new and time.monotonic() < self._new_until:
+            return
         if self._deadline is not None:
             self._deadline = 0.0
             gevent.get_hub().loop.run_callback(self._end_wait)

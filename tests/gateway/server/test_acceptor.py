@@ -8,6 +8,7 @@ import itertools
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -251,7 +252,7 @@ def test_a_log_line_counts_the_errors_since_the_last_one(
 ) -> None:
     monkeypatch.setattr(acceptors, "PAUSE_S", 0.001)
     moments = iter([0.0, 1.0, 9.0, 10.0, 11.0])
-    monkeypatch.setattr(acceptors.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(acceptors, "time", SimpleNamespace(monotonic=lambda: next(moments)))
     logs.configure("gateway", "info", "json")
     serving = Serving()
     with accepting(Acceptor(Refusing(listener, 5), serving, 100)), client(listener):

@@ -149,6 +149,22 @@ def test_a_released_connection_still_reads_received_bytes(client: socket.socket,
     assert waiting.get() == b"body", "a request that is here is waited for to its end"
 
 
+def test_a_new_connection_is_left_time_to_send_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_socket, "FIRST_REQUEST_S", DEADLINE)
+    idle: dict[ClientSocket, None] = {}
+    ours, client = socket.socketpair()
+    connection = ClientSocket(ours.family, ours.type, ours.proto, ours.detach())
+    with client, contextlib.closing(connection), gevent.Timeout(DEADLINE):
+        for expected in (b"head", b""):
+            connection.expect_request(60.0, idle)
+            reading = gevent.spawn(connection.recv, 10)
+            begun(reading)
+            connection.stop_expecting(unless_new=True)
+            client.sendall(expected)
+            assert reading.get() == expected
+            connection.request_arrived()
+
+
 def test_a_request_that_arrives_while_the_connection_is_released_is_read(
     client: socket.socket, connection: ClientSocket
 ) -> None:
