@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import pytest
@@ -125,3 +125,19 @@ def crashing_server(
         return start_package_server(
             "tiny-chat", "tiny-loop", llamacpp_backend="system", llama_server=engine, slots=4, breaker_deaths=_MANY
         )
+
+
+@contextmanager
+def one_death_noted(server: LemonbusServer) -> Iterator[None]:
+    """One request in the block ends the engine of tiny-chat; afterwards the supervisor knows of which one, and another engine is ready.
+
+    A client may have its answer before the supervisor has read the worker's message.
+    """
+
+    def noted() -> int:
+        return sum(line["event"] == "engine died of a request" for line in server.lines)
+
+    before = noted()
+    yield
+    wait_for(lambda: noted() == before + 1, "the supervisor knows of which request the engine died")
+    server.wait_loaded("extra.tiny-chat")

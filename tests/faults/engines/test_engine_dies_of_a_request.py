@@ -11,6 +11,7 @@ from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_key
 from supervisor.scheduler.crash_record import MAX_CRASHES
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import ANSWER, program
+from tests.faults.conftest import one_death_noted
 from tests.support.clients.http_client import RawHttpClient, chat_body, run_concurrently
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
@@ -50,11 +51,11 @@ def test_its_client_is_told_in_every_dialect_and_it_is_not_tried_again(
 ) -> None:
     before = deaths(server)
     body = {"model": CHAT, **REQUESTS[path], "stream": stream}
-    answer = server.client.post(path, body)
+    with one_death_noted(server):
+        answer = server.client.post(path, body)
     assert answer.status == 500, answer
     assert "was killed by SIGSEGV; it worked for this request, which is not tried again" in answer.body.decode()
     assert answer.headers["x-should-retry"] == "false"
-    server.wait_loaded(CHAT)
     assert deaths(server) == before + 1
 
     again = server.client.post(path, body | {"stream": not stream})
@@ -70,33 +71,33 @@ def test_of_several_requests_each_is_tried_again_alone(server: LemonbusServer) -
         prompt = "POISON" if index == 3 else f"neighbour {index}"
         return server.client.chat(CHAT, messages=[{"role": "user", "content": prompt}])
 
-    answers = run_concurrently(12, ask)
+    with one_death_noted(server):
+        answers = run_concurrently(12, ask)
     poison = answers.pop(3)
     assert (poison.status, poison.error["code"]) == (500, "backend_died")
     assert "it worked for this request" in poison.error["message"]
     for answer in answers:
         assert answer.status == 200, answer
         assert answer.text == ANSWER
-    server.wait_loaded(CHAT)
 
 
 def test_a_request_that_has_had_tokens_is_not_the_reason_if_another_one_has_none(server: LemonbusServer) -> None:
     waits = server.client.start_chat(CHAT, messages=[{"role": "user", "content": "WAITS"}], stream=True)
     waits.until(lambda it: len(it.events) > 1)
-    poison = server.client.chat(CHAT, messages=MESSAGES["messages"])
+    with one_death_noted(server):
+        poison = server.client.chat(CHAT, messages=MESSAGES["messages"])
     assert "it worked for this request" in poison.error["message"]
     assert waits.finish().error["code"] == "backend_died"
     assert "it worked for this request" not in waits.error["message"]
-    server.wait_loaded(CHAT)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_is_alone_is_the_reason_also_after_its_first_token(server: LemonbusServer, stream: bool) -> None:
     before = deaths(server)
-    answer = server.client.chat(CHAT, messages=[{"role": "user", "content": "LATER"}], stream=stream)
+    with one_death_noted(server):
+        answer = server.client.chat(CHAT, messages=[{"role": "user", "content": "LATER"}], stream=stream)
     assert answer.error["code"] == "backend_died"
     assert "it worked for this request, which is not tried again" in answer.error["message"]
-    server.wait_loaded(CHAT)
     assert deaths(server) == before + 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import CALM, LOOP
+from tests.faults.conftest import CALM, LOOP, one_death_noted
 from tests.support import processes
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.clients.ndjson import lines
@@ -65,7 +65,7 @@ def test_an_engine_that_dies_of_a_request_is_a_model_error(crashing_server: Lemo
     for stream in (True, False):
         assert crashing_server.client.post("/v1/load", {"model_name": "extra.tiny-chat"}).status == 200
         body = {"model": "extra.tiny-chat", "prompt": "POISON", "stream": stream}
-        answer = crashing_server.client.post("/api/generate", body)
+        with one_death_noted(crashing_server):
+            answer = crashing_server.client.post("/api/generate", body)
         assert (answer.status, list(answer.json())) == (500, ["error"]), answer
         assert answer.json()["error"]["type"] == "model_error"
-        crashing_server.wait_loaded("extra.tiny-chat")
