@@ -68,7 +68,7 @@ def _hop_address(hop: str) -> Address | None:
 
 
 def is_trusted(address: str, trusted: Iterable[Network]) -> bool:
-    """Return whether an address lies in one of the networks; a text that is no address lies in none."""
+    """Return whether an address lies in one of the networks. A text that is not an address does not."""
     parsed = address_of(address)
     return parsed is not None and any(parsed in network for network in trusted)
 
@@ -98,7 +98,7 @@ class ProxyHeaders:
         scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").lower()
         if scheme in _SCHEMES:
             environ["wsgi.url_scheme"] = scheme
-        # Proxies append theirs to that of the proxy before them: the last one is the trusted proxy's own.
+        # Each proxy appends its own value, so the last one is that of the trusted proxy.
         if host := environ.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip():
             environ["HTTP_HOST"] = host
             if not is_host(host):

@@ -29,7 +29,7 @@ _PROBE_S: Final = 30.0
 _ADVICE: Final = {
     UNREACHABLE: (
         " Nothing was changed. For a server that is to start later, name its state directory with --state-dir:"
-        " `lemonbus config` shows that of this user; that of the systemd unit is /var/lib/lemonbus."
+        " `lemonbus config` shows this user's; the systemd unit's is /var/lib/lemonbus."
     ),
     FORBIDDEN: (
         "\nKeys are managed with a key that has the scope admin. Without one, name the state directory of the server with"
@@ -40,7 +40,7 @@ _ADVICE: Final = {
 
 
 class KeyStore(Protocol):
-    """Adds, lists and revokes keys; each answer is that of the route ``/internal/keys``."""
+    """Adds, lists and revokes keys. Each method returns what the route ``/internal/keys`` answers."""
 
     def add(self, rights: KeyRights) -> dict[str, Any]:
         """Add a key, which is ``key`` of the answer."""

@@ -73,9 +73,9 @@ class OllamaError(msgspec.Struct, kw_only=True):
 
 DOCUMENTATION: Final = Documentation(
     "Ollama",
-    "What Ollama's clients ask beyond Mullama's routes. `error` is a text in errors of these routes. It is one for Ollama's clients on"
-    " Mullama's `/api/generate`, `/api/chat` and `/api/embeddings`, and below `/api` where there is no route: for those with `ollama` in"
-    " their `User-Agent` or `application/x-ndjson` in `Accept`, and for browsers whose `Accept` is `application/json`.",
+    "What Ollama's clients ask beyond Mullama's routes. In errors of these routes, `error` is a text. On `/api/generate`, `/api/chat` and"
+    " `/api/embeddings`, which Mullama has as well, and on unknown paths below `/api`, it is a text for Ollama's clients alone: those with"
+    " `ollama` in their `User-Agent` or `application/x-ndjson` in `Accept`, and browsers whose `Accept` is `application/json`.",
     {
         version.RootResource: {"GET": Operation("Says that the server is running.", texts=("text/plain", "text/html"))},
         version.VersionResource: {"GET": Operation("Shows versions.", answer=OllamaVersion)},

@@ -188,7 +188,7 @@ class _EchoRun:
     def _generated(
         self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
     ) -> list[Token]:
-        """Return the scores of the first tokens, mostly of all: with a draft model, the engine knows only that of the first."""
+        """Return the scores of the first tokens, usually of all. With a draft model, the engine scores only the first one."""
         pairs = zip(forced, self._probabilities(before, forced, alternatives), strict=False)
         return [_token(piece, each.logprob, each.top_logprobs[:alternatives]) for piece, each in pairs]
 

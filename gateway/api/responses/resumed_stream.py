@@ -79,7 +79,7 @@ class ResumedStream:
         return _PING
 
     def _stored(self) -> bytes:
-        """Return the rest of a response that has ended; nothing of one that runs."""
+        """Return the rest of a response that has ended, or nothing while it still runs."""
         try:
             stored = self._read()
         except LemonbusError as problem:

@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 5.0
 def command(config: str, as_json: bool) -> None:
     """Show what `lemonbus serve` of this user and shell would run with, and where each value comes from. Keys are masked.
 
-    If a server answers at the address, its directories and what differs are shown, too: it may have been started by another user.
+    If a server answers at the address, the output also shows its directories and what differs: another user may have started it.
     """
     found = resolved(config=config)
     # Only the supervisor knows the options of recipes; it prints what is wrong with them itself.
@@ -60,7 +60,7 @@ def command(config: str, as_json: bool) -> None:
 
 
 def _server(settings: Settings) -> ApiClient | None:
-    """Return the server at the address that was given, or else at that of these settings; None if they leave it to the system."""
+    """Return the server at the given address, else at the address in these settings; None if they leave the port to the system."""
     url = given_url(click.get_current_context())
     if url:
         return connect_client(url)

@@ -26,7 +26,7 @@ def command(model: str, all_models: bool, as_json: bool, server: ApiClient) -> N
     except CommandError as problem:
         if problem.status != HTTPStatus.NOT_FOUND:
             raise
-        # The API says "not found" of a model that is known and not loaded, too.
+        # The API also says "not found" of a model that is known but not loaded.
         message = str(problem).removesuffix(MODELS_HINT)
         raise CommandError(f"{message}; `lemonbus status` shows the loaded ones", status=problem.status) from problem
     if as_json:
