@@ -17,9 +17,9 @@ import msgspec
 import zmq
 
 from gateway.bus.log_sender import LogSender
-from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.request_log_buffer import RequestLogBuffer
 from gateway.bus.session import SupervisorSession
+from gateway.process_watch import ProcessWatch
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch

@@ -5,6 +5,7 @@ It ends with its gateway, whose end it sees there, after a minute without an ord
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import socket
@@ -43,6 +44,7 @@ def _refused(reason: str) -> tuple[int, wire.Decoded]:
 
 def main() -> None:
     """Answer until there is no more to answer."""
+    os.chdir("/")
     resource.setrlimit(resource.RLIMIT_AS, (DECODER_MEMORY, DECODER_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=sys.stdin.fileno()) as gateway:

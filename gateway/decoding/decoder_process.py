@@ -6,15 +6,18 @@ A greenlet that waits for a decoder blocks no other one. An order and its answer
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from gevent import socket, subprocess
+from gevent import socket
+from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
 from gateway.decoding.limits import DECODE_TIMEOUT_S
+from gateway.process_watch import ProcessWatch
 
 IMAGE, IMAGE_WITH_ALPHA, RECORDING = range(3)
 DONE, REFUSED = range(2)
@@ -82,14 +85,20 @@ class _Decoder:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            # Python's subprocess under gevent forks, and runs Python in the child beside the locks of this process's other threads.
+            self.pid = os.posix_spawn(
+                sys.executable,
                 [sys.executable, "-P", "-m", "gateway.decoding"],
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PYTHONPATH": _python_path(), "PYTHONDONTWRITEBYTECODE": "1"},
+                {"PYTHONPATH": _python_path(), "PYTHONDONTWRITEBYTECODE": "1"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
             )
+        self._exit_code = 0
+        self._ended = Event()
+        self._watch = ProcessWatch(self.pid, self._reap)
 
     def decode(self, kind: int, budget: Budget, seconds: float, data: bytes) -> tuple[int, float, Decoded]:
         """Return whether it was done, the processor seconds that it took, and what came of it; raises EOFError or OSError."""
@@ -100,16 +109,23 @@ class _Decoder:
 
     def exit_code(self) -> int:
         """Return how it ended: 0 if it had nothing to do, below 0 by a signal. Waits for its end."""
-        return int(self._process.wait())
+        self._ended.wait()
+        return self._exit_code
+
+    def _reap(self) -> None:
+        _, status = os.waitpid(self.pid, os.WNOHANG)
+        self._exit_code = os.waitstatus_to_exitcode(status)
+        self._ended.set()
 
     def kill(self) -> None:
         """End it: a greenlet that waits for its answer gets EOFError."""
-        self._process.kill()
+        if not self._ended.is_set():
+            os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill it and forget it."""
-        self._process.kill()
-        self._process.wait()
+        self.kill()
+        self.exit_code()
         self._socket.close()
 
 

@@ -17,7 +17,6 @@ from gevent import events
 from gevent.event import Event
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http.bodies import body_limits
@@ -29,6 +28,7 @@ from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.request_counts import RequestCounts
+from gateway.process_watch import ProcessWatch
 from gateway.requests.admission import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs

@@ -26,7 +26,6 @@ from gateway.decoding.decoder_process import (
 )
 from gateway.decoding.limits import MAX_PIXELS, MAX_SIDE_PIXELS
 from tests.support.media import PNG_HEAD, chunk, many_scans, playlist, png_of, written
-from tests.support.waiting import wait_for
 
 BUDGET = Budget(MAX_PIXELS, 2**31)
 NOISE = Image.effect_noise((64, 48), 60).convert("RGB")
@@ -157,8 +156,9 @@ def test_a_small_file_that_decodes_to_much_costs_little(decoder: DecoderSession,
 
 def test_a_decoder_of_a_large_image_keeps_no_memory(decoder: DecoderSession) -> None:
     decode(decoder, written(LARGE.convert("RGB"), "PNG"))
-    process = decoder._decoder._process  # type: ignore[union-attr]
-    wait_for(lambda: process.poll() is not None, "the decoder has ended")
+    process = decoder._decoder
+    assert process is not None
+    assert gevent.with_timeout(20, process.exit_code) == 0
     assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
 
 
@@ -212,14 +212,14 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
     gevent.sleep(0)
     while session._decoder is None:
         gevent.sleep(0.001)
-    process = session._decoder._process
+    process = session._decoder
     for _ in range(20):
         gevent.sleep(0.01)  # other greenlets run
     assert not ended
     session.abandon()
     greenlet.join(20)
     assert ended
-    wait_for(lambda: process.poll() is not None, "the decoder has ended")
+    gevent.with_timeout(20, process.exit_code)
 
 
 def test_a_decoder_that_ended_while_it_was_idle_is_replaced() -> None:
@@ -227,7 +227,7 @@ def test_a_decoder_that_ended_while_it_was_idle_is_replaced() -> None:
         session.decode(IMAGE, BUDGET, written(NOISE, "PNG"))
     (idle,) = decoder_process._idle[-1:]
     idle._socket.shutdown(1)
-    wait_for(lambda: idle._process.poll() is not None, "the decoder has ended")
+    assert gevent.with_timeout(20, idle.exit_code) == 0
     with DecoderSession() as session:
         assert session.decode(IMAGE, BUDGET, written(NOISE, "PNG")).cost == 64 * 48
 
