@@ -249,6 +249,8 @@ def locked_keys(path: Path, sleep: Callable[[float], object] = time.sleep) -> It
             keys = []
         yield keys
     finally:
+        # Closing is not enough: gevent's `os.close` may close a directory only when the hub of its thread runs next.
+        fcntl.flock(directory, fcntl.LOCK_UN)
         os.close(directory)
 
 
