@@ -25,6 +25,8 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 FIRST_REQUEST_S: Final = 0.5
 """Seconds that a process which ends leaves a new connection for its first request: its client may be between connecting and sending."""
+READS_BEFORE_YIELD: Final = 16
+"""Reads without a wait after which other greenlets run, and the deadline is looked at: a client may send as fast as we read."""
 WRITE_TIMEOUT_S: Final = 60.0
 """Seconds after which a connection is reset when its client took nothing of what waits to be sent."""
 
@@ -32,7 +34,18 @@ WRITE_TIMEOUT_S: Final = 60.0
 class ClientSocket:
     """One connection. One greenlet may read while another one writes; the one that closes it must be the last."""
 
-    __slots__ = ("_deadline", "_idle", "_new_until", "_reader", "_reading", "_writer", "_writing", "raw", "timed_out")
+    __slots__ = (
+        "_deadline",
+        "_idle",
+        "_new_until",
+        "_reader",
+        "_reading",
+        "_reads",
+        "_writer",
+        "_writing",
+        "raw",
+        "timed_out",
+    )
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
         """Own ``descriptor``."""
@@ -41,6 +54,8 @@ class ClientSocket:
         self.raw.setblocking(False)
         self.timed_out = False
         """Whether the last read ended because its time was over."""
+        self._reads = 0
+        """Reads since the last wait."""
         self._reading = GreenletWaker()
         self._writing: GreenletWaker | None = None
         self._reader: Any = None
@@ -96,17 +111,21 @@ class ClientSocket:
         ``likely``: try before waiting.  Raises ``OSError``.
         """
         while True:
-            if likely:
+            if likely and self._reads < READS_BEFORE_YIELD:
                 try:
-                    return self.raw.recv(size)
+                    data = self.raw.recv(size)
                 except BlockingIOError:
                     pass
+                else:
+                    self._reads += 1
+                    return data
             likely = True
             if not self._wait_readable():
                 self.timed_out = True
                 return b""
 
     def _wait_readable(self) -> bool:
+        self._reads = 0
         left = None
         if self._deadline is not None:
             left = self._deadline - time.monotonic()

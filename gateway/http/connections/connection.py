@@ -116,8 +116,9 @@ class ClientConnection:
         try:
             # The first request mostly arrives with the connection; before the next, the client reads its answer.
             likely = not self._answered
+            empty = 0  # bytes of empty lines before the request
             while True:
-                data = data.lstrip(b"\r\n")  # empty lines before a request are allowed
+                data, empty = request_parser.skip_empty_lines(data, empty)
                 end = request_parser.head_end(data) if data else 0
                 if end:
                     return request_parser.parse_request(self._environ, self._socket, data, end)

@@ -23,6 +23,8 @@ MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_LINE_BYTES: Final = 8190
 """Bytes of the request line, and of each header."""
 MAX_HEADERS: Final = 100
+MAX_EMPTY_BYTES: Final = 16
+"""Bytes of empty lines before a request. Old clients end a body with one."""
 _ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/1\.([01])\r\n")
 _PLAIN_PATH: Final = re.compile(rb"/[^?#%]*")
@@ -90,6 +92,18 @@ def requested_path(data: bytes) -> str:
     """Return the path in a head that may be malformed or cut; empty if there is none."""
     found = _ANY_PATH.match(data)
     return found[1].decode("latin-1") if found else ""
+
+
+def skip_empty_lines(data: bytes, skipped: int) -> tuple[bytes, int]:
+    """Return ``data`` without the empty lines at its beginning, and ``skipped`` with their bytes added.
+
+    Raises :class:`InvalidRequestError` for more than :data:`MAX_EMPTY_BYTES`.
+    """
+    left = data.lstrip(b"\r\n")
+    skipped += len(data) - len(left)
+    if skipped > MAX_EMPTY_BYTES:
+        raise _invalid(f"more than {MAX_EMPTY_BYTES} bytes of empty lines before the request")
+    return left, skipped
 
 
 def head_end(data: bytes) -> int:

@@ -62,6 +62,33 @@ def test_received_bytes_are_read_at_once_and_others_are_waited_for(
     assert connection.recv(10, likely=likely) == b""
 
 
+def test_a_client_that_sends_without_a_pause_keeps_nobody_waiting(
+    client: socket.socket, connection: ClientSocket
+) -> None:
+    class AlwaysReadable:
+        def __init__(self, raw: Any) -> None:
+            self.fileno = raw.fileno
+            self.close = raw.close
+
+        def recv(self, size: int) -> bytes:
+            return b"x"
+
+    connection.raw = AlwaysReadable(connection.raw)
+    others: list[int] = []
+    gevent.spawn(lambda: others.append(1))
+    reads = 0
+    client.send(b"always readable")
+    while not others:
+        assert connection.recv(1) == b"x"
+        reads += 1
+        assert reads <= client_socket.READS_BEFORE_YIELD + 1
+    connection.set_read_deadline(time.monotonic())
+    for _ in range(client_socket.READS_BEFORE_YIELD + 1):
+        if not connection.recv(1):
+            break
+    assert connection.timed_out
+
+
 def test_a_slow_reader_gets_everything_and_other_greenlets_run(client: socket.socket, connection: ClientSocket) -> None:
     writing = gevent.spawn(connection.sendall, LARGE)
     got = b""

@@ -101,6 +101,13 @@ def test_the_head_of_a_request_may_arrive_in_pieces() -> None:
     assert len(client.answers) == 2
 
 
+def test_empty_lines_before_a_request_are_bounded() -> None:
+    client = NeverPausingSocket(*[b"\r\n"] * 9, GET % b"")
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
+    (answer,) = client.answers
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
 def test_an_unread_received_body_is_skipped() -> None:
     client = NeverPausingSocket(POST % b"Content-Length: 9\r\n" + b"123456789" + GET % b"")
     ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
