@@ -5,11 +5,13 @@ specifies the wire protocol. Nothing that decides for one process alone is added
 """
 
 VERSION = 7
-"""Version of the wire document. It travels in the first line of every control message."""
+"""Version of the wire protocol. It is in the first line of every control message."""
 
 UNDERSTOOD = frozenset({VERSION})
-"""Versions whose messages this one decodes, with the meaning that they had: processes that speak one of these are taken over
-by a newer supervisor. README.md says which."""
+"""Older versions whose messages this one decodes with their old meaning.
+
+A newer supervisor takes over processes that speak one of these; README.md lists them.
+"""
 
 RELEASE = "0.1.0"
-"""Version of the distribution; setup.cfg, the terminal and the health report read it here."""
+"""Version of the distribution. setup.cfg, the terminal and the health report read it here."""

@@ -135,15 +135,15 @@ RETRIABLE: Final = frozenset(
         Code.WORKER_GONE,
     }
 )
-"""Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
+"""Failures of an attempt after which the gateway may try once more, if nothing was written yet."""
 
 DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND, Code.CHECKPOINT_FORBIDDEN})
-"""Ends of a download that was begun and did not succeed."""
+"""Failures of a download that had begun."""
 
 _FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
-"""Refusals with a status of 5xx that say the same however often and late a request is repeated."""
+"""Refusals with a 5xx status that repeating the request does not change."""
 _TEMPORARY_STATUSES: Final = frozenset({408, 425, 429, 499})
-"""Statuses of 4xx that do not mean that the request is wrong."""
+"""4xx statuses that do not mean that the request itself is wrong."""
 
 
 _QUOTE_START: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
@@ -152,11 +152,11 @@ _QUOTE_START: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One failure, as it travels on the bus.
 
-    ``message`` is for the caller: no path of this machine, no engine output.  ``detail`` (last lines of an
-    engine, a path) is for the log and for administrators.  ``retry_after`` is in seconds and only set where
-    waiting cures.  ``status`` overrides the code's HTTP status (an engine's own 4xx).  ``quotes``: the message may have
-    the caller's own words in it, which the log does not repeat.  ``by_request``: an engine died of this request, as far as
-    can be told; it is not repeated.
+    ``message`` is for the caller: it has no path of this machine and no engine output. ``detail`` (last lines of an
+    engine, a path) is for the log and for administrators. ``retry_after`` is in seconds, and only set where waiting
+    helps. ``status`` overrides the code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the
+    caller, which the log does not repeat. ``by_request``: an engine probably died of this request, so it is not
+    repeated.
     """
 
     code: Code
@@ -172,17 +172,17 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def loggable_message(self) -> str:
-        """The message as far as the log may have it: up to where it may begin to quote."""
+        """The part of the message that the log may have: up to where it may begin to quote the caller."""
         return _QUOTE_START.split(self.message, maxsplit=1)[0].rstrip() if self.quotes else self.message
 
     @property
     def http_status(self) -> int:
-        """The HTTP status that a dialect answers with."""
+        """The HTTP status of the answer."""
         return self.status or HTTP_ERRORS[self.code].status
 
     @property
     def final(self) -> bool:
-        """Whether the same request fails again however often and late it is repeated, unless something else is changed."""
+        """Whether repeating the same request is useless, unless something else changes."""
         wrong = 400 <= self.http_status < 500 and self.http_status not in _TEMPORARY_STATUSES
         return not self.retry_after and (wrong or self.by_request or self.code in _FINAL)
 
@@ -197,9 +197,9 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def failure_of_configuration(failure: Failure, model: str, *, temporary: bool = False) -> Failure:
-    """Return the failure of a load for requests, which have not chosen its options: wrong ones are not their clients' error.
+    """Return a failed load's failure for requests: they did not choose its options, so wrong options are not their error.
 
-    ``temporary``: a call asked for the options, and the next load does without them.
+    ``temporary``: a call asked for the options, and the next load does not use them.
     """
     if failure.code is not Code.INVALID_REQUEST:
         return failure
@@ -211,7 +211,7 @@ def failure_of_configuration(failure: Failure, model: str, *, temporary: bool = 
 
 
 class LemonbusError(Exception):
-    """Carries a :class:`Failure` up to the code that can answer with it."""
+    """Carries a :class:`Failure` to the code that answers with it."""
 
     def __init__(self, failure: Failure) -> None:
         """Keep the failure; its message is the exception's text."""

@@ -1,4 +1,4 @@
-"""Names of peers and requests on the bus. The server makes the keys; the id that a client sends is only a label."""
+"""Names of peers and requests on the bus. The server makes the keys; a client's request id is only a label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUEST_LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RequestKey(NamedTuple):
-    """One attempt at one request: unique for the lifetime of the server. Numbers and attempts count from 1."""
+    """One attempt at one request, unique for the lifetime of the server. Request and attempt numbers count from 1."""
 
     gateway: str
     number: int
@@ -41,5 +41,5 @@ def request_label(given: str | None) -> str:
     """Return the caller's request id if it is well formed, else a new one."""
     if given and REQUEST_LABEL.fullmatch(given):
         return given
-    # It is no secret, and asking the kernel for each costs as much as a step of the request.
+    # It is not a secret, and asking the kernel for each id costs as much as a step of the request.
     return f"req-{random.getrandbits(64):016x}"

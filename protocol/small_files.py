@@ -1,4 +1,4 @@
-"""Reads a small file that any program may have written: the loop waits neither for a pipe nor for gigabytes."""
+"""Reads a small file that any program may have written. It waits neither for a pipe nor for gigabytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Bytes: more than thirty thousand registered models, which take half a second to read."""
+"""Size limit in bytes: more than thirty thousand registered models, which take half a second to read."""
 
 
 def read_small_file(path: Path) -> bytes:
-    """Return what is in a file; raises OSError, with EFBIG if it is too large, with EINVAL if it is no regular one."""
+    """Return the content of a file; raises OSError, with EFBIG if it is too large, with EINVAL if it is not a regular file."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         facts = os.fstat(file)
@@ -21,7 +21,7 @@ def read_small_file(path: Path) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if facts.st_size > MAX_BYTES:
             raise OSError(errno.EFBIG, f"larger than {MAX_BYTES >> 20} MiB", str(path))
-        # No more than its size was: another program may be appending to it, and a partial addition is of no use.
+        # No more than its size was: if another program is appending to it, a part of the addition is of no use.
         found = bytearray()
         while len(found) < facts.st_size and (part := os.read(file, facts.st_size - len(found))):
             found += part

@@ -1,7 +1,7 @@
 """API keys: what a key may do and use, and the file of the state directory that lists them.
 
-``/internal/keys`` changes the file, and ``lemonbus keys`` where no server runs; every gateway process looks at it before each
-request, and reads it again when it has changed.  The file has digests only.  A key has 256 random bits, so that its SHA-256 needs neither a salt nor a slow hash.
+``/internal/keys`` changes the file, or ``lemonbus keys`` where no server runs. Every gateway process looks at the file
+before each request, and reads it again if it has changed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 KEYS_FILE: Final = "keys.json"
 KEY_PREFIX: Final = "lb-"
-"""Begins every key that is made here, so that a person and a scanner for leaked secrets recognize one."""
+"""Prefix of every key that is made here, so that people and scanners for leaked secrets recognize one."""
 KEY_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 KEY_VARIABLES: Final = {
     "api_key": ("LEMONBUS_API_KEY", "LEMONADE_API_KEY"),
     "admin_api_key": ("LEMONBUS_ADMIN_API_KEY", "LEMONADE_ADMIN_API_KEY"),
 }
-"""Settings that are keys → the environment variables that they are read from, which children do not inherit.
+"""Settings that are keys → the environment variables that they are read from. Children do not inherit these variables.
 
-A key of the file may not have the name of one of these settings.
+A key in the file may not be named after one of these settings.
 """
 _KEY_BYTES: Final = 32
 _PRIVATE: Final = 0o600
@@ -61,13 +61,13 @@ class Scope(enum.StrEnum):
 
 
 class KeyRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a key is called, may do and may use. An unknown field is an error, because it may be a limit."""
+    """The name, rights and limits of a key. An unknown field is an error, because it may be a limit."""
 
     name: Annotated[str, Meta(pattern=KEY_NAME_PATTERN)]
-    """Unique; logs and counters have it instead of the key."""
+    """Unique; logs and counters contain it instead of the key."""
     scopes: Annotated[list[Scope], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [Scope.INFERENCE])
     models: list[Annotated[str, Meta(min_length=1, max_length=256)]] = []
-    """Shell patterns of the registered names that it may use; empty: all models."""
+    """Shell patterns of the registered model names that it may use; empty: all models."""
     requests_per_minute: Limit = 0
     tokens_per_minute: Limit = 0
     concurrent: Limit = 0
@@ -84,28 +84,28 @@ class ApiKey(KeyRights, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     """Unix seconds."""
 
     def allows(self, scope: Scope) -> bool:
-        """Return whether it has this scope."""
+        """Return whether the key has this scope."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def may_use(self, model: str) -> bool:
-        """Return whether it may use a model, by its registered name."""
+        """Return whether the key may use a model, given by its registered name."""
         return model_allowed(self.models, model)
 
     def expired(self, now: float) -> bool:
-        """Return whether its time is over. ``now``: Unix seconds."""
+        """Return whether the key has expired. ``now``: Unix seconds."""
         return bool(self.expires) and now >= self.expires
 
 
 def model_allowed(patterns: Sequence[str], model: str) -> bool:
-    """Return whether one of the patterns matches a model's registered name, or there are none."""
+    """Return whether a model's registered name matches one of the patterns, or there are no patterns."""
     return not patterns or any(fnmatch.fnmatchcase(model, pattern) for pattern in patterns)
 
 
 class NewKey(NamedTuple):
-    """A key that was just made."""
+    """A newly made key."""
 
     secret: str
-    """What clients send: it is nowhere stored."""
+    """What clients send. It is not stored anywhere."""
     entry: ApiKey
 
 
@@ -121,7 +121,7 @@ def make_key(rights: KeyRights, now: float) -> NewKey:
 
 
 def with_key(keys: Sequence[ApiKey], key: ApiKey) -> list[ApiKey]:
-    """Return the keys and another one; raises ``conflict`` if one of them has its name."""
+    """Return the keys with another one added; raises ``conflict`` if its name is taken."""
     if any(other.name == key.name for other in keys):
         reason = f"there is a key {key.name} already; revoke it first, or choose another name"
         raise Failure(Code.CONFLICT, reason, param="name").raised()
@@ -142,11 +142,11 @@ NO_ADMINISTRATOR: Final = (
     "no key of this server has the scope admin: after this one, no client could change the server or its keys;"
     " make one with the scope admin first"
 )
-"""Why an open server takes no first key of another scope."""
+"""Why the first key of an open server must have the scope admin."""
 
 
 def administrators(keys: Iterable[ApiKey], now: float) -> list[ApiKey]:
-    """Return the keys that may change the server, and have not expired."""
+    """Return the keys that may change the server and have not expired."""
     return [key for key in keys if key.allows(Scope.ADMIN) and not key.expired(now)]
 
 
@@ -165,7 +165,7 @@ def key_file(settings: Settings) -> Path:
 
 
 def keys_of_settings(settings: Settings) -> list[ApiKey]:
-    """Return the keys that the settings contain. The one key for all is an administrator's only if there is no other."""
+    """Return the keys in the settings. ``api_key`` is an administrator's only if there is no ``admin_api_key``."""
     found = []
     if settings.api_key:
         scopes = [Scope.INFERENCE, Scope.METRICS] if settings.admin_api_key else [Scope.ADMIN]
@@ -176,7 +176,7 @@ def keys_of_settings(settings: Settings) -> list[ApiKey]:
 
 
 def keys_required(settings: Settings) -> bool:
-    """Return whether callers need a key: the settings have one, or there is a file of keys, even one without keys."""
+    """Return whether callers need a key: the settings have one, or a file of keys exists, even an empty one."""
     return bool(settings.api_key or settings.admin_api_key) or key_file(settings).exists()
 
 
@@ -195,9 +195,9 @@ def read_keys(path: Path) -> list[ApiKey]:
 
 
 def check_key_file(settings: Settings) -> None:
-    """Read the file of API keys, if there is one; raises ``invalid_request`` that names the setting.
+    """Read the file of API keys, if there is one; raises ``invalid_request``, which names the setting.
 
-    A broken file is not moved aside like other state files: without it the server would ask for no key.
+    Unlike other state files, a broken one is not moved aside: the server would then ask for no key.
     """
     path = key_file(settings)
     try:
@@ -211,9 +211,9 @@ def check_key_file(settings: Settings) -> None:
 
 
 def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
-    """Replace the file as a whole, readable for its owner only; raises OSError, and then nothing is changed.
+    """Replace the whole file, readable only for its owner. Raises OSError, in which case nothing has changed.
 
-    Root gives it to the owner of its directory, as which the server runs.
+    Root gives the file to the owner of its directory, because the server runs as that user.
     """
     data = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2) + b"\n"
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -234,10 +234,10 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
 
 @contextlib.contextmanager
 def locked_keys(path: Path, sleep: Callable[[float], object] = time.sleep) -> Iterator[list[ApiKey]]:
-    """Return the keys for a change, which no other process or thread makes meanwhile; raises like :func:`read_keys`.
+    """Yield the keys for a change, while no other process or thread can change them; raises like :func:`read_keys`.
 
-    A list without keys if there is no file. ``TimeoutError``: another process changes them, and has not ended in time.
-    ``sleep``: waits between two looks at the lock.
+    Without a file, the list is empty. ``TimeoutError``: another process holds the lock for too long. ``sleep``: waits
+    between two attempts to lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,6 +1,8 @@
-"""Which environment variables the configuration may give to an engine: none that loads code into it or unlocks others. Pure.
+"""Which environment variables the configuration may give to an engine: none that loads code into it or holds a key.
 
-``PATH`` it may: engines have none of their own, and a program that an operator wrote around one may need it.
+Pure.
+
+``PATH`` is allowed: engines get none by default, and an operator's wrapper script may need it.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "PYTHON", "BASH_FUNC_", "LEMONBUS_", "LEMONADE_")
-"""Of the dynamic linker, of Python, of shells, and of lemonbus, which sets its own."""
+"""Variables of the dynamic linker, of Python, of shells, and of lemonbus, which sets its own."""
 REFUSED_NAMES: Final = frozenset(
     {
         *("IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND"),
@@ -19,11 +21,11 @@ REFUSED_NAMES: Final = frozenset(
         *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
     }
 )
-"""Variables with which a program loads or runs what another one chose, and keys that no engine needs."""
+"""Variables that make a program load or run something, and keys that no engine needs."""
 
 
 def refusal(name: str) -> str:
-    """Return why a variable may not be given to an engine; empty if it may."""
+    """Return why an engine may not get a variable; empty if it may."""
     upper = name.upper()
     if upper in REFUSED_NAMES or upper.startswith(REFUSED_PREFIXES):
         return f"{name} is not given to an engine: it can make a program load other code, or is lemonbus's own"

@@ -18,7 +18,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType,
 from protocol.config.settings import SECTIONS, Bytes, BytesOrNone, Settings
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
-"""Never shown, and without flags: every user of the machine can read command lines."""
+"""Never shown, and without flags, because every user of the machine can read command lines."""
 
 _NETWORKS: Final = ("trusted_proxies", "fetch_images_networks")
 _EXPECTED: Final = {
@@ -30,7 +30,7 @@ _EXPECTED: Final = {
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
 }
-"""Setting → what it may be, where the rule in its type is too long to be read."""
+"""Setting → its allowed values in words, where the rule in its type is too long to read."""
 _PREFIX: Final = "LEMONBUS_"
 _TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})
@@ -79,12 +79,12 @@ class SettingField(NamedTuple):
 
     @property
     def choices(self) -> list[str]:
-        """The words it may be, in the order of their declaration; empty if it is no such setting."""
+        """The words it may be, in the order of their declaration; empty for any other kind of setting."""
         return list(self.annotation.__args__) if isinstance(self.type, LiteralType) else []
 
     @property
     def expected(self) -> str:
-        """What it may be, in words."""
+        """Its allowed values, in words."""
         if self.name in _EXPECTED:
             return _EXPECTED[self.name]
         if self.choices:
@@ -106,7 +106,7 @@ class SettingField(NamedTuple):
                 return "a text without control characters"
 
     def parse_text(self, text: str) -> Any:
-        """Return the value that a flag or an environment variable means; raises ValueError."""
+        """Return the value of the text of a flag or an environment variable; raises ValueError."""
         match self.type:
             case BoolType():
                 if text.lower() not in _TRUE_WORDS | _FALSE_WORDS:
@@ -122,7 +122,7 @@ class SettingField(NamedTuple):
                 return self.checked(text)
 
     def checked(self, value: object) -> Any:
-        """Return the value as its type; raises ValueError if it is not of the type or out of bounds."""
+        """Return the value as its type; raises ValueError if it has another type or is out of bounds."""
         good: Any = msgspec.convert(value, self.annotation)
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
@@ -136,7 +136,7 @@ class SettingField(NamedTuple):
 
 
 def shown_value(given: object) -> str:
-    """Return a wrong value as messages show it: on one line, and not too long."""
+    """Return a wrong value as messages show it: on one line, and cut if it is long."""
     try:
         text = str(given).lower() if isinstance(given, bool) else repr(given)
     except (ValueError, RecursionError):
@@ -146,7 +146,7 @@ def shown_value(given: object) -> str:
 
 
 def _is_host(text: str) -> bool:
-    """Return whether this may be an address or a name: a text that ends in digits must be a complete address."""
+    """Return whether this may be an address or a host name. A text that ends in digits must be a complete address."""
     try:
         return bool(ipaddress.ip_address(text))
     except ValueError:
@@ -162,7 +162,7 @@ def _bounds(number: IntType | FloatType) -> str:
 
 @cache
 def setting_fields() -> dict[str, SettingField]:
-    """Return every setting but the sections by its name, in the order of declaration."""
+    """Return every setting except the sections by its name, in the order of declaration."""
     return {name: field for name, field in declared_fields(Settings).items() if name not in SECTIONS}
 
 

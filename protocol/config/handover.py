@@ -1,8 +1,6 @@
 """How the command line hands the resolved settings to the server's processes: in variables, or in an anonymous file.
 
-A variable holds 128 KiB at most, and all together what the stack's limit allows.  A configuration that needs more is in a
-file in memory (memfd) that has no name and that only these processes have open; it can be read again and again, because a
-server may have many supervisors, one after the other.
+A variable holds at most 128 KiB, and the stack's limit bounds all of them together.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 def hand_over(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hand over these values, which are named by :data:`VARIABLES`.
+    """Return the variables, named in :data:`VARIABLES`, that hand over these values.
 
-    Large values are written to a file that stays open, for this process and those that it starts by ``exec``.
+    Large values are written to a file, which stays open for this process and those that it starts by ``exec``.
     """
     if sum(map(len, map(str.encode, values.values()))) <= MAX_VARIABLE_BYTES:
         return dict(values)
@@ -37,7 +35,7 @@ def hand_over(values: Mapping[str, str]) -> dict[str, str]:
 def take_over(environment: MutableMapping[str, str]) -> dict[str, str]:
     """Remove the variables from the environment and return their values. The file is closed in this process.
 
-    Raises ``msgspec.MsgspecError`` and OSError for variables that :func:`hand_over` has not made.
+    Raises ``msgspec.MsgspecError`` and OSError for variables that :func:`hand_over` did not make.
     """
     file = environment.pop(FILE_VARIABLE, "")
     values = {name: environment.pop(name) for name in VARIABLES if name in environment}
@@ -47,7 +45,7 @@ def take_over(environment: MutableMapping[str, str]) -> dict[str, str]:
 def _read(file: int) -> dict[str, str]:
     try:
         data = bytearray()
-        # Not from where the last process stopped to read.
+        # Always from the beginning: the last process stopped reading at the end.
         while piece := os.pread(file, _READ_BYTES, len(data)):
             data += piece
     finally:

@@ -1,4 +1,4 @@
-"""The file of API keys as a process follows it: its keys as they are now or, while it cannot be read, as they were last."""
+"""The file of API keys as a process follows it: the present keys or, while the file cannot be read, the last ones."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ class _FileVersion(NamedTuple):
 
 
 _UNREAD: Final = _FileVersion(0, 0, 0)
-"""The version of no file."""
+"""The version of a file that does not exist."""
 
 
 class KeyFile:
     """Reads the file again as soon as it has changed.
 
-    It never opens a server that had the file: one that is deleted counts as a file without keys, and of one that cannot be
-    read the keys that were read last stay valid.  So it is also in a process that has not seen the file before: the
-    runtime directory has a copy of the keys that any process of this server has read last.
+    A server that had the file is never opened to callers without a key. If the file is deleted, no key is valid any
+    more; if it cannot be read, the keys that were read last stay valid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -44,20 +43,20 @@ class KeyFile:
         self._copy = keys_copy(Path(settings.runtime_dir))
         self.keys: list[ApiKey] = []
         self.exists = False
-        """Whether this server has had the file, so that callers need a key."""
+        """Whether this server has had the file, which means that callers need a key."""
         self.problem = ""
-        """Why the file cannot be used as it is, in words; empty if it can."""
+        """Why the file cannot be used at present, in words; empty if it can."""
         self._version: _FileVersion | None = None
-        # As bytes, because they are looked at in every request, and a path is made into bytes each time.
+        # As bytes: every request looks at them, and a path would be converted to bytes each time.
         self._path_bytes, self._copy_bytes = os.fsencode(self.path), os.fsencode(self._copy)
 
     def refresh(self) -> bool:
         """Look at the file; return whether something has changed."""
-        # A stat that fails raises, which costs ten times as much as asking; most servers have no file.
+        # A failing stat raises, which costs ten times as much as asking first. Most servers have no file.
         if not self.exists and not os.access(self._path_bytes, os.F_OK) and not os.access(self._copy_bytes, os.F_OK):
             return False
         changed = False
-        # Again after a copy was made: another process may have copied a newer file meanwhile.
+        # Once more after a copy was made: another process may have copied a newer file meanwhile.
         for _ in range(_MAX_READS):
             version = self._present_version()
             if self.exists and version == self._version:
@@ -69,7 +68,7 @@ class KeyFile:
         return changed
 
     def _present_version(self) -> _FileVersion | None:
-        """Return the version of the file, None if there is none; one that cannot be looked at has its error as version."""
+        """Return the version of the file: None if there is none, the error if it cannot be looked at."""
         try:
             facts = os.stat(self._path_bytes)  # noqa: PTH116 - a third of the time of Path.stat, in every request
         except FileNotFoundError:
@@ -79,7 +78,10 @@ class KeyFile:
         return _FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
     def _read(self) -> bool:
-        """Read the file; return False if it has to be read again although it does not change: the machine refused to."""
+        """Read the file.
+
+        False: the machine could not read it now, so it must be read again even if it does not change.
+        """
         try:
             self.keys, self.problem = read_keys(self.path), ""
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reads the sections of the configuration file: every key and value is checked, and a wrong one named with its line. Pure.
+"""Reads the sections of the configuration file: checks every key and value, and names a wrong one with its line. Pure.
 
 What only the recipes know (names and bounds of options, flags of engines) is checked by the supervisor, which gets the
 lines of all keys by their dotted names: ``models."Qwen3-0.6B".options.ctx_size``.
@@ -41,7 +41,7 @@ _EXPECTED: Final = {
     "set": "a table of request fields: NAME = a value",
     "system_prompt": "a text of at most 65536 characters",
 }
-"""Setting → what it may be, where its type does not say it in words."""
+"""Setting → its allowed values in words, where its type does not say it."""
 MASK: Final = "********"
 """Stands for a value that is not shown."""
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -51,13 +51,13 @@ class Sections(NamedTuple):
     """The sections of a file, and where each of their settings is written."""
 
     values: dict[str, dict[str, Any]]
-    """``models``, ``defaults`` and ``groups``, those that are there."""
+    """The sections ``models``, ``defaults`` and ``groups`` that the file has."""
     lines: dict[str, int]
     """Dotted name of a section or of a setting → its line."""
 
 
 def dotted_name(path: KeyPath) -> str:
-    """Return a path as it would be written in TOML."""
+    """Return a path as TOML writes it."""
     return ".".join(part if _BARE.match(part) else _quoted(part) for part in path)
 
 
@@ -80,11 +80,14 @@ def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, i
 
 
 def section_values(settings: Settings) -> dict[str, Any]:
-    """Return what the sections of settings say, by dotted names; variables are masked, because they often hold secrets."""
+    """Return the settings of the sections by dotted names.
+
+    Environment variables are masked, because they often hold secrets.
+    """
     found: dict[str, Any] = {}
     for kind in SECTIONS:
         for name, section in getattr(settings, kind).items():
-            # Only what was given: no field of a section has a default that says anything.
+            # Only what was given: the default of a field says nothing.
             for key, value in msgspec.to_builtins(section).items():
                 if key in section_checks.ENTRY_CHECKS:
                     entries = dict.fromkeys(value, MASK) if key == "env" else value
@@ -103,7 +106,7 @@ class _Reader:
         """See :attr:`Sections.lines`."""
 
     def fail(self, path: KeyPath, problem: str) -> NoReturn:
-        """Refuse what is written at a path."""
+        """Raise the error for what is written at a path."""
         raise invalid(f"{self._file}:{self._line(path)}: {dotted_name(path)}: {problem}", dotted_name(path))
 
     def _line(self, path: KeyPath) -> int:
@@ -164,7 +167,7 @@ class _Reader:
 
 
 def _name_with_dots(name: str, key: str, value: dict[str, Any], fields: Iterable[str]) -> str:
-    """Return the name that was probably meant by tables in each other, which TOML makes of a name with dots."""
+    """Return the name that was probably meant: TOML reads a name with dots as nested tables."""
     names = [name, key]
     while len(value) == 1:
         (inner, below), *_ = value.items()

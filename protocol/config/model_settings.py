@@ -1,8 +1,7 @@
 """The sections of the configuration file: ``[models."NAME"]``, ``[defaults.RECIPE]`` and ``[groups.NAME]``.
 
-The values are immutable and can be compared, so that a reload can tell setting by setting what has changed.
-``None`` and an empty value mean that a section does not say it.  :func:`merge_model_settings` is the one merge of
-both sections of a model.
+The values are immutable and comparable, so that a reload can tell which settings have changed. ``None`` or an empty
+value means that the section does not set it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """``[defaults.RECIPE]``: settings of all models of a recipe."""
 
     options: dict[str, OptionValue] = {}
-    """Load options, as in a load: ``ctx_size``, ``slots`` …"""
+    """Load options, as in a load request: ``ctx_size``, ``slots`` …"""
     args: str | None = None
     """More arguments for the engine, split as a shell splits words: the recipe's option ``…_args`` under one name."""
     env: dict[VariableName, Annotated[str, Meta(max_length=4096)]] = {}
@@ -35,17 +34,17 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ttl: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
     """Seconds without a request after which the model is unloaded; 0: never."""
     pin: bool | None = None
-    """Whether the model is never evicted."""
+    """Whether the model is protected from eviction."""
     concurrency: Annotated[int, Meta(ge=1, le=256)] | None = None
-    """Requests that run at once, at most as many as the engine has slots."""
+    """How many requests run at once. The engine's slots are the upper limit."""
     queue: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    """Requests that may wait for the model, of each API key, in place of ``queue_requests``."""
+    """Requests of each API key that may wait for the model, instead of ``queue_requests``."""
     set: dict[FieldName, Any] = {}
-    """Fields that every request gets, in OpenAI's form, whatever its client sent."""
+    """Fields that every request gets, in OpenAI's form, overriding the client's."""
     drop: list[FieldName] = []
     """Fields that are removed from every request."""
     system_prompt: Annotated[str, Meta(max_length=65_536)] | None = None
-    """System message of chats whose request has none; empty: none."""
+    """System message of chats that come without one; empty: none."""
 
 
 class ModelSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,23 +57,23 @@ class ModelSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``[groups.NAME]``: how some models share the machine. A model is in one group at most."""
+    """``[groups.NAME]``: how some models share the machine. A model is in at most one group."""
 
     models: Annotated[list[ModelName], Meta(min_length=1)]
     """The models of the group, by any of their names."""
     exclusive: bool = False
-    """Whether no model outside the group is loaded while one of the group is."""
+    """Whether models outside the group must be unloaded while one of the group is loaded."""
     swap: bool = False
-    """Whether one model of the group at most is loaded: the same as ``max_loaded = 1``."""
+    """Whether at most one model of the group is loaded: the same as ``max_loaded = 1``."""
     max_loaded: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    """Models of the group that may be loaded at once; 0: as many as without the group."""
+    """How many models of the group may be loaded at once; 0: the group sets no limit."""
 
 
 def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> ModelSettings:
-    """Return the settings of a model: its own section, and what that does not say from the section of its recipe.
+    """Return the settings of a model: its own section, completed from the section of its recipe.
 
-    ``options``, ``env`` and ``set`` are merged name by name, ``drop`` has the fields of both; every other setting is the
-    model's own or, if it has none, the recipe's.
+    ``options``, ``env`` and ``set`` are merged name by name, and ``drop`` has the fields of both. Any other setting is
+    the model's own or, if it has none, the recipe's.
     """
     return ModelSettings(
         options={**defaults.options, **model.options},

@@ -1,6 +1,6 @@
 """Resolves the settings of a server: flags > environment > the TOML file > defaults, each with its origin.
 
-:func:`resolve` is pure: text in, settings or a failure out.  A failure is for the operator at the terminal: it
+:func:`resolve` is pure: text in, settings or a failure out. A failure is for the operator at the terminal: it
 names the file and line, the variable or the flag, and what was expected there.
 """
 
@@ -27,7 +27,7 @@ Flags = Mapping[str, str | list[str]]
 """Name of the setting → the text of its flag, or of all of them if it is repeatable."""
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Of a configuration file: a thousand models with a long system prompt each."""
+"""Size limit of a configuration file: a thousand models with a long system prompt each."""
 _PREFIX: Final = "LEMONBUS_"
 _PLACE: Final = re.compile(r"at line (\d+)")
 """In the messages of ``tomllib``."""
@@ -53,7 +53,7 @@ OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
         "HEARTBEAT_FD",
     },
 )
-"""``LEMONBUS_…`` variables that are no settings: those of the command line, and those between the server's processes."""
+"""``LEMONBUS_…`` variables that are not settings: the command line's, and those between the server's processes."""
 
 
 class ConfigFile(NamedTuple):
@@ -80,11 +80,11 @@ class ResolvedSettings(NamedTuple):
     origins: dict[str, Origin]
     """By the name of the setting; those of sections by their dotted name, as ``models.NAME.ttl``."""
     warnings: list[str]
-    """Lines about variables that look like settings and are none."""
+    """Warnings about variables that look like settings but are not."""
 
 
 def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
-    """Return the files to look for, in order. A file that was asked for is the only one."""
+    """Return the files to look for, in order. If one was asked for, it is the only one."""
     asked = given or environment.get("LEMONBUS_CONFIG", "")
     if asked:
         return [Path(_absolute(asked, "", environment))]
@@ -93,7 +93,7 @@ def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
 
 
 def read_config_file(environment: Mapping[str, str], given: str = "") -> ConfigFile | None:
-    """Return the configuration file, if there is one; a file that was asked for must be there."""
+    """Return the configuration file, if there is one. Raises if one was asked for and does not exist."""
     asked = bool(given or environment.get("LEMONBUS_CONFIG"))
     for path in config_paths(environment, given):
         try:
@@ -119,8 +119,8 @@ def _read_bounded(path: Path) -> bytes:
 def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | None, folder: str) -> ResolvedSettings:
     """Return the settings; raises an ``invalid_request`` failure with the setting as ``param``.
 
-    ``folder`` is the working directory, against which relative directories in flags and variables are meant;
-    in the file they are meant beside the file.
+    ``folder`` is the working directory: relative directories in flags and variables start there. In the file, they
+    start at the file's own folder.
     """
     parsed = _parsed(file)
     origins = {name: Origin("default") for name in setting_fields()}
@@ -145,14 +145,14 @@ def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | Non
 
 
 def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettings:
-    """Resolve with this process's environment and files; ``given`` is what ``--config`` said."""
+    """Resolve the settings from this process's environment and files. ``given``: the value of ``--config``."""
     return resolve(flags or {}, os.environ, read_config_file(os.environ, given), str(Path.cwd()))
 
 
 def readable_settings(environment: Mapping[str, str]) -> Settings:
-    """Return the settings without what is wrong in the file: for a client of a server that runs with an earlier file.
+    """Return the settings without the wrong part of the file: the server may still run with an earlier file.
 
-    Raises as :func:`resolve` for variables, which are the client's own.
+    Raises as :func:`resolve` for variables, because they are the client's own.
     """
     try:
         file = read_config_file(environment)
@@ -169,7 +169,7 @@ def readable_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def _readable_table(text: str) -> dict[str, Any]:
-    """Return what a TOML text says before the first line that is wrong."""
+    """Return the values of a TOML text up to its first wrong line."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -181,7 +181,7 @@ def _readable_table(text: str) -> dict[str, Any]:
 
 
 def require_key_beyond_loopback(settings: Settings) -> None:
-    """Refuse to serve beyond this machine without a key, unless that was allowed explicitly."""
+    """Refuse to serve beyond this machine without a key, unless the operator allowed it explicitly."""
     if settings.allow_remote or is_loopback(settings.host) or keys_required(settings):
         return
     raise Failure(
@@ -194,7 +194,7 @@ def require_key_beyond_loopback(settings: Settings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach ``host``; a name other than localhost may be anything."""
+    """Return whether only this machine can reach ``host``. Any name but localhost may be reachable from elsewhere."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -202,7 +202,7 @@ def is_loopback(host: str) -> bool:
 
 
 def masked(name: str, value: object) -> object:
-    """Return the value as it may be shown: secrets are masked."""
+    """Return the value as people may see it: secrets are masked."""
     return MASK if name in SECRET_SETTINGS and value else value
 
 
@@ -222,7 +222,7 @@ def _from_flags(flags: Flags, environment: Mapping[str, str], folder: str) -> Va
 
 
 def _from_environment(environment: Mapping[str, str], folder: str) -> ValuesWithOrigin:
-    """An empty variable counts as unset: that is how compose files and units leave one out."""
+    """An empty variable counts as unset, because compose files and units leave one out that way."""
     found: ValuesWithOrigin = {}
     for field in setting_fields().values():
         variables = KEY_VARIABLES.get(field.name, (field.variable,))

@@ -1,4 +1,4 @@
-"""What is wrong with the settings of a section, as far as it can be told without knowing recipes and models. Pure."""
+"""Checks of the settings of a section that need no knowledge of recipes and models. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.request_rules import PROTECTED_FIELDS, field_problem
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-"""All but the ends of lines and tabs."""
+"""All control characters except line ends and tabs."""
 _TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
 """Settings whose text may have several lines."""
 _SPACES: Final = re.compile(r"[\t\n]")
@@ -27,13 +27,13 @@ Problem = tuple[KeyPath, str]
 
 
 def name_problem(name: str) -> str:
-    """Return what is wrong with the name of a section; empty: nothing."""
+    """Return what is wrong with the name of a section; empty if it is valid."""
     good = 1 <= len(name) <= 256 and not (_CONTROL.search(name) or _SPACES.search(name))
     return "" if good else "expected a name of 1 to 256 characters"
 
 
 def text_problem(key: str, value: object) -> str:
-    """Return what is wrong with the texts of a setting that has the right type; empty: nothing."""
+    """Return what is wrong with the texts of a setting of the right type; empty if they are valid."""
     for text in value if isinstance(value, list) else [value]:
         if not isinstance(text, str):
             continue
@@ -76,7 +76,7 @@ ENTRY_CHECKS: Final[dict[str, Callable[[str, object], str]]] = {
     "env": _variable_problem,
     "set": _field_problem,
 }
-"""Settings that are tables → what is wrong with one of their entries; empty: nothing."""
+"""Setting that is a table → the check of one of its entries: what is wrong, or an empty text."""
 
 
 def _protected(name: str) -> str:
@@ -111,7 +111,7 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
         yield (*path, "options", twice), "expected no such option, because args is the same"
     both = next((name for name in section.drop if name in section.set), None)
     if both:
-        yield (*path, "drop"), f"{both} is set, too: what is set needs no drop"
+        yield (*path, "drop"), f"{both} is also set: a field that is set need not be dropped"
     if len({is_gpu_number(device) for device in section.devices or []}) > 1:
         yield (*path, "devices"), "expected either numbers and UUIDs or names such as CUDA0, not both"
     for name in VISIBLE_DEVICES if section.devices else ():

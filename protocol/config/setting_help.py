@@ -1,6 +1,6 @@
-"""What each setting is for: the text below its field, in the source of ``Settings``.
+"""The help text of each setting, taken from the docstring below its field in the source of ``Settings``.
 
-For the command line's help alone: reading the source takes longer than resolving the settings.
+Only the command line's help uses this: reading the source takes longer than resolving the settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.config.settings import Settings
 
 
 def setting_help() -> dict[str, str]:
-    """Return what is said of each setting, by its name; other settings are named in it by their flags."""
+    """Return the help text of each setting by its name. References to other settings become their flags."""
     found: dict[str, str] = {}
     for base in reversed(Settings.__mro__):
         if base.__module__.partition(".")[0] == Settings.__module__.partition(".")[0]:

@@ -1,6 +1,6 @@
 """Every setting of a server: one declared type, read by all processes, resolved once by the command line.
 
-Flags > environment (``LEMONBUS_…``) > the TOML file > defaults.  ``protocol/config/resolver.py`` resolves;
+Flags > environment (``LEMONBUS_…``) > the TOML file > defaults. ``protocol/config/resolver.py`` resolves;
 the supervisor writes the result into the runtime directory (0600), where its children read it.
 """
 
@@ -18,7 +18,7 @@ from msgspec import Meta
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 
 SECTIONS: Final = ("models", "defaults", "groups")
-"""Settings that are tables of the configuration file, and of nothing else: they have neither flags nor variables."""
+"""Settings that are tables of the configuration file only: they have neither flags nor variables."""
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
 SETTINGS_FILE: Final = "settings.json"
 ORIGINS_FILE: Final = "origins.json"
@@ -26,7 +26,7 @@ ORIGINS_FILE: Final = "origins.json"
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 _ORIGIN: Final = r"^(\*|(?!http://[^/]*:80$)(?!https://[^/]*:443$)[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$"
-"""``*``, or an origin as browsers send it: without a path, and without the port that is usual for its scheme."""
+"""``*``, or an origin as browsers send it: without a path, and without the scheme's default port."""
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
@@ -66,15 +66,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Directory scanned for GGUF files, safetensors of diffusion models, .bin files of whisper.cpp and ONNX folders,
     which are then called ``extra.NAME``."""
     machine_dir: NonEmptyText = "/"
-    """Directory with the ``proc`` and ``sys`` that tell of the machine: in a container, where the host's are mounted."""
+    """Directory with the ``proc`` and ``sys`` that describe the machine: in a container, those of the host."""
     max_loaded_models: Count = 4
-    """Models of one type that may be loaded at once."""
+    """How many models of one type may be loaded at once."""
     load: list[str] = []
-    """Models loaded at the start; one that cannot be is an error in the log, and the server goes on without it."""
+    """Models loaded at the start. If one cannot be loaded, the log says so and the server goes on without it."""
     pin: list[str] = []
-    """Models that are never evicted, nor unloaded because they are idle."""
+    """Models that are never evicted, and never unloaded for being idle."""
     idle_ttl: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
-    """A model that was idle for so many seconds is unloaded, unless ``ttl`` of its section says otherwise; 0: never."""
+    """Seconds after which an idle model is unloaded, unless ``ttl`` of its section says otherwise; 0: never."""
     gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
     """Processes that serve HTTP; 0: one for every two processors, at most four."""
     log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
@@ -84,108 +84,121 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     offline: bool = False
     """Download nothing."""
     api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
-    """Key that callers must send; also read from ``LEMONADE_API_KEY``. Without ``admin_api_key`` it may do everything."""
+    """Key that callers must send; also read from ``LEMONADE_API_KEY``.
+
+    Without ``admin_api_key`` it may do everything.
+    """
     admin_api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
     """Key that may change the server; also read from ``LEMONADE_ADMIN_API_KEY``. ``lemonbus keys`` makes further keys."""
     allow_remote: bool = False
-    """Bind beyond loopback although no key is set."""
+    """Bind beyond loopback even if no key is set."""
     llamacpp_backend: str = "cpu"
     """Backend of llamacpp models: ``cpu`` (ours), ``system`` (a llama-server of yours), or an installed one."""
     llamacpp_args: str = ""
     """More arguments for every llama-server."""
     engine_file_dirs: list[Annotated[str, Meta(pattern="^/")]] = []
-    """Directories with files that clients may name in an engine's arguments (``--lora FILE``), beside
-    ``extra_models_dir`` and the hub's cache."""
+    """Directories of files that clients may name in an engine's arguments (``--lora FILE``), besides ``extra_models_dir`` and the hub's cache."""
     llama_server: NonEmptyText = "llama-server"
     """The ``system`` backend's executable: a name on PATH or a path."""
     sdcpp_backend: str = "cpu"
     """Backend of sd-cpp models: ``cpu``, ``system`` (an sd-server of yours), or an installed one."""
     sd_server: NonEmptyText = "sd-server"
-    """The ``system`` backend's executable for pictures: a name on PATH or a path."""
+    """The ``system`` backend's executable for images: a name on PATH or a path."""
     whispercpp_backend: str = "cpu"
     """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
     whisper_server: NonEmptyText = "whisper-server"
     """The ``system`` backend's executable for recordings: a name on PATH or a path."""
     ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
-    """Tokens each request may use; 0: what the model was trained for."""
+    """Context tokens of each request; 0: what the model was trained for."""
     slots: Annotated[int, Meta(ge=0, le=256)] = 0
-    """Parallel requests an engine gets; 0: the backend's own default."""
+    """Parallel requests per engine; 0: the backend's default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of an engine; 0: the engine's own choice."""
     keep_prompt_cache: bool = False
-    """Keep the prompt caches of idle llama.cpp models on the disk when their engine ends, for their next load."""
+    """When the engine of an idle llama.cpp model ends, keep its prompt caches on the disk for the next load."""
     prompt_cache_bytes: BytesOrNone = 4 * 1024**3
-    """Bytes of all kept prompt caches together; the least recently used are removed. 0: none are kept."""
+    """Bytes of all kept prompt caches together; the least recently used are removed first. 0: none are kept."""
     prompt_cache_save_timeout: Annotated[float, Meta(gt=0, le=300)] = 5.0
-    """An engine that must leave is ended after this long, whether its prompt caches are saved or not."""
+    """Longest time to save prompt caches before an engine ends; after it, the engine is ended anyway."""
     backend_releases: list[Annotated[str, Meta(pattern=RELEASE_PATTERN)]] = []
     """Archives that backends are installed from, each ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
     release_mirror: Annotated[str, Meta(pattern="^(https?://[!-?A-~]+)?$")] = ""
-    """Address, without a password, that stands in for https://github.com where releases are downloaded."""
+    """Address, without a password, from which releases are downloaded instead of https://github.com."""
     body_limit: Bytes = 32 * 1024 * 1024
     """Largest request body."""
     body_memory: Bytes = 256 * 1024 * 1024
-    """All request bodies that one HTTP process holds in memory; beyond it 503."""
+    """Bytes of request bodies that one HTTP process holds in memory; beyond it 503."""
     spool_over: Bytes = 256 * 1024
-    """Bodies larger than this go through a file of the runtime directory."""
+    """Bodies larger than this are spooled to a file in the runtime directory."""
     spool_limit: Bytes = 1024 * 1024 * 1024
     """All spooled bodies together; beyond it 503."""
     queue_requests: Count = 64
-    """Requests that may wait for one model, of each API key; beyond it 503."""
+    """Requests of each API key that may wait for one model; beyond it 503."""
     queue_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of request bodies that may wait for one model; one API key may have half of them."""
     inbox_bytes: Bytes = 4 * 1024 * 1024
-    """Output kept for a client that reads slowly; beyond it its request is cancelled."""
+    """Output buffered for a client that reads slowly; beyond it the request is cancelled."""
     response_store_entries: Count = 1000
-    """Responses (``/v1/responses``) that are kept in memory; the oldest give way."""
+    """Responses (``/v1/responses``) that are kept in memory; the oldest are dropped first."""
     response_store_bytes: Bytes = 64 * 1024 * 1024
     """All stored responses with their inputs together."""
     response_store_ttl: Seconds = 86_400.0
-    """A stored response is forgotten after this long."""
+    """Age at which a stored response is forgotten."""
     grace: Seconds = 30.0
     """How long running requests may go on after SIGTERM, or after the supervisor's death."""
     silence: Seconds = 60.0
-    """An engine that loads or works without any progress for this long is killed."""
+    """An engine that makes no progress for this long, while it loads or works, is killed."""
     peer_silence: Seconds = 10.0
     """A process of the server that does not answer the supervisor for this long is killed and replaced."""
     memory_limit: BytesOrNone = 0
-    """Bytes of memory that an engine may use, its model's mapped files included; beyond it the engine is ended. 0: no limit."""
+    """Bytes of memory that an engine may use, mapped model files included; beyond it the engine is ended. 0: no limit."""
     load_timeout: Seconds = 600.0
-    """A model that is not ready after this long has failed."""
+    """Longest time in which a model must become ready; after it, the load has failed."""
     subscribe_timeout: Seconds = 2.0
     """How long a worker waits for a gateway's subscription before it returns a request."""
     header_silence: Seconds = 5.0
-    """After this long without an event a stream's headers are sent, then a comment every so often."""
+    """Seconds without an event after which a stream's headers are sent, and then a comment each time again."""
     answer_silence: Seconds = 30.0
-    """After this long the headers of a recording's or picture's answer are sent, then whitespace every ``header_silence``."""
+    """After this long, the headers of an answer about audio or images are sent, then whitespace every ``header_silence``."""
     backoff_first: Seconds = 1.0
-    """Wait after a model's first failed load; doubles with each further one."""
+    """Wait after a model's first failed load; it doubles with each further failure."""
     backoff_most: Seconds = 60.0
     """Longest wait after a failed load."""
     breaker_deaths: Count = 20
-    """After more deaths of an engine than this within ``breaker_window``, its model is not started for ``backoff_most``. Of
-    deaths that requests caused, one counts for each client."""
+    """Deaths of an engine within ``breaker_window``; after more of them, its model is not started for ``backoff_most``.
+
+    Of the deaths that requests caused, one counts for each client.
+    """
     breaker_window: Seconds = 60.0
     """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
-    """Log lines kept for readers that connect later."""
+    """Log lines kept for clients that connect later."""
     mullama_metrics: bool = True
-    """Whether ``/metrics`` has the metrics that Mullama documents under their names there (``mullama_…``), too."""
+    """Whether ``/metrics`` also has the metrics that Mullama documents, under their names there (``mullama_…``)."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
-    """Names, without a port, that this server is called too, by a proxy for example: without a key, only requests
-    under its own names may change it or read its logs."""
+    """Other host names of this server, without a port, for example a proxy's.
+
+    Without a key, only requests under the server's own names may change it or read its logs.
+    """
     trusted_proxies: list[str] = []
-    """Networks of proxies that are believed in ``X-Forwarded-For``, ``-Proto`` and ``-Host``. What another proxy forwards
-    may not change the server without a key."""
+    """Networks of proxies whose ``X-Forwarded-For``, ``-Proto`` and ``-Host`` are trusted.
+
+    Without a key, what any other proxy forwards may not change the server.
+    """
     fetch_images: bool = False
-    """Fetch the images that a request names by http or https URL, from public addresses only; off: such a request is refused."""
+    """Fetch the images that a request names by http or https URL, from public addresses only.
+
+    Off: such a request is refused.
+    """
     fetch_images_networks: list[str] = []
-    """Networks that are no public ones, from which ``fetch_images`` may fetch, too."""
+    """Networks that are not public, but from which ``fetch_images`` may also fetch."""
     fetch_images_timeout: Seconds = 20.0
-    """All images of a request together must have been fetched after this long."""
+    """Longest time in which all images of a request must have been fetched."""
     cors_origins: list[Annotated[str, Meta(pattern=_ORIGIN)]] = msgspec.field(default_factory=lambda: ["*"])
-    """Origins, such as ``https://chat.example.org``, whose web pages may use models and read answers. Those that are named
-    may also change the server where it has no keys; ``*``: all pages may use models."""
+    """Origins, such as ``https://chat.example.org``, whose web pages may use models and read answers.
+
+    Listed origins may also change the server if it has no keys; ``*``: all pages may use models.
+    """
     models: dict[str, ModelSettings] = {}
     """``[models."NAME"]``: settings of single models, by any of their names."""
     defaults: dict[str, RecipeDefaults] = {}
@@ -195,7 +208,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def gateways(self) -> int:
-        """The number of processes that serve HTTP. Each wakes for every new connection, so few processors want few."""
+        """The number of processes that serve HTTP. A new connection wakes all of them, so few processors want few."""
         return self.gateway_workers or min(4, max(1, (os.cpu_count() or 1) // 2))
 
     @property
@@ -206,9 +219,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def write_settings(settings: Settings, runtime: Path, origins: Mapping[str, str] | None = None) -> Path:
-    """Write the settings for the children of this supervisor; return the file. After an OSError they are as before.
+    """Write the settings for this supervisor's children, and return the file.
 
-    ``origins``: where the values come from that are no defaults, for people.
+    Raises OSError, in which case the old file is unchanged.
+
+    ``origins``: for people, where the values other than defaults come from.
     """
     if origins is not None:
         _replace(runtime / ORIGINS_FILE, msgspec.json.encode(origins))
@@ -235,7 +250,10 @@ def read_settings(runtime: Path) -> Settings:
 
 
 def read_origins(runtime: Path) -> dict[str, str]:
-    """Read the origins that :func:`write_settings` wrote; without them all that is no default has an unknown one."""
+    """Read the origins that :func:`write_settings` wrote.
+
+    If there are none, every value other than the default has an unknown origin.
+    """
     try:
         return msgspec.json.decode((runtime / ORIGINS_FILE).read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""Finds the line of each key and table in a TOML text: ``tomllib`` gives the values without their places.
+"""Finds the line of each key and table in a TOML text, because ``tomllib`` gives the values without their lines.
 
 The text must be valid TOML; the scanner does not check it again.
 """
@@ -10,7 +10,7 @@ import tomllib
 from typing import Final
 
 KeyPath = tuple[str, ...]
-"""A key with the tables that it is in: ``("models", "Qwen", "ttl")``."""
+"""A key with its enclosing tables: ``("models", "Qwen", "ttl")``."""
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SPACE: Final = re.compile(r"[ \t]*")
@@ -26,7 +26,7 @@ _LONG_LITERAL: Final = re.compile(r"'''(?:[^']|'{1,2}(?!'))*'{3,5}", re.DOTALL)
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line, from 1, where each key and each table is first written. ``text``: valid TOML.
 
-    Keys of inline tables are included, those of tables in an array are not told apart by their index.
+    Keys of inline tables are included. Tables in an array are not told apart by their index.
     """
     scanner = _Scanner(text)
     scanner.scan()
@@ -126,7 +126,7 @@ class _Scanner:
         self._position = found.end() if found else self._position
 
     def _take(self, pattern: re.Pattern[str]) -> str:
-        """Return what is written here, and go on after it."""
+        """Return what is written here, and move past it."""
         found = pattern.match(self._text, self._position)
         if found is None:
             raise ValueError(f"no TOML at character {self._position}")

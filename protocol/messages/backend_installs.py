@@ -12,8 +12,9 @@ from protocol.wire.envelope import control_message
 class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Install or update a backend; joins a running install → :class:`BackendDone`.
 
-    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile, with
-    ``RECIPE:BACKEND`` as its model.  ``force``: install it although the machine lacks what the backend computes on.
+    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile,
+    with ``RECIPE:BACKEND`` as its model. ``force``: install it even if the machine lacks the device that the backend
+    computes on.
     """
 
     number: int
@@ -33,7 +34,7 @@ class UninstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BackendDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An install or uninstall has succeeded. ``recipe`` and ``backend`` as the caller named them."""
+    """An install or uninstall has succeeded. ``recipe`` and ``backend`` are spelled as the caller did."""
 
     recipe: str
     backend: str
@@ -42,7 +43,7 @@ class BackendDone(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WheelFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file that a requirement may be satisfied with."""
+    """One file that satisfies a requirement."""
 
     sha256: str
     size: int = 0
@@ -56,7 +57,7 @@ class PinnedWheel(msgspec.Struct, frozen=True):
 
 
 class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file of a release. Without ``sha256`` it is not installed."""
+    """One file of a release. It is installed only with a ``sha256``."""
 
     url: str = ""
     sha256: str = ""
@@ -64,9 +65,9 @@ class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class StartInstall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → job: install this, from the wheels or else the archive.
+    """Supervisor → job: install this from the wheels or, without wheels, from the archive.
 
-    ``retire``: other versions are not in use and are removed.
+    ``retire``: other versions are not in use; remove them.
     """
 
     recipe: str
@@ -83,7 +84,7 @@ class StartInstall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class StartUninstall(msgspec.Struct, frozen=True):
-    """Supervisor → job: remove every version of this."""
+    """Supervisor → job: remove every version of this backend."""
 
     recipe: str
     backend: str
@@ -92,7 +93,7 @@ class StartUninstall(msgspec.Struct, frozen=True):
 
 @control_message
 class InstallProgress(msgspec.Struct, frozen=True):
-    """Job → supervisor: how far it is. Sizes in bytes, 0 for a total that is not known."""
+    """Job → supervisor: the progress. Sizes in bytes; 0 for an unknown total."""
 
     file: str
     file_index: int
@@ -110,6 +111,6 @@ class Installed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class InstallFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: it did not succeed, and all is as it was; what was downloaded stays for the next try."""
+    """Job → supervisor: it failed and changed nothing. What was downloaded stays for the next try."""
 
     failure: Failure

@@ -1,7 +1,7 @@
-"""Calls: what a gateway asks the supervisor besides inference. The other files have the calls by their subjects.
+"""Calls: what a gateway asks the supervisor besides inference. The calls themselves are in other files, by subject.
 
-Each call carries a ``number`` of the gateway's; the answer is :class:`CallResult` with the report as payload, or
-:class:`~protocol.messages.work.Refused` with ``attempt`` 0.  The docstring of a call names its report.
+Each call carries a ``number`` that the gateway chose. The answer is :class:`CallResult` with the report as payload, or
+:class:`~protocol.messages.work.Refused` with ``attempt`` 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CallResult(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Job → supervisor → gateways that wait for it: the progress of a download. Sizes in bytes.
 
-    ``number`` is the waiting call's on its way to a gateway, 0 on its way from a job.
+    ``number`` is that of the waiting call when sent to a gateway, and 0 when sent by a job.
     """
 
     number: int
@@ -41,6 +41,6 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class AbandonCall(msgspec.Struct, frozen=True):
-    """The client of a call hung up: no answer is expected. What was begun goes on."""
+    """The client of a call hung up and expects no answer. What was begun goes on."""
 
     number: int

@@ -1,8 +1,7 @@
 """The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
 
-One message is one frame: the gateway's topic, the worker's id and a dot, and a msgpack list of events: everything
-that one iteration of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
-means loss.
+One message is one frame: the gateway's topic, the worker's id and a dot, and a msgpack list of the events that one
+iteration of the worker's loop had for that gateway.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class EventKind(enum.IntEnum):
 
     DELTA = 0
     """``data``: whole server-sent events of an OpenAI stream (``data: {…}\\n\\n``…), or, for a request that is
-    not streamed, the whole JSON body.  ``count``: tokens in it."""
+    not streamed, the whole JSON body. ``count``: tokens in it."""
     ALIVE = 1
     """The engine makes progress without output (prefill).  ``data`` is empty."""
     DONE = 2
@@ -31,7 +30,7 @@ class EventKind(enum.IntEnum):
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
     WARNING = 4
-    """A part of the request has no effect.  ``data``: what the client is to be told, in ASCII without quotes."""
+    """A part of the request has no effect. ``data``: what to tell the client, in ASCII without quotes."""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -46,7 +45,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a finished generation cost. Times in seconds, tokens as the engine counted them.
+    """The cost of a finished generation. Times in seconds, tokens as the engine counted them.
 
     ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache; ``model`` is the
     registered name of the model that answered; ``decode_s`` begins when the prompt has been processed.
@@ -62,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The time of each output token, 32-bit floats in this machine's byte order; no process on the way decodes them."""
     model: str = ""
     queue_s: float = 0.0
-    """How long the request waited for a slot, before all other times begin."""
+    """Seconds for which the request waited for a slot, before all other times begin."""
 
     @property
     def each_token_s(self) -> list[float]:
@@ -71,12 +70,12 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tokens_per_second(self) -> float:
-        """The speed of generation; of a single token the whole time counts."""
+        """The speed of generation. For a single token, the whole time counts."""
         seconds = self.decode_s if self.output_tokens > 1 else self.total_s
         return self.output_tokens / seconds if seconds > 0 else 0.0
 
     def figures(self) -> dict[str, int | float]:
-        """Return the fields of a log record about it."""
+        """Return the fields for a log record."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
@@ -98,7 +97,7 @@ MAX_TOKEN_TIMES: Final = 16_384
 
 
 def pack_batch(events: list[Event]) -> bytes:
-    """Return what follows topic and worker in a message."""
+    """Return the part of a message that follows the topic and the worker."""
     return _encode(events)
 
 
@@ -122,7 +121,7 @@ def outcome_of(event: Event) -> Outcome:
 
 
 def total_outcome(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what the pieces of one request cost together, in their order."""
+    """Return the total cost of the pieces of one request, given in order."""
     return Outcome(
         prompt_tokens=sum(each.prompt_tokens for each in outcomes),
         cached_tokens=sum(each.cached_tokens for each in outcomes),

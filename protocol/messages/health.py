@@ -1,4 +1,4 @@
-"""Calls about the server's state and its last figures, answered as :mod:`protocol.messages.calls` says."""
+"""Calls about the server's state and its latest figures, answered as :mod:`protocol.messages.calls` says."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """0 if unknown."""
     gpu_layers: int = 0
     restored_tokens: int = 0
-    """Tokens of prompts that its engine has read from kept prompt caches."""
+    """Prompt tokens that its engine read from kept prompt caches."""
     queue: list[QueueShare] = []
     """By key, in the order in which their next requests will be granted."""
     progress: list[AttemptProgress] = []
-    """Of requests whose engine tells how far it is."""
+    """Progress of the requests whose engine reports it."""
     command: list[str] = []
     """The engine's command line, for administrators."""
     is_busy: bool = False
-    """Whether requests run or wait, reads among them, or the model is about to be stopped."""
+    """Whether requests (reads included) run or wait, or the model is about to be stopped."""
     pinned: bool = False
     ttl: float = 0.0
     """Idle seconds after which it is unloaded; 0: never."""
     expires_at: float = 0.0
-    """Unix seconds at which it is unloaded if nothing uses it until then; 0: no idle time unloads it, or it is busy."""
+    """Unix seconds at which it is unloaded if nothing uses it until then; 0: never, or it is busy."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model whose last load or check failed, or whose breaker is open; ``failures``: how often, in a row."""
+    """A model whose last load or check failed, or whose breaker is open. ``failures``: how many in a row."""
 
     model: str
     failure: Failure
@@ -96,25 +96,25 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     downloads: list[str] = []
     peers: list[Peer] = []
     problems: list[str] = []
-    """What keeps the server from doing its work, with the cure."""
+    """What keeps the server from its work, and how to fix it."""
     counters: dict[str, int] = {}
     default_model: str = ""
-    """The registered name of the model of requests that name none; empty: the one used last."""
+    """The registered name of the model for requests that name none; empty: the model used last."""
     default_alias: str = ""
-    """The name that users of ``NAME:TAG`` know it by, else the registered one."""
+    """The model's name in the form ``NAME:TAG`` if it has one, else the registered name."""
     ipc_endpoint: str = ""
     gpu_available: bool = False
     memory_used: int = 0
-    """Bytes that the engines of loaded models used after their loads."""
+    """Bytes that the engines of loaded models used right after their loads."""
     memory_total: int = 0
-    """Bytes of the machine."""
+    """The machine's memory in bytes."""
 
 
 @control_message
 class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """→ :class:`StatsReport` of the last finished request, of one model if named.
+    """→ :class:`StatsReport` of the last finished request, of one model if one is named.
 
-    ``models``: patterns of the models that the caller's key may use, if not all; another one is refused.
+    ``models``: patterns of the models that the caller's key may use, if not all. A model that matches none is refused.
     """
 
     number: int
@@ -123,7 +123,7 @@ class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StatsReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last finished request; ``model`` is empty if there was none yet."""
+    """The last finished request. ``model`` is empty if there was none yet."""
 
     model: str = ""
     outcome: Outcome = msgspec.field(default_factory=Outcome)

@@ -11,8 +11,8 @@ from protocol.wire.envelope import control_message
 class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`AbandonCall`.
 
-    ``after_seq`` only counts if ``boot`` is the present one or empty, and no entry is that new: numbers start again
-    with each boot.  Otherwise the snapshot is complete.
+    ``after_seq`` counts only if ``boot`` is empty or the present one, and only if its entry exists: numbers start again
+    with each boot. Otherwise the snapshot is complete.
     """
 
     number: int
@@ -32,7 +32,7 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The retained entries that match, at most 5000; ``dropped``: lines lost before the stream so far."""
+    """The matching entries that are retained, at most 5000. ``dropped``: lines lost before the stream."""
 
     boot: str
     entries: list[LogEntry]

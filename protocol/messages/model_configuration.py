@@ -29,17 +29,17 @@ class ConfiguredValue(msgspec.Struct, frozen=True):
 
 
 class ConfiguredModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is configured for a model. Variables of its engine are masked, because they often hold secrets."""
+    """The configuration of a model. Environment variables of its engine are masked, because they often hold secrets."""
 
     entry: ModelEntry
     names: list[str]
-    """Its aliases: of the configuration, of the catalogue, and those that users gave."""
+    """Its aliases: from the configuration, from the catalogue, and those that users gave."""
     options: list[ConfiguredValue]
-    """The load options of a load that asks for none."""
+    """The load options of a load request that gives none."""
     settings: list[ConfiguredValue]
-    """What its sections say beside options and arguments: ``ttl``, ``set`` …"""
+    """Settings of its sections other than options and arguments: ``ttl``, ``set`` …"""
     groups: list[str] = []
     state: str = ""
-    """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""
+    """A state of the model's lifecycle; empty if it is neither loaded nor requested."""
     loaded_options: dict[str, OptionValue] = {}
     """The load options that its engine was started with; empty if it is not loaded."""

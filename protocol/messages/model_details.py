@@ -1,4 +1,4 @@
-"""Messages about one model in detail: what its files say of themselves, and how it is or would be loaded.
+"""Messages about one model in detail: what its files say about it, and how it is or would be loaded.
 
 The calls are answered as those of :mod:`protocol.messages.calls`.
 """
@@ -13,7 +13,7 @@ from protocol.wire.envelope import control_message
 
 
 class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the files of a model say of themselves. What they do not say is empty or 0."""
+    """What the files of a model say about it. Missing values are empty or 0."""
 
     format: str = ""
     """``gguf``, ``onnx``, or the suffix of the file."""
@@ -26,13 +26,13 @@ class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     vocabulary: int = 0
     """Tokens of the vocabulary."""
     quantization: str = ""
-    """Of most of its weights: ``Q4_K_M``."""
+    """The type of most of its weights: ``Q4_K_M``."""
     template: str = ""
     """The chat template."""
     digest: str = ""
-    """64 hexadecimal digits that change with the file: its sha256 where the hub's cache names it by that."""
+    """64 hexadecimal digits that change with the file: its sha256, if the hub's cache names it by that."""
     metadata: dict[str, int | float | str | bool] = {}
-    """The single values of a GGUF header, by the header's own keys; its lists and templates are left out."""
+    """The scalar values of a GGUF header, by its own keys. Lists and templates are left out."""
 
 
 @control_message
@@ -44,16 +44,16 @@ class StartDescription(msgspec.Struct, frozen=True):
 
 @control_message
 class Described(msgspec.Struct, frozen=True):
-    """Job → supervisor: what the next of them say, in the same order; empty facts for one that cannot be read."""
+    """Job → supervisor: the headers of the next files, in the order of the request; empty facts for an unreadable file."""
 
     facts: list[FileFacts]
 
 
 @control_message
 class DescribeModels(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe the downloaded models, or the one that is named → ``list[ModelDetails]``.
+    """Describe the downloaded models, or one named model → ``list[ModelDetails]``.
 
-    A list has no templates and no metadata.  A model that is named and not downloaded is refused with ``model_not_found``.
+    A list has no templates and no metadata. A named model that is not downloaded is refused with ``model_not_found``.
     """
 
     number: int
@@ -70,13 +70,13 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: FileFacts = FileFacts()
     is_default: bool = False
     state: str = ""
-    """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""
+    """A state of the model's lifecycle; empty if it is neither loaded nor requested."""
     granted: int = 0
-    """Requests that its engine works on."""
+    """Requests that its engine is working on."""
     expires_at: float = 0.0
-    """Unix seconds at which a loaded model is unloaded if nothing uses it from now on; 0: no idle time unloads it."""
+    """Unix seconds at which the loaded model is unloaded if it stays idle from now on; 0: never."""
     context: int = 0
-    """Tokens each request may use: of the loaded engine, else of the next one; 0 if the engine decides."""
+    """Context tokens of each request: of the loaded engine, else of the next one; 0 if the engine decides."""
     gpu_layers: int = 0
     memory: int = 0
     """Resident bytes of the engine after its last load, 0 if unknown."""
@@ -88,7 +88,7 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class CopyModel(msgspec.Struct, frozen=True):
-    """Give a model a further name, which is kept across restarts → the registered name of the model."""
+    """Give a model another name, which survives restarts → the registered name of the model."""
 
     number: int
     source: str

@@ -29,10 +29,10 @@ class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model that a user registers under a name of their own. ``labels``: what the user says it can do.
+    """A model that a user registers under a name of their own. ``labels``: what it can do, as the user says.
 
-    ``checkpoints``: Lemonade's other form of ``checkpoint`` and ``mmproj``, files by their role (``main``, ``mmproj``, …).
-    ``options``: load options of this model unless a load sets others.
+    ``checkpoints``: Lemonade's other form of ``checkpoint`` and ``mmproj``, with files by their role (``main``,
+    ``mmproj``, …). ``options``: load options of this model, unless a load sets others.
     """
 
     checkpoint: str
@@ -47,8 +47,8 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Download a model of the catalogue; joins a running download → :class:`Pulled`.
 
-    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile.  With a
-    ``registration`` the model is registered as soon as its files are there, and not before.
+    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile.
+    With a ``registration`` the model is registered once its files are there.
     """
 
     number: int
@@ -56,24 +56,24 @@ class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: bool = False
     registration: Registration | None = None
     adopt: bool = False
-    """``model`` may also be a checkpoint that is not registered, which then is a model under its own name."""
+    """``model`` may also be an unregistered checkpoint, which then is a model under its own name."""
     detached: bool = False
-    """Answer as soon as the download runs → :class:`DownloadReport`; :class:`ListDownloads` tells how it goes on."""
+    """Answer as soon as the download runs → :class:`DownloadReport`. :class:`ListDownloads` reports its progress."""
 
 
 class DownloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A download that runs, or ended a moment ago."""
+    """A download that is running or has just ended."""
 
     model: str
     progress: Progress | None = None
-    """The last one; None before the first byte."""
+    """The latest progress; None before the first byte."""
     ended: bool = False
     failure: Failure | None = None
 
 
 @control_message
 class ListDownloads(msgspec.Struct, frozen=True):
-    """→ ``list[DownloadReport]``: those that run, and those that ended within half a minute."""
+    """→ ``list[DownloadReport]``: downloads that run, or ended within the last half minute."""
 
     number: int
 
@@ -82,7 +82,7 @@ class ListDownloads(msgspec.Struct, frozen=True):
 class StartPull(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: fetch this model. ``sources`` are tried in order.
 
-    ``present``: files that are here already; they are only fetched again if they are broken.
+    ``present``: files that are already here. They are only fetched again if they are broken.
     """
 
     name: str
@@ -93,7 +93,7 @@ class StartPull(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class Pulled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Job → supervisor: all files are there, checked. ``files``: number of files."""
+    """Job → supervisor: all files are downloaded and checked. ``files``: their number."""
 
     name: str
     files: int = 1
@@ -101,7 +101,7 @@ class Pulled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class PullFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: the download failed; what was fetched stays for the next try."""
+    """Job → supervisor: the download failed. What was fetched stays for the next try."""
 
     name: str
     failure: Failure
@@ -114,11 +114,14 @@ class DeleteModel(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     model: str
     name_only: bool = False
-    """A name that :class:`~protocol.messages.model_details.CopyModel` gave is removed alone; a model with such names is kept (``conflict``)."""
+    """A name given by :class:`~protocol.messages.model_details.CopyModel` is removed alone.
+
+    A model with such names is kept (``conflict``).
+    """
 
 
 class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The model is deleted. ``files``: number of removed files; ``kept_for``: models that use the files that were kept."""
+    """The model is deleted. ``files``: number of removed files. ``kept_for``: models that still use the other files."""
 
     name: str
     files: int = 0
@@ -129,7 +132,7 @@ class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
 class StartRemoval(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: remove these files, and unused blobs of these repositories of the hub's cache.
 
-    ``tag``: the checkpoint ``SCHEME:TAG`` of a model that the program of its recipe removes itself.
+    ``tag``: the checkpoint ``SCHEME:TAG`` of a model that its recipe's own program removes.
     """
 
     name: str
@@ -200,7 +203,7 @@ class Inspected(msgspec.Struct, frozen=True):
 
 @control_message
 class InspectFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: the hub did not answer, or not usefully."""
+    """Job → supervisor: the hub gave no answer, or an unusable one."""
 
     checkpoint: str
     failure: Failure

@@ -1,4 +1,4 @@
-"""Calls about models: they are listed, loaded, pinned and unloaded. The calls are answered as :mod:`protocol.messages.calls` says."""
+"""Calls that list, load, pin and unload models. They are answered as :mod:`protocol.messages.calls` says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.wire.envelope import control_message
 
 @control_message
 class ListModels(msgspec.Struct, frozen=True):
-    """→ ``list[ModelEntry]``: downloaded ones, or with ``show_all`` the whole catalogue."""
+    """→ ``list[ModelEntry]``: the downloaded models, or with ``show_all`` the whole catalogue."""
 
     number: int
     show_all: bool = False
@@ -43,19 +43,19 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     aliases: list[str] = []
     """Its names in the catalogue."""
     given_names: list[str] = []
-    """Names that the configuration and users gave it; each is listed as a model."""
+    """Names from the configuration and from users; each is listed as a model."""
     unsupported_reason: str = ""
     """Why this machine cannot run it, empty if it can."""
     context_length: int = 0
-    """Tokens each request may use: of the loaded engine, else of the next one; 0 if that is not known."""
+    """Context tokens of each request: of the loaded engine, else of the next one; 0 if unknown."""
     max_context_window: int = 0
-    """Tokens that the model was trained for, as its files say; 0 if that is not known."""
+    """Tokens that the model was trained for, according to its files; 0 if unknown."""
     saved_options: dict[str, OptionValue] = {}
     """The load options that are saved for it."""
 
     @property
     def other_names(self) -> list[str]:
-        """All names besides its registered one, each once: one that it was given may be in the catalogue, too."""
+        """All names except its registered one, each once: a given name may also be in the catalogue."""
         return [name for name in dict.fromkeys([*self.given_names, *self.aliases]) if name != self.id]
 
 
@@ -68,32 +68,34 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
     save_options: bool = False
     pinned: bool | None = None
-    """Never evict it, or evict it again, until it is unloaded; None: as it is."""
+    """Protect it from eviction, or no longer, until it is unloaded; None: leave as it is."""
     ttl: float | None = None
-    """Unload it after so many idle seconds, until it is unloaded; 0: never; None: as it is."""
+    """Idle seconds after which it is unloaded, until it is unloaded; 0: never; None: leave as it is."""
     recipe: str = ""
-    """Recipe of a checkpoint that is not registered; if empty it is derived from the checkpoint's name and ``device``."""
+    """Recipe of an unregistered checkpoint. If empty, it follows from the checkpoint's name and ``device``."""
     device: str = ""
     path: str = ""
-    """A file of this machine that is loaded under the name ``model``, which need not be registered."""
+    """A file of this machine to load under the name ``model``, which need not be registered."""
     mmproj: str = ""
-    """The vision projector beside ``path``."""
+    """The vision projector for ``path``."""
     unless_loaded: bool = False
-    """Refuse the call with ``conflict`` if the model is loaded already."""
+    """Refuse the call with ``conflict`` if the model is already loaded."""
     merge_args: bool | None = None
-    """Whether the engine's arguments of the configuration come before those in ``options``; False: none but these.
+    """Whether the configuration's engine arguments come before those in ``options``.
 
-    None: those in ``options`` replace the others, and without any the others count.
+    False: only those in ``options`` count.
+
+    None: arguments in ``options`` replace the configuration's; without any, the configuration's count.
     """
     context: int = 0
-    """Beside no options: tokens that its context is to have at least; one that is loaded with fewer is loaded again."""
+    """Without options: the least context, in tokens. A model that is loaded with a smaller one is loaded again."""
     set_default: bool = False
-    """When it is loaded, make it the model of requests that name none."""
+    """Once loaded, make it the model for requests that name none."""
 
 
 @control_message
 class PinModel(msgspec.Struct, frozen=True):
-    """Never evict a loaded model, or evict it again, until it is unloaded → its registered name."""
+    """Protect a loaded model from eviction, or no longer, until it is unloaded → its registered name."""
 
     number: int
     model: str
@@ -110,7 +112,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 @control_message
 class UnloadModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Unload one model, or all if ``model`` is empty → ``list[str]`` of the unloaded names."""
+    """Unload one model, or all if ``model`` is empty → ``list[str]`` of the names of the unloaded models."""
 
     number: int
     model: str = ""

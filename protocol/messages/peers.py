@@ -1,4 +1,4 @@
-"""Messages between the supervisor and its peers about the peers themselves: hello, load, ready, ended."""
+"""Messages about the peers themselves, between the supervisor and each of them: hello, load, ready, ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The model of a worker, in a form that every version understands: fields may only be added."""
+    """The model of a worker, in a form that every version understands: only new fields may be added."""
 
     name: str
     asked: dict[str, OptionValue] = {}
@@ -34,7 +34,7 @@ class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @stable_message
 class Hello(msgspec.Struct, frozen=True):
-    """Any peer → supervisor, first message of a DEALER whose routing id is ``id``.
+    """Any peer → supervisor, the first message of a DEALER with the routing id ``id``.
 
     Its payload is a snapshot (:mod:`protocol.messages.recovery`), in the form of the sender's version.
     """
@@ -44,7 +44,7 @@ class Hello(msgspec.Struct, frozen=True):
     id: str
     pid: int
     boot: str
-    """The boot the peer was started for; another one is answered with :class:`Shutdown`."""
+    """The boot that the peer was started for. Any other boot is answered with :class:`Shutdown`."""
     version: int = VERSION
     """The version of the protocol that the peer speaks."""
     release: str = RELEASE
@@ -54,11 +54,11 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class LoadedCode(msgspec.Struct, frozen=True):
-    """The code that a supervisor runs, in a form that every version understands: fields may only be added."""
+    """The code that a supervisor runs, in a form that every version understands: only new fields may be added."""
 
     release: str
     id: str
-    """Another one each time that a release was loaded from its files, also if that is the same release."""
+    """A new value each time a release is loaded from its files, even the same release."""
 
 
 @stable_message
@@ -67,15 +67,18 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     boot: str
     pid: int
-    """The supervisor's pid, to hold a pidfd on: when it has ended, the peer says Hello to its successor."""
+    """The supervisor's pid.
+
+    The peer holds a pidfd on it; when the supervisor has ended, the peer says Hello to its successor.
+    """
     code: LoadedCode | None = None
     keys: list[ApiKey] | None = None
-    """To a gateway: the API keys of the present settings, with their digests. It may have begun with other settings."""
+    """To a gateway: the API keys of the present settings, as digests. It may have started with other settings."""
 
 
 @stable_message
 class Ping(msgspec.Struct, frozen=True):
-    """Supervisor → any peer, every second: a peer that is alive but stopped (SIGSTOP) does not answer."""
+    """Supervisor → any peer, every second. A peer that is alive but stopped (SIGSTOP) does not answer."""
 
     number: int
 
@@ -86,30 +89,33 @@ class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
 
     number: int
     errors: int = 0
-    """Exceptions that the peer's own code has raised since its last answer: programming errors, which health counts."""
+    """Exceptions that the peer's own code has raised since its last answer.
+
+    They are programming errors, and health counts them.
+    """
 
 
 @stable_message
 class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → any peer: finish what runs within ``grace`` seconds, then exit."""
+    """Supervisor → any peer: finish running work within ``grace`` seconds, then exit."""
 
     grace: float = 0.0
     reason: str = ""
     draining: bool = False
-    """The whole server ends: requests that are cut off get ``draining``."""
+    """The whole server ends: requests that are cut off fail with ``draining``."""
 
 
 @stable_message
 class PauseAccepting(msgspec.Struct, frozen=True):
-    """Supervisor → gateway of another version: leave new connections to others until a :class:`Welcome`, or :class:`Shutdown`.
+    """Supervisor → gateway of another version: accept no new connections until a :class:`Welcome` or :class:`Shutdown`.
 
-    A gateway of the supervisor's own version is about to serve them.
+    A gateway of the supervisor's own version is about to accept them.
     """
 
 
 @control_message
 class CheckModel(msgspec.Struct, frozen=True):
-    """Supervisor → spare worker: check all that can be checked without starting the engine."""
+    """Supervisor → spare worker: check everything that can be checked without starting the engine."""
 
     spec: ModelSpec
 
@@ -131,11 +137,11 @@ class StartEngine(msgspec.Struct, frozen=True):
 
 @control_message
 class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Worker → supervisor: the engine answers, and these are its figures."""
+    """Worker → supervisor: the engine answers, with these figures."""
 
     slots: int
     context: int
-    """Tokens each request may use."""
+    """Context tokens of each request."""
     engine_pid: int
     backend_url: str
     seconds: float
@@ -143,17 +149,17 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
     trained_context: int = 0
-    """Tokens that the model was trained for, 0 if unknown."""
+    """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
     """Parameters of the model, 0 if unknown."""
     gpu_layers: int = 0
-    """Layers of the model that a device computes."""
+    """Layers of the model that are computed on a device."""
     command: list[str] = []
     """The engine's command line, for administrators; it has no keys."""
     restored_tokens: int = 0
-    """Tokens of prompts that the engine has read from kept prompt caches."""
+    """Prompt tokens that the engine has read from kept prompt caches."""
     leave_seconds: float = 0.0
-    """How long the worker may keep its engine after :class:`Shutdown`, to save prompt caches."""
+    """How long the worker may keep its engine after :class:`Shutdown` to save prompt caches."""
 
 
 @control_message
@@ -177,22 +183,22 @@ class AttemptTokens(msgspec.Struct, frozen=True):
 class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine of a ready model has ended.
 
-    The worker has reported the failure of the requests in it to their gateways, holds no grant any more, and waits for
+    The worker has reported the failure of its requests to their gateways. It holds no grants any more, and waits for
     :class:`StartEngine` or :class:`Shutdown`.
     """
 
     failure: Failure
     unfinished: list[AttemptTokens] = []
-    """The attempts that it was at, with the tokens that were sent of their answers; those without any are left out."""
+    """The attempts in progress, with the number of answer tokens already sent. Attempts without any are left out."""
     causes: list[RequestKey] = []
-    """The attempts of which it may have died: one of them is the reason. Empty: none is, a signal came from outside for example."""
+    """The attempts that may have caused the death. Empty: none did, for example because a signal came from outside."""
 
 
 @control_message
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """Supervisor → worker, when they change and after :class:`Hello` if any are set: the sampling defaults.
+    """Supervisor → worker, on each change, and after :class:`Hello` if any are set: the sampling defaults.
 
-    Parameter → value for generations whose request does not set it; parameters that are not set are missing.
+    Parameter → value for generations whose request does not set it. Parameters without a default are missing.
     """
 
     values: dict[str, SamplingValue]
@@ -200,7 +206,7 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
 
 @control_message
 class SetRequestRules(msgspec.Struct, frozen=True):
-    """Supervisor → worker, before each :class:`StartEngine` and when they change: how requests of the model are changed."""
+    """Supervisor → worker, before each :class:`StartEngine` and on each change: the changes to make to the model's requests."""
 
     rules: RequestRules
 
@@ -224,6 +230,6 @@ class WorkerGone(msgspec.Struct, frozen=True):
 
 @control_message
 class Draining(msgspec.Struct, frozen=True):
-    """Supervisor → gateways: take no new requests; running ones have ``grace`` seconds."""
+    """Supervisor → gateways: accept no new requests. Running ones have ``grace`` seconds."""
 
     grace: float

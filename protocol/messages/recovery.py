@@ -1,8 +1,8 @@
-"""What peers tell a new supervisor, whose predecessor has died or was replaced: the payload of their ``Hello``.
+"""What peers tell a new supervisor after the last one has died or was replaced: the payload of their ``Hello``.
 
-The supervisor keeps nothing on a disk for this.  What runs is known where it runs: a worker knows its model and its
-attempts, a gateway its requests and their callers, a job its order.  A snapshot describes the peer at the moment at which
-its ``Hello`` is sent; every later message on the same connection continues from there.
+The supervisor keeps nothing on a disk for this. Each peer knows its own part: a worker its model and its attempts, a
+gateway its requests and their callers, a job its order. A snapshot describes the peer at the moment when its ``Hello``
+is sent. Every later message on the same connection continues from there.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ from protocol.wire.envelope import control_message
 
 
 class WorkerPhase(enum.StrEnum):
-    """What a worker does, as its snapshot says it."""
+    """The state of a worker, as its snapshot says it."""
 
     SPARE = "spare"
-    """It has no engine; a check that was under way is not continued."""
+    """It has no engine. A check that was in progress is not continued."""
     LOADING = "loading"
-    """Its engine was started and is not ready: ``EngineReady`` or ``LoadFailed`` follows."""
+    """Its engine was started but is not ready: ``EngineReady`` or ``LoadFailed`` follows."""
     READY = "ready"
     ENGINE_LOST = "engine_lost"
     """Its engine died; it waits for ``StartEngine`` or ``Shutdown``."""
     LEAVING = "leaving"
-    """It was told to end, and does so when its attempts have ended."""
+    """It was told to end, and will when its attempts have ended."""
 
 
 class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What calls asked for a loaded model, and its worker keeps for the supervisor's successor; None: as the settings say."""
+    """What calls asked for a loaded model.
+
+    Its worker keeps this for the supervisor's successor. None: as the settings say.
+    """
 
     pinned: bool | None = None
     ttl: float | None = None
-    """Idle seconds until the model is unloaded, 0: as soon as it is idle; infinite: never."""
+    """Idle seconds until the model is unloaded; 0: as soon as it is idle; infinite: never."""
 
 
 @control_message
@@ -53,10 +56,10 @@ class AttemptSnapshot(msgspec.Struct, frozen=True, array_like=True):
     number: int
     attempt: int
     weight: int
-    """The slots that it was granted, from ``Run``."""
+    """The slots that ``Run`` granted it."""
     began: float
     abandoned: bool = False
-    """``AttemptAbandoned`` was sent for it."""
+    """Whether ``AttemptAbandoned`` was sent for it."""
 
 
 class AttemptId(msgspec.Struct, frozen=True, array_like=True):
@@ -74,15 +77,15 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     spec: ModelSpec | None = None
     """The model of its engine; None while it is a spare."""
     facts: EngineReady | None = None
-    """What ``EngineReady`` said, once it was sent for the present engine."""
+    """The last ``EngineReady`` of the present engine, if one was sent."""
     attempts: list[AttemptSnapshot] = []
     ended: list[AttemptId] = []
-    """The attempts that ended last: a supervisor that died may not have read their ends. At most :data:`MAX_ENDED`.
+    """The latest attempts that ended: a dead supervisor may not have read their ends. At most :data:`MAX_ENDED`.
 
-    Those that it returned (``AttemptEnded`` with ``returned``) are not among them: their gateways got no event.
+    Attempts that the worker returned (``AttemptEnded`` with ``returned``) are left out: their gateways got no event.
     """
     last_use: float = 0.0
-    """When the engine became ready, or an attempt with slots began or ended last, by ``CLOCK_MONOTONIC``; 0: never."""
+    """When the engine became ready, or an attempt with slots last began or ended, by ``CLOCK_MONOTONIC``; 0: never."""
     remembered: RememberedState = RememberedState()
 
     @property
@@ -94,7 +97,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MAX_ENDED = 256
-"""Attempts whose end a worker remembers: more than can end while messages wait in the socket of a supervisor that dies."""
+"""How many ended attempts a worker remembers: more than can end while messages wait in the socket of a dying supervisor."""
 
 
 class RequestSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,12 +107,12 @@ class RequestSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     since: float
     worker: str = ""
-    """Where it runs; empty if that is not known: then a ``SubmitRequest`` for it follows on this connection."""
+    """Where it runs. Empty: unknown, and a ``SubmitRequest`` for it follows on this connection."""
     caller: Caller | None = None
 
 
 class GatewaySnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Gateway → supervisor, the payload of ``Hello``: all attempts that it has not ended."""
+    """Gateway → supervisor, the payload of ``Hello``: all attempts that have not ended for it."""
 
     requests: list[RequestSnapshot] = []
 
@@ -117,8 +120,8 @@ class GatewaySnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Job → supervisor, the payload of ``Hello``.
 
-    ``order``: the frame of the order that it carries out, empty if it got none.  Its last progress and its result, if there
-    are any, follow as messages.
+    ``order``: the frame of the order that it carries out, empty if it got none. Its latest progress and its result, if
+    any, follow as messages.
     """
 
     order: bytes = b""
@@ -126,9 +129,10 @@ class JobSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class Recovered(msgspec.Struct, frozen=True):
-    """Supervisor → gateways, when it has taken over: every worker that is not in the list is gone.
+    """Supervisor → gateways, when it has taken over: workers that are not in the list are gone.
 
-    It follows the ``WorkerUp`` of each worker in the list.  Attempts of other workers get ``WorkerGone``'s treatment.
+    It follows the ``WorkerUp`` of each worker in the list. Attempts of other workers are treated as after
+    ``WorkerGone``.
     """
 
     workers: list[str]

@@ -14,11 +14,11 @@ class SettingEffect(enum.StrEnum):
     """When a changed setting takes effect."""
 
     NOW = "now"
-    """At once, for what runs already, too."""
+    """At once, also for what already runs."""
     GATEWAYS = "gateways restart gracefully"
-    """When the processes that serve HTTP have been replaced; requests end at those that took them."""
+    """When the processes that serve HTTP have been replaced. Requests end in the processes that accepted them."""
     LISTENER = "a new listener is opened"
-    """At another address; what is connected at the old one ends there."""
+    """At another address. Existing connections end at the old one."""
     NEW_LOADS = "new loads only"
     """For models that are loaded from now on."""
     MODEL_RELOAD = "the model is reloaded when idle"
@@ -29,29 +29,29 @@ class SettingEffect(enum.StrEnum):
 class ReloadSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: read the configuration again → :class:`ReloadReport`. ``dry_run``: only say what would change.
 
-    A configuration that is wrong is refused whole, with ``invalid_request``, and changes nothing.
+    A wrong configuration is refused as a whole with ``invalid_request``, and changes nothing.
     """
 
     number: int
     dry_run: bool = False
     repeated: bool = False
-    """A supervisor that has ended may have carried it out already."""
+    """Whether a supervisor that has ended may have carried it out already."""
 
 
 class SettingChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One setting that has another value than before. Secrets are masked."""
+    """A setting whose value has changed. Secrets are masked."""
 
     setting: str
-    """``max_loaded_models``, or with its section ``models.NAME.ttl``."""
+    """``max_loaded_models``, or with its section: ``models.NAME.ttl``."""
     old: Any
-    """The value that is used now; None for an entry of a section that there was not."""
+    """The value used now; None for an entry of a new section."""
     new: Any
-    """The value in the configuration; None for one that is no longer there."""
+    """The value in the configuration; None if it was removed."""
     effects: list[SettingEffect]
     origin: str = ""
     """Where the new value comes from: ``FILE:LINE``, a variable or a flag; empty for a default."""
     models: list[str] = []
-    """The loaded models that are reloaded for it."""
+    """The loaded models that are reloaded because of it."""
 
 
 class ReloadReport(msgspec.Struct, frozen=True):
@@ -61,4 +61,4 @@ class ReloadReport(msgspec.Struct, frozen=True):
     changes: list[SettingChange]
     warnings: list[str] = []
     repeated: bool = False
-    """Whether there may be more changes, which a supervisor applied that has ended."""
+    """Whether a supervisor that has ended may have applied more changes."""

@@ -1,8 +1,8 @@
-"""Responses that the supervisor keeps for OpenAI's Responses API, because each request may reach another gateway process.
+"""Responses that the supervisor stores for OpenAI's Responses API: each request may reach another gateway process.
 
-All are calls of a gateway (``protocol/messages/calls.py``); the docstring names the report. The JSON in them is the gateway's: no
-other process decodes it.  ``key`` is the digest of the client's API key, empty if the server has no keys: to others a response does
-not exist.
+All are calls of a gateway (``protocol/messages/calls.py``); the docstring names the report. The JSON in them belongs to
+the gateway: no other process decodes it. ``key`` is the digest of the client's API key, empty if the server has no
+keys. For the holder of any other key, the response does not exist.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from protocol.wire.envelope import control_message
 
 
 class ResponseState(enum.StrEnum):
-    """What has become of a stored response."""
+    """The state of a stored response."""
 
     RUNNING = "running"
     ENDED = "ended"
     CANCELLED = "cancelled"
     """A client cancelled it while it ran."""
     LOST = "lost"
-    """The gateway process that ran it has ended, or given it up."""
+    """The gateway process that ran it has ended, or has given it up."""
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class StoredTurn(msgspec.Struct, frozen=True):
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """A stored response, and the conversation that it ends, oldest turn first."""
+    """A stored response and the conversation up to it, oldest turn first."""
 
     state: ResponseState
     turns: list[StoredTurn]
@@ -43,10 +43,10 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 @control_message
 class StoreResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Keep a response; the payload is its :class:`StoredTurn` → None.
+    """Store a response; the payload is its :class:`StoredTurn` → None.
 
-    With ``running`` the response is one that goes on in the background. The call stays open then: when the response is
-    cancelled, ``Refused`` with ``cancelled`` follows. ``AbandonCall`` of a call whose response still runs makes it ``LOST``.
+    With ``running``, the response continues in the background and the call stays open. If the response is cancelled,
+    ``Refused`` with ``cancelled`` follows. ``AbandonCall`` while the response still runs makes it ``LOST``.
     """
 
     number: int
@@ -59,7 +59,7 @@ class StoreResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class FinishResponse(msgspec.Struct, frozen=True):
-    """A response that ran in the background has ended; the payload is its JSON → None, also if it is no longer wanted."""
+    """A background response has ended; the payload is its JSON → None, even if it is no longer wanted."""
 
     number: int
     id: str
@@ -67,7 +67,7 @@ class FinishResponse(msgspec.Struct, frozen=True):
 
 @control_message
 class GetResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """→ :class:`StoredResponse`; without ``conversation`` it has the last turn alone."""
+    """→ :class:`StoredResponse`; without ``conversation`` it has only the last turn."""
 
     number: int
     id: str
@@ -77,7 +77,7 @@ class GetResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class CancelResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Cancel a response that runs in the background; no change for one that has ended → :class:`StoredResponse`."""
+    """Cancel a background response → :class:`StoredResponse`. One that has ended does not change."""
 
     number: int
     id: str
@@ -86,7 +86,7 @@ class CancelResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class DeleteResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Forget a response, and stop it if it runs → None. What continues it keeps its conversation."""
+    """Forget a response, and stop it if it runs → None. Its continuations keep their conversation."""
 
     number: int
     id: str

@@ -1,4 +1,4 @@
-"""What the machine is: processors, graphics cards and neural processors as found, and the messages that tell of them."""
+"""The machine: its processors, graphics cards and neural processors, and the messages about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One graphics card. What is unknown is empty or 0."""
+    """One graphics card. Unknown values are empty or 0."""
 
     address: str
     """On the PCI bus, ``0000:c5:00.0``."""
@@ -35,7 +35,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def available(self) -> bool:
-        """Whether a driver is bound to it that lets this machine's programs use it."""
+        """Whether it has a driver that lets this machine's programs use it."""
         return self.driver not in ("", "vfio-pci", "pci-stub", "xen-pciback")
 
 
@@ -51,7 +51,7 @@ class Npu(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def available(self) -> bool:
-        """Whether its driver is bound to it."""
+        """Whether it has its driver."""
         return self.driver == "amdxdna"
 
 
@@ -71,7 +71,7 @@ class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def devices(self) -> list[Device]:
-        """The kinds of devices that a backend can compute on here."""
+        """The kinds of devices here that a backend can compute on."""
         available = {
             Device.CPU: True,
             Device.AMD_GPU: any(gpu.available for gpu in self.amd_gpus),
@@ -83,35 +83,35 @@ class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class GetSystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """→ :class:`SystemInfo`; ``verbose``: with facts that take a moment to find out."""
+    """→ :class:`SystemInfo`; ``verbose``: with facts that take longer to find out."""
 
     number: int
     verbose: bool = False
 
 
 class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The machine, and what can be run on it."""
+    """The machine, and what it can run."""
 
     machine: MachineInfo
     recipes: dict[str, Any] = {}
     """Recipe → ``{default_backend, backends: {name: {devices, state, message, action, version}}}``."""
     packages: list[str] | None = None
-    """``NAME==VERSION`` of all Python packages here, None if they were not listed."""
+    """``NAME==VERSION`` of all installed Python packages; None if they were not listed."""
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a recipe's own program says of itself."""
+    """What a recipe's own program reports."""
 
     version: str = ""
     problem: str = ""
     """Why it cannot run models here, as a sentence; empty if it can, or if that is unknown."""
     action: str = ""
-    """A command that says more."""
+    """A command that explains more."""
 
 
 @control_message
 class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Job → supervisor: what the vendors' tools say of their devices, and the Python packages."""
+    """Job → supervisor: what the vendors' tools report about their devices, and the Python packages."""
 
     amd_gpus: list[Gpu] = []
     nvidia_gpus: list[Gpu] = []
@@ -120,4 +120,4 @@ class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
     programs: dict[str, ProgramStatus] = {}
     """Checkpoint scheme → the program that keeps those models."""
     probe_errors: list[str] = []
-    """For the log: tools that did not answer."""
+    """For the log: the tools that did not answer."""

@@ -1,4 +1,4 @@
-"""The call that lets the release which is installed now take over, and its report."""
+"""The call that lets the installed release take over, and its report."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from protocol.wire.envelope import control_message
 
 @control_message
 class UpgradeServer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Gateway → supervisor: let a supervisor of the installed release take over → :class:`UpgradeReport` by that one.
+    """Gateway → supervisor: let the installed release take over → :class:`UpgradeReport`, sent by its supervisor.
 
-    ``internal_error`` says that it could not be started, and that the present release goes on.
+    ``internal_error``: it could not be started, and the present release goes on.
     """
 
     number: int
     begun: bool = False
-    """Say what came of the last upgrade. So the call is sent again to the next supervisor."""
+    """Report the result of the last upgrade: the call is sent again to the next supervisor."""
     replaces: LoadedCode | None = None
-    """What ran when the call was made. A supervisor that runs this has not come by the upgrade that was asked for: if it knows
-    of no failure, it begins one, or joins one that was begun. None: begin nothing."""
+    """The release that ran when the call was made.
+
+    If the supervisor that gets the call still runs it, the upgrade has not happened: unless a failure is known, the
+    supervisor begins the upgrade, or joins one in progress. None: begin nothing.
+    """
 
 
 class UpgradeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What serves now."""
+    """The release that serves now."""
 
     release: str = ""
-    """Empty: a supervisor has taken over that speaks another version of the protocol, so the gateway could not ask it."""
+    """Empty: the new supervisor speaks another version of the protocol, so the gateway could not ask it."""
     pid: int = 0
     """Of the supervisor."""

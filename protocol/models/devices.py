@@ -40,28 +40,28 @@ DEVICE_NAMES: Final[dict[str, DeviceNames]] = {
 
 GPUS: Final = frozenset({Device.AMD_GPU, Device.NVIDIA_GPU, Device.APPLE_GPU})
 HYBRID: Final = "hybrid"
-"""What a request of the preview means unless it names a device: whatever the recipe runs on."""
+"""What ``device`` in a load request of the preview means if it names none: whatever the recipe runs on."""
 REQUEST_DEVICE_WORDS: Final = (HYBRID, *dict.fromkeys(word for names in DEVICE_NAMES.values() for word in names.asked))
 """Every word that a load request may use."""
 VISIBLE_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-"""Variables of the makers' drivers, which the setting ``devices`` sets."""
+"""Environment variables of the vendors' drivers, which the setting ``devices`` sets."""
 _GPU: Final = re.compile(r"\d{1,3}|(GPU|MIG)-[A-Za-z0-9/-]+")
 
 
 def is_gpu_number(device: str) -> bool:
-    """Return whether the setting ``devices`` names a device by its number or UUID, not by llama.cpp's name for it."""
+    """Return whether the setting ``devices`` names a device by number or UUID, not by llama.cpp's name."""
     return bool(_GPU.fullmatch(device))
 
 
 def health_words(devices: Iterable[str]) -> str:
-    """Return the names of these devices in health, with spaces between, in this order.
+    """Return the names of these devices as health shows them, in this order, separated by spaces.
 
-    A backend with a better device uses the processor only as a fallback, so ``cpu`` does not count then.
+    A backend with a better device uses the processor only as a fallback, so ``cpu`` is left out then.
     """
     words = list(dict.fromkeys(DEVICE_NAMES[device].shown for device in devices))
     return " ".join([word for word in words if word != "cpu"] or words)
 
 
 def devices_for_name(asked: str) -> set[str]:
-    """Return the devices that a load request's ``device`` means, in any case; none for ``hybrid`` and an empty one."""
+    """Return the devices that ``device`` of a load request means, in any case; none for ``hybrid`` and an empty text."""
     return {device for device, names in DEVICE_NAMES.items() if asked.lower() in names.asked}

@@ -1,7 +1,8 @@
-"""How large and how deeply nested grammars and schemas may be, and chat templates' variables. Pure.
+"""Limits on the size and depth of grammars, schemas and chat templates' variables. Pure.
 
-An engine compiles a grammar in its only loop, with recursion for nesting, before it looks at any other request: a large one stops
-all requests of the model, and a deeply nested one ends the process. docs/engines/llamacpp.md has what each costs.
+An engine compiles a grammar in its only loop, before it looks at any other request, and recurses into nested parts. A
+large grammar stops all requests of the model, and a deeply nested one ends the process. docs/engines/llamacpp.md says
+what each costs.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_DEPTH: Final = 100
-"""Nesting of groups in a grammar or a pattern, and of a JSON schema and of ``chat_template_kwargs``."""
+"""Nesting of groups in a grammar or a pattern, of a JSON schema, and of ``chat_template_kwargs``."""
 MAX_ALTERNATIVES: Final = 1_000
 """``|`` of a grammar or a pattern; entries of all ``enum``, ``anyOf``, ``oneOf``, ``allOf`` and lists of ``type``
-of a request's schemas together. An engine compares those that are possible with each other, and each with its whole vocabulary."""
+of a request's schemas together. An engine compares the possible ones with each other and with its whole vocabulary."""
 MAX_OPTIONAL_PARTS: Final = 500
-"""``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: where all may be left out, the work grows with their square."""
+"""``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: the work may grow with their square."""
 MAX_POSSIBILITIES: Final = 10_000
 """See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
 MAX_RANGE_DIGITS: Final = 20_000
-"""Of all ``minimum`` and ``maximum`` of a request's schemas: for each two an engine makes rules in the square of their digits."""
+"""Digits in all ``minimum`` and ``maximum`` of a request's schemas: the rules for one pair grow with their square."""
 LARGE_MAXIMUM: Final = 10_000
-"""A ``maxLength`` or ``maxItems`` from which on an engine does not get it (``workers/backends/schema_maxima.py``)."""
+"""An engine does not get a ``maxLength`` or ``maxItems`` from this value on (``workers/backends/schema_maxima.py``)."""
 MAX_PROPERTIES: Final = 500
-"""``properties`` of one object of a schema: the work grows with their square."""
+"""``properties`` of one object of a schema: the work grows with the square of their number."""
 MAX_PATTERN_CHARACTERS: Final = 16_384
-"""Of all patterns of a request's schemas together."""
+"""Characters in all patterns of a request's schemas together."""
 
 SCHEMA_FIELDS: Final = ("json_schema", "response_format", "tools")
 """Fields of a request with JSON schemas in them."""
 GRAMMAR_FIELDS: Final = ("grammar", *SCHEMA_FIELDS)
-"""Fields of which an engine makes a grammar."""
+"""Fields from which an engine makes a grammar."""
 _ALTERNATIVES: Final = frozenset({"enum", "anyOf", "oneOf", "allOf", "type"})
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _RANGES: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
@@ -48,19 +49,24 @@ _RANGE_ENDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclu
 _SIZED: Final = _ALTERNATIVES | _COUNTS | _RANGE_ENDS | {"properties", "pattern"}
 _CONTAINERS: Final = (dict, list)
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
-"""Parts of a grammar; a text or a class of characters that is not closed goes to the end, so that each character is read once."""
+"""Parts of a grammar. An unclosed text or class of characters goes to the end, so that each character is read once."""
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\{[^{}()|]*\}", re.DOTALL)
 _DIGITS: Final = re.compile(r"\d+")
 _OTHER_GRAMMAR: Final = "%llguidance"
-"""llama-server takes a grammar that begins so for one in another language, in which a short text may hold it for ever."""
+"""llama-server takes a grammar with this beginning for one in another language, in which a short text may block it forever."""
 _LARGE_NUMBER_DIGITS: Final = 9
 _MULTIPLYING: Final = (re.compile(rb"\$ref"), re.compile(b"pattern"), re.compile(rb"\\u"))
-"""What may make of a schema more than its alternatives, also if its letters are escaped: three searches, because one search for
-three texts takes twice the time."""
+"""Keywords that can multiply the alternatives of a schema, even with escaped letters.
+
+Three searches: one search for three texts takes twice the time.
+"""
 
 
 def check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
-    """Raise ``invalid_request`` for a grammar, or JSON with schemas in it, that is too large; ``shown``: its name in messages."""
+    """Raise ``invalid_request`` if a grammar, or JSON with schemas in it, is too large.
+
+    ``shown``: its name in messages.
+    """
     value = decoded(shown, raw)
     if name != "grammar":
         sizes = _Sizes(shown)
@@ -92,12 +98,18 @@ def decoded(name: str, raw: msgspec.Raw) -> Any:
 
 
 def is_large_maximum(key: str, value: Any) -> bool:
-    """Return whether a field of a schema is a maximum that no engine gets. Coding agents' tools have some of half a million."""
+    """Return whether a field of a schema is a maximum that no engine gets.
+
+    Some tools of coding agents have one of half a million.
+    """
     return key in _MAXIMA and isinstance(value, int | float) and value >= LARGE_MAXIMUM
 
 
 class _Sizes:
-    """What an engine makes of a field, without recursion. Agents send their tools with every request: so a schema is read once."""
+    """Counts what an engine makes of a field, without recursion.
+
+    Agents send their tools with every request, so a schema is read once.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -113,7 +125,7 @@ class _Sizes:
         check_size(self._name, "digits in its `minimum` and `maximum`", self._digits, MAX_RANGE_DIGITS)
 
     def add_text(self, tokens: Sequence[str]) -> None:
-        """Count a grammar or a pattern, as its tokens."""
+        """Count the tokens of a grammar or a pattern."""
         depth = 0
         for token in tokens:
             if token == "(":  # noqa: S105 - of a grammar, not a password
@@ -129,7 +141,10 @@ class _Sizes:
                 self._repetitions += sum(int(digits[:_LARGE_NUMBER_DIGITS]) for digits in _DIGITS.findall(token))
 
     def add_schemas(self, value: Any) -> None:
-        """Count JSON with schemas in it; raises for an object with too many properties, or a minimum above its maximum."""
+        """Count JSON with schemas in it.
+
+        Raises for an object with too many properties, or a minimum above its maximum.
+        """
         left: list[tuple[Any, int]] = [(value, 1)] if isinstance(value, _CONTAINERS) else []
         while left:
             node, depth = left.pop()
@@ -163,7 +178,7 @@ class _Sizes:
 
 
 def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:
-    """Refuse a minimum above its maximum: an engine takes the difference as a count without a sign, and never ends."""
+    """Refuse a minimum above its maximum: an engine would take the difference as an unsigned count, and never end."""
     for least, most in _RANGES:
         low, high = schema.get(least), schema.get(most)
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
@@ -181,7 +196,7 @@ def _check_possibilities(name: str, places: int) -> None:
 
 
 def _schemas(name: str, value: Any) -> list[Any]:
-    """Return the schemas of a field, each with all that it refers to."""
+    """Return the schemas of a field, each with everything that it refers to."""
     if name == "tools":
         functions = (
             [each.get("function") for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""How many continuations a grammar or a schema may have at one place of a text, at most, not counting what recursion adds. Pure.
+"""The most continuations that a grammar or a schema may have at one place of a text, not counting recursion. Pure.
 
-An engine keeps a list of them, and compares each with its whole vocabulary for each token. References multiply them: of 400
-alternatives that begin alike and go on with a rule of 400, it has 160,000.
+An engine keeps a list of them, and compares each with its whole vocabulary for each token. References multiply them:
+400 alternatives that begin alike and go on with a rule of 400 make 160,000.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 MAX_LEVELS: Final = 150
-"""Of references and groups together: what is deeper counts as endless."""
+"""Limit of the nesting of references and groups together: anything deeper counts as endless."""
 ENDLESS: Final = 10**9
 
 _GRAMMAR: Final = re.compile(
@@ -52,7 +52,7 @@ def in_pattern(text: str) -> int:
 
 
 def _rules(tokens: Iterable[str]) -> dict[str, list[list[_Element]]]:
-    """Read rules, or the alternatives of the nameless one; what makes no sense is the engine's to refuse."""
+    """Read rules, or the alternatives of the nameless one. What makes no sense is left for the engine to refuse."""
     rules: dict[str, list[list[_Element]]] = {"": [[]]}
     open_groups = [rules[""]]
     for token in tokens:
@@ -80,7 +80,7 @@ def _repeated(element: _Element, quantifier: str) -> _Element:
     if quantifier[0] != "{":
         return element._replace(optional=element.optional or quantifier != "+")
     numbers = [int(digits[:9]) for digits in re.findall(r"\d+", quantifier)] or [0]
-    if numbers[0] > numbers[-1]:  # of {5,2} an engine takes 2 - 5 as a count without a sign
+    if numbers[0] > numbers[-1]:  # an engine takes 2 - 5 of {5,2} as an unsigned count
         return element._replace(optional=True, most=ENDLESS)
     return element._replace(optional=element.optional or not numbers[0], most=max(1, numbers[-1]))
 
@@ -110,7 +110,8 @@ class _Rules:
         optional, required, empty = 0, 1, True
         for element in elements:
             places, nothing = self._element(element, level)
-            # A repetition of what may be empty is tried in many orders: two within each other take seconds for 15 each.
+            # The engine tries a repetition of something that may be empty in many orders: two nested ones take seconds
+            # for 15 each.
             if nothing:
                 places *= element.most**2
             elif element.optional:
@@ -136,9 +137,9 @@ class _Schema:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._known: dict[int, int] = {}
-        """Identity of an object or a list → its result: many references may mean one."""
+        """Identity of an object or a list → its result, because many references may lead to one."""
         self._targets: dict[int, int] = {}
-        """The same, of what references mean."""
+        """The same for the targets of references."""
 
     def most(self, node: Any, level: int) -> int:
         if level > MAX_LEVELS:

@@ -1,4 +1,4 @@
-"""The addresses of a Hugging Face hub that mean a checkpoint: people paste what their browser shows. Pure, except for HF_ENDPOINT.
+"""Addresses of a Hugging Face hub as checkpoints: people paste what their browser shows. Pure, except for HF_ENDPOINT.
 
 ``https://huggingface.co/OWNER/REPO[/(tree|blob|resolve|raw)/main[/PATH]][:VARIANT]``, also of ``hf.co`` and of the hub
 that ``HF_ENDPOINT`` names. ``hf.co/`` before a checkpoint needs no ``https://``.
@@ -21,9 +21,11 @@ _PAGE: Final = re.compile(r"([^/:]+/[^/:]+)(?:/(tree|blob|resolve|raw)/([^/]+)(?
 
 
 def checkpoint_from_address(text: str) -> str:
-    """Return the checkpoint that an address of a hub means; any other text as it is, except for ``hf:`` before it.
+    """Return the checkpoint that an address of a hub means.
 
-    Raises ``invalid_request`` for a page that is no repository, and for a revision other than ``main``.
+    Any other text is returned unchanged, but without ``hf:`` before it.
+
+    Raises ``invalid_request`` for a page that is not a repository, and for a revision other than ``main``.
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or found[1].lower() not in _hosts():

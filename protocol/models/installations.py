@@ -1,7 +1,7 @@
 """The folders of installed backends: jobs write them, workers run them, the supervisor reports them.
 
-``CACHE_DIR/backends/RECIPE/BACKEND/VERSION-DIGEST/`` is one installation, with a record of what it is.  It gets
-that name when it is complete; names that begin with a dot are drafts and leftovers.
+``CACHE_DIR/backends/RECIPE/BACKEND/VERSION-DIGEST/`` is one installation, with a record that describes it. It gets that
+name when it is complete; names that begin with a dot are drafts and leftovers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InstallationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: str
     version: str
     digest: str
-    """Digest of the pins it was installed from: another one means an update, even of the same version."""
+    """Digest of the pins that it was installed from. Another digest means an update, even of the same version."""
     program: str = ""
     """Path of the executable in the folder; empty for wheels."""
 
@@ -41,12 +41,12 @@ class Installation(NamedTuple):
 
     @property
     def program(self) -> Path:
-        """The executable that an archive brought."""
+        """The executable from an archive."""
         return self.folder / FILES_FOLDER / self.record.program
 
     @property
     def packages(self) -> Path:
-        """What goes on the module search path."""
+        """What is added to the module search path."""
         return self.folder / SITE_FOLDER
 
 

@@ -1,8 +1,8 @@
-"""Where kept prompt caches lie: workers write them, a job removes those of a deleted model.
+"""Where kept prompt caches lie. Workers write them; a job removes those of a deleted model.
 
-``CACHE_DIR/prompt_caches/MODEL-KEY-NUMBER/`` holds the slots of one engine, with a manifest.  MODEL is a digest of the
-model's name, KEY one of everything that must be the same for the files to be of use, and NUMBER is greater for a later one.
-A folder gets that name when it is complete; names that begin with a dot are drafts.
+``CACHE_DIR/prompt_caches/MODEL-KEY-NUMBER/`` holds the slots of one engine, with a manifest. MODEL is a digest of the
+model's name. KEY is a digest of everything that must be the same for the files to be of use. A later entry has a
+greater NUMBER. A folder gets its name when it is complete; names that begin with a dot are drafts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 KEY_LENGTH: Final = 32
-"""Hexadecimal digits of a key."""
+"""Length of a key in hexadecimal digits."""
 _MODEL_LENGTH: Final = 16
 _ENTRY_NAME: Final = re.compile(rf"([0-9a-f]{{{_MODEL_LENGTH}}})-([0-9a-f]{{{KEY_LENGTH}}})-([0-9]{{1,20}})")
 
 
 class EntryName(NamedTuple):
-    """What the name of an entry's folder says."""
+    """The parts of the name of an entry's folder."""
 
     model: str
     key: str
@@ -36,12 +36,12 @@ def root(cache_dir: str) -> Path:
 
 
 def model_digest(name: str) -> str:
-    """Return what stands for a model's name in the names of folders."""
+    """Return the digest that replaces a model's name in the names of folders."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_MODEL_LENGTH]
 
 
 def parse_entry_name(name: str) -> EntryName | None:
-    """Return what the name of an entry's folder says; None for any other name."""
+    """Return the parts of the name of an entry's folder; None for any other name."""
     found = _ENTRY_NAME.fullmatch(name)
     return EntryName(found[1], found[2], int(found[3])) if found else None
 

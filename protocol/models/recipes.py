@@ -1,4 +1,4 @@
-"""What a recipe is, as plain data: registry, command line, system info, validation and documents read it."""
+"""Recipes as plain data, read by the registry, command line, system info, validation and documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.models.devices import Device, health_words
 OptionValue = bool | int | float | str
 """The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
-"""The recipe of a checkpoint that says nothing of its own."""
+"""The recipe of a checkpoint that does not hint at one."""
 
 
 class ModelType(enum.StrEnum):
@@ -27,12 +27,12 @@ class ModelType(enum.StrEnum):
 
 
 class IdleCheck(enum.StrEnum):
-    """How a worker learns that its engine has really stopped working on a cancelled request."""
+    """How a worker finds out that its engine has really stopped working on a cancelled request."""
 
     SLOTS = "slots"
-    """Ask the engine's ``/slots`` until no more slots are processing than requests are running."""
+    """Ask the engine's ``/slots`` until no more slots are busy than requests are running."""
     CLOSED = "closed"
-    """The engine stops when its client hangs up, streamed or not, and answers the next request when it has stopped."""
+    """The engine stops when its client hangs up, streamed or not, and answers the next request once it has stopped."""
     ANSWER = "answer"
     """The engine cannot be interrupted: read its answer to the end and discard it."""
 
@@ -45,11 +45,11 @@ class Provision(enum.StrEnum):
     ARCHIVE = "archive"
     """A pinned archive of a release, unpacked into a folder of its own."""
     USER = "user"
-    """The administrator of the machine installs it; it is found on PATH."""
+    """The machine's administrator installs it; it is found on PATH."""
 
 
 class NpuSharing(enum.StrEnum):
-    """How a loaded model shares the NPU, which cannot be divided as memory can."""
+    """How a loaded model shares the NPU, which cannot be divided like memory."""
 
     EXCLUSIVE = "exclusive"
     """No other model may use it."""
@@ -58,25 +58,25 @@ class NpuSharing(enum.StrEnum):
 
 
 class FlagFiles(enum.StrEnum):
-    """Which files the value of an engine's flag names."""
+    """How the value of an engine's flag names files."""
 
     NONE = ""
     ONE = "one"
     SEVERAL = "several"
-    """With commas between."""
+    """Separated by commas."""
     SCALED = "scaled"
-    """With commas between, each followed by a colon and a number."""
+    """Separated by commas, each followed by a colon and a number."""
 
 
 class ClientFlag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A flag of an engine that a client may send with a load, under all of its names."""
+    """A flag of an engine, under all its names, that a client may send with a load."""
 
     names: list[str]
     pattern: str = ""
-    """Regular expression that the whole value must match; empty: the flag has no value."""
+    """Regular expression for the whole value; empty: the flag has no value."""
     files: FlagFiles = FlagFiles.NONE
     most: int = 0
-    """The largest number that the value may be, also in the administrator's arguments; 0: none."""
+    """The largest number allowed, even in the administrator's arguments; 0: no limit."""
 
 
 class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -99,20 +99,20 @@ class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: list[str]
     """Kinds of :class:`~protocol.models.devices.Device`: one of them must be in the machine."""
     executable: str
-    """A program looked up on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
+    """A program on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
     requires: str = ""
-    """The Python package the executable needs, if it is ours."""
+    """The Python package that the executable needs, if it is ours."""
     extra: str = ""
     """The extra of lemonbus that brings that package (``pip install 'lemonbus[EXTRA]'``)."""
     provision: Provision = Provision.USER
     systems: list[str] = []
-    """Values of ``sys.platform`` it runs on; empty: any."""
+    """Values of ``sys.platform`` that it runs on; empty: any."""
     shares: str = ""
-    """The ``RECIPE:BACKEND`` that has the installation, if this backend has none of its own."""
+    """The ``RECIPE:BACKEND`` whose installation this backend uses, if it has none of its own."""
     home: str = ""
-    """A page that says how to get the program, where users install it themselves."""
+    """A page that says how to get the program, if users install it themselves."""
     beside: list[str] = []
-    """Kinds that it also computes on, and that come with those."""
+    """Kinds that it also computes on and that always come with the others."""
     slots: int = 1
     """Parallel requests an engine gets unless an option says otherwise."""
     help: str = ""
@@ -126,21 +126,21 @@ class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def npu(self) -> str:
-        """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use it."""
+        """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use the NPU."""
         if Device.AMD_NPU not in self.devices:
             return ""
         return NpuSharing.PER_TYPE if self.npu_per_type else NpuSharing.EXCLUSIVE
 
 
 class ModelFileKind(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The files that a recipe loads, as far as their names tell."""
+    """The names of the files that a recipe loads."""
 
     what: str = ""
     """In words, for messages."""
     suffixes: list[str] = []
-    """One of them ends the file's name; empty: any name, or a folder."""
+    """Suffixes of these names; empty: any name, or a folder."""
     other_suffixes: list[str] = []
-    """Ends of the names of files that the recipe surely cannot load."""
+    """Suffixes of files that the recipe certainly cannot load."""
 
     def accepts(self, name: str) -> bool:
         """Return whether a file or folder of this name may be a model."""
@@ -156,54 +156,60 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: list[BackendDescriptor]
     options: list[LoadOption]
     forbidden_flags: list[str]
-    """Flags of the engine that ``*_args`` may never contain: lemonbus sets them."""
+    """Flags of the engine that ``*_args`` may never contain, because lemonbus sets them."""
     serves: dict[str, list[str]]
     """Model type → endpoints of the internal request format (``chat/completions``, …)."""
     idle_check: dict[str, str]
     """Endpoint → :class:`IdleCheck`."""
     client_flags: list[ClientFlag] = []
-    """Flags of the engine that a client's ``*_args`` may contain; the administrator's may contain others too."""
+    """Flags of the engine that a client's ``*_args`` may contain; an administrator's may also contain others."""
     model_type: ModelType = ModelType.LLM
-    """Type of its models whose labels say nothing."""
+    """Type of models whose labels do not say it."""
     label: str = ""
     """A label that all of its models have."""
     model_files: ModelFileKind = ModelFileKind()
     projector: bool = False
-    """Whether a model may have a vision projector (``mmproj``) beside its file."""
+    """Whether a model may have a vision projector (``mmproj``) besides its file."""
     optional_checkpoints: list[str] = []
-    """Files of Lemonade's ``checkpoints`` that its models also work without."""
+    """Files in Lemonade's ``checkpoints`` that its models can do without."""
     checkpoint_scheme: str = ""
-    """Its checkpoints are ``SCHEME:TAG``: a program of its own fetches and keeps its models. Empty: files that we fetch."""
+    """Scheme of its checkpoints ``SCHEME:TAG``, if its own program fetches and keeps its models.
+
+    Empty: we fetch the files.
+    """
     name_hint: str = ""
-    """An unregistered checkpoint with this word in its name is for this recipe."""
+    """An unregistered checkpoint with this word in its name gets this recipe."""
     hint_devices: list[str] = []
-    """Of several recipes with one hint, the one for the device that the request names; ``hybrid`` for none."""
+    """Of several recipes with the same hint, this is the one for the device that the request names; ``hybrid`` if it names none."""
     folder_file: str = ""
-    """A folder of the extra models directory with this file is a model of this recipe."""
+    """A folder of the extra models directory that contains this file is a model of this recipe."""
     restartable: bool = False
-    """Whether its engine keeps nothing between requests, so that it is restarted if it does not stop when a client hangs up."""
+    """Whether its engine keeps nothing between requests.
+
+    If it does not stop when a client hangs up, it is restarted.
+    """
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
     device_flag: str = ""
-    """Its engine's flag that takes names of devices, with commas between; empty: it has none."""
+    """Its engine's flag for names of devices, separated by commas; empty: it has none."""
     forced_json: bool = False
     """Whether its engine can force an answer to be JSON (``response_format``)."""
     sampling: dict[str, str] = {}
-    """Sampling default of the documents → the engine's name for it; the engine does not use those that are missing."""
+    """Documented sampling default → the engine's name for it. The engine does not use the missing ones."""
 
     def backend(self, name: str) -> BackendDescriptor | None:
-        """Return the backend of that name; ``default`` and the empty name are the first."""
+        """Return the backend with that name; ``default`` or an empty name means the first."""
         if name in ("", "default"):
             return self.backends[0]
         return next((backend for backend in self.backends if backend.name == name), None)
 
     def option(self, name: str) -> LoadOption | None:
-        """Return the option of that name."""
+        """Return the option with that name."""
         return next((option for option in self.options if option.name == name), None)
 
 
 class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a worker needs to know to load a model. Paths are of this machine and never leave it."""
+    """Everything a worker needs to load a model. Paths are of this machine and never leave it."""
 
     name: str
     checkpoint: str
@@ -217,9 +223,9 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0
     """Bytes of the model's files, 0 if unknown."""
     device: str = "cpu"
-    """What it computes on, as health names it."""
+    """The device that it computes on, as health names it."""
     npu: str = ""
-    """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use it."""
+    """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use the NPU."""
     restartable: bool = False
     """See :attr:`RecipeDescriptor.restartable`."""
     env: dict[str, str] = {}
@@ -227,6 +233,6 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: list[str] = []
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
     asked: dict[str, OptionValue] = {}
-    """The options that a call asked for, which hold also when the configuration changes."""
+    """The options that a call asked for. They stay valid when the configuration changes."""
     configured: str = ""
-    """What the configuration's sections said for the engine, as a fingerprint: when they say something else, it is reloaded."""
+    """A fingerprint of the engine settings in the configuration's sections: when it changes, the model is reloaded."""

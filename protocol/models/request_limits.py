@@ -1,4 +1,7 @@
-"""How large the parts of a request may be that an engine reads, iterates over or compiles; `grammar_limits` has those of schemas. Pure."""
+"""Size limits of the parts of a request that an engine reads, iterates over or compiles.
+
+`grammar_limits` has those of schemas. Pure.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +55,22 @@ MAX_NUMBERS: Final = {
     "repeat_last_n": 2**20,
     "dry_penalty_last_n": 2**20,
 }
-"""Field → its value. An engine writes as many probabilities for each token, and has memory for as many tokens."""
+"""Field → its largest value.
+
+An engine writes this many probabilities for each token, and has memory for this many tokens.
+"""
 MAX_KEYS: Final = 4_096
-"""Of a request, and of any object in it. An engine looks for each key among those before it: 240,000 took it minutes."""
+"""Of a request, and of any object in it.
+
+An engine searches the earlier keys for each key: 240,000 keys took it minutes.
+"""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
-"""JSON of one text, or of all texts of a chat: about a million tokens. An engine cannot be interrupted while it tokenizes, and only then
-finds that a text is longer than its context."""
+"""JSON of one text, or of all texts of a chat: about a million tokens.
+
+An engine cannot be interrupted while it tokenizes, and finds out only then that a text is longer than its context.
+"""
 MAX_TEXT_BYTES_WITH_PIECES: Final = 256 * 1024
-"""The same, of a text whose tokens are asked for with their texts: an engine has memory for 400 bytes of each token."""
+"""The same if the text of each token is also requested: an engine has memory for 400 bytes of each token."""
 TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "documents", "query", "tokens"}) | {
     "input_prefix",
     "input_suffix",
@@ -67,14 +78,14 @@ TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "docum
 }
 """Fields that an engine tokenizes."""
 _IN_CONTEXT: Final = TEXT_FIELDS | {"tools"}
-"""Fields of which an engine makes a prompt."""
+"""Fields from which an engine makes a prompt."""
 _PLAIN_TRIGGERS: Final = (0, 1)
 _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
-"""Fields of those parts of a message that are no text."""
+"""Fields of the parts of a message that are not text."""
 
 
 _JSON: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[\[\]{}:,\s]|-?\d[\d.eE+-]*|true|false|null)*+', re.DOTALL)
-"""How far a text may be JSON: an engine that tries to read it gives up there at the latest."""
+"""How much of a text is checked as JSON: an engine that tries to read it gives up there at the latest."""
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}:]', re.DOTALL)
 
 
@@ -95,7 +106,7 @@ class _Part(msgspec.Struct):
 
 
 class _ToolMessage(msgspec.Struct):
-    """A message with calls, or with what a tool answered."""
+    """A message with tool calls, or with the answer of a tool."""
 
     role: str = ""
     content: list[_Part] | str | None = None
@@ -110,10 +121,10 @@ _NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 
 
 def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) -> None:
-    """Raise ``invalid_request``, naming the field, its size and the limit, for a request that is too large in one part.
+    """Raise ``invalid_request``, naming the field, its size and the limit, if one part of a request is too large.
 
-    ``body``: JSON in OpenAI's or llama.cpp's form. What is not a JSON object is left to those who read it.
-    ``names``: of its fields in the client's request, where they differ.
+    ``body``: JSON in OpenAI's or llama.cpp's form. Anything but a JSON object is left to its reader. ``names``: the
+    names of its fields in the client's request, where they differ.
     """
     try:
         fields = _object(body)
@@ -162,7 +173,7 @@ def _most_keys(value: Any) -> int:
 
 
 def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
-    """Refuse calls, or what tools answered, with JSON that engines cannot take: some chat templates want it as objects, not as text."""
+    """Refuse tool calls and tool answers with JSON that engines cannot take: some chat templates want objects, not text."""
     try:
         messages = msgspec.json.decode(raw, type=list[_ToolMessage])
     except DECODE_ERRORS:
@@ -176,7 +187,7 @@ def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
 
 
 def _json_sizes(text: str) -> tuple[int, int]:
-    """Return how deep the beginning of a text that may be JSON is nested, and how many keys its largest object has."""
+    """Return how deep the beginning of a text is nested, if it is JSON, and how many keys its largest object has."""
     depth, most, keys = 0, 0, [0]
     prefix = _JSON.match(text)
     for character in _JSON_TOKEN.findall(prefix[0] if prefix else ""):
@@ -202,7 +213,7 @@ def _json_texts(messages: list[_ToolMessage]) -> Iterator[str]:
 
 
 def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:
-    """Refuse a number that is too large; one of so many digits that it cannot be read is none."""
+    """Refuse a number that is too large, even one with too many digits to read."""
     try:
         value = msgspec.json.decode(raw)
     except DECODE_ERRORS:
@@ -212,14 +223,14 @@ def _check_number(name: str, raw: msgspec.Raw, most: int) -> None:
 
 
 def _check_triggers(name: str, value: Any) -> None:
-    """Refuse regular expressions: an engine searches its whole answer by backtracking, which may never end."""
+    """Refuse regular expressions: an engine searches its whole answer with backtracking, which may never end."""
     for each in value if isinstance(value, list) else []:
         if isinstance(each, dict) and each.get("type", 0) not in _PLAIN_TRIGGERS:
             raise invalid(f"`{name}` may have tokens (type 0) and words (type 1), not patterns", name)
 
 
 def _entries(raw: msgspec.Raw) -> int:
-    """Return how many entries a list or an object has; a list of token numbers is one, and so is a text."""
+    """Return how many entries a list or an object has. A list of token numbers counts as one, and so does a text."""
     opening = memoryview(raw)[:1].tobytes()
     if opening == b"{":
         return len(_object(raw))
@@ -230,7 +241,7 @@ def _entries(raw: msgspec.Raw) -> int:
 
 
 def longest_text(body: bytes, most: int) -> tuple[str, int]:
-    """Return the field with a text of more than ``most`` bytes of JSON, and its bytes; an empty name if there is none."""
+    """Return the first field with a text of more than ``most`` bytes of JSON, and the number of bytes; an empty name if there is none."""
     try:
         fields = _object(body)
     except DECODE_ERRORS:
@@ -242,7 +253,7 @@ def longest_text(body: bytes, most: int) -> tuple[str, int]:
 
 
 def text_bytes(name: str, raw: msgspec.Raw) -> int:
-    """Return the bytes of the largest text of a list, or of all that an engine makes one text of."""
+    """Return the bytes of the largest text in a list, or of all texts that an engine joins into one."""
     size = memoryview(raw).nbytes
     if memoryview(raw)[:1].tobytes() != b"[":
         return size
@@ -255,7 +266,7 @@ def text_bytes(name: str, raw: msgspec.Raw) -> int:
 
 
 def _message_bytes(raw: msgspec.Raw) -> int:
-    """Return the bytes of a message without its pictures and recordings."""
+    """Return the bytes of a message without its images and audio."""
     size = memoryview(raw).nbytes
     try:
         parts = msgspec.json.decode(raw, type=_Message).content

@@ -1,4 +1,4 @@
-"""What the operator's configuration changes in the requests of a model: fields that are set and dropped, a system prompt."""
+"""How the operator's configuration changes the requests of a model: fields to set and to drop, a system prompt."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PROTECTED_FIELDS: Final = frozenset(
         *("sampling_defaults", "timings_per_token"),
     }
 )
-"""Fields that no rule may change: what the client asks, and what the gateway has read to route and to answer it."""
+"""Fields that no rule may change: the client's question, and what the gateway reads to route and answer it."""
 
 
 class FieldKind(NamedTuple):
-    """What a field of requests may be."""
+    """The allowed values of a request field."""
 
     words: str
     type: Any
@@ -58,7 +58,7 @@ _SIMILAR: Final = 0.8
 
 
 def field_problem(name: str, value: object) -> str:
-    """Return what is wrong with a field that requests shall get; empty: nothing, or the field is not known here."""
+    """Return what is wrong with a field to be set in requests; empty: nothing, or the field is unknown here."""
     kind = FIELD_KINDS.get(name)
     if kind is None:
         close = difflib.get_close_matches(name.lower(), FIELD_KINDS, 1, _SIMILAR)
@@ -71,15 +71,15 @@ def field_problem(name: str, value: object) -> str:
 
 
 class RequestRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Changes of every request of a model, in the internal format: OpenAI's fields, whatever API the request came by."""
+    """Changes to every request of a model, in the internal format: OpenAI's fields, whatever API the request came by."""
 
     set: dict[str, Any] = {}
-    """Field → the value that it gets, whatever the client sent."""
+    """Field → its new value, whatever the client sent."""
     drop: list[str] = []
     """Fields that are removed before others are set."""
     system_prompt: str = ""
-    """System message of chats that have none of their own; empty: none."""
+    """System message of chats without one; empty: none."""
 
     def __bool__(self) -> bool:
-        """Return whether they change anything."""
+        """Return whether the rules change anything."""
         return bool(self.set or self.drop or self.system_prompt)

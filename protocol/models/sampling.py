@@ -1,4 +1,4 @@
-"""The six sampling defaults of the documents: names, bounds and documented values; and the calls about them."""
+"""The six documented sampling defaults, with their bounds and values, and the calls about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SamplingParam(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """What it may be, for a message."""
+        """Its allowed values, for a message."""
         if isinstance(self.default, bool):
             return "true or false"
         kind = "a whole number" if isinstance(self.default, int) else "a number"
@@ -72,14 +72,14 @@ class GetParams(msgspec.Struct, frozen=True):
 
 @control_message
 class SetParams(msgspec.Struct, frozen=True):
-    """Set sampling defaults of all models; None resets one, missing ones stay → :class:`ParamsReport`."""
+    """Set sampling defaults of all models. None resets one, and missing ones stay → :class:`ParamsReport`."""
 
     number: int
     values: dict[str, SamplingValue | None]
 
 
 class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All six sampling defaults: those in ``set`` were set, the others are the documented values.
+    """All six sampling defaults. Those in ``set`` were set; the others are the documented values.
 
     ``ignored``: recipe → names in ``set`` that its engine does not use.
     """
@@ -90,7 +90,7 @@ class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
-    """Return what was given, checked; None resets a parameter.
+    """Return the given values, checked; None resets a parameter.
 
     Raises ``invalid_request`` for an unknown name, a wrong type or a value out of bounds.
     """
@@ -107,7 +107,7 @@ def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
 def apply_change(
     current: Mapping[str, SamplingValue], change: Mapping[str, SamplingValue | None]
 ) -> dict[str, SamplingValue]:
-    """Return what is set after a change, in the documents' order; raises ``invalid_request`` if values contradict each other."""
+    """Return what is set after a change, in the documents' order; raises ``invalid_request`` for contradicting values."""
     merged = {**current, **change}
     kept = {name: value for name in SAMPLING_PARAMS if (value := merged.get(name)) is not None}
     whole = effective_params(kept)
@@ -119,7 +119,7 @@ def apply_change(
 
 
 def effective_params(values: Mapping[str, SamplingValue]) -> dict[str, SamplingValue]:
-    """Return all six: those that were set, and the documented values of the others."""
+    """Return all six defaults: the ones that were set, and the documented values of the others."""
     return {name: values.get(name, param.default) for name, param in SAMPLING_PARAMS.items()}
 
 

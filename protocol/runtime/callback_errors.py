@@ -1,4 +1,7 @@
-"""The tracebacks of callbacks that raise: a callback that keeps raising is logged now and then, so that no disk is filled."""
+"""Tracebacks of callbacks that raise.
+
+A callback that keeps raising is only logged now and then, so the disk does not fill up.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ _REPEAT_INTERVAL_S: Final = 1.0
 
 
 class CallbackErrorLog:
-    """Logs exceptions; of those from one line of code only one a second."""
+    """Logs exceptions, but at most one a second from each line of code."""
 
     def __init__(self) -> None:
         """Nothing was logged yet."""
         self._logged: dict[tuple[object, int], float] = {}
-        """Where an exception was raised (code object and line) → when that was logged."""
+        """Where an exception was raised (code object and line) → when it was last logged."""
 
     def write(self, problem: Exception, count: int, now: float) -> None:
         """Log the traceback of the ``count``-th exception. ``now``: monotonic seconds."""

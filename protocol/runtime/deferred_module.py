@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used, whatever imported them."""
+"""Modules that are imported at their first use, whatever imported them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MODULE_ATTRIBUTES: Final = frozenset({"__all__", "__file__", "__path__", "__ver
 
 
 class DeferredModule(ModuleType):
-    """Stands for the module of its name; in ``sys.modules`` only while something is imported that may not need it."""
+    """Stands for a module. It is in ``sys.modules`` only while something is imported that may not need that module."""
 
     def __getattr__(self, name: str) -> Any:
-        """Return the real module's attribute; of its private ones only those that say something about a module.
+        """Return the real module's attribute. Of private names, only those that describe a module exist.
 
-        Tools look for others in every object that they find, pytest and `inspect` for example: none of those has it.
+        Tools such as pytest and `inspect` look for other private names in every object: they find none here.
         """
         if name.startswith("_") and name not in _MODULE_ATTRIBUTES:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}, or it is not imported yet")
@@ -29,10 +29,10 @@ class DeferredModule(ModuleType):
 
 @contextmanager
 def importing_without(*names: str, absent: Collection[str] = ()) -> Iterator[None]:
-    """Let a library be imported inside the block without modules that it imports and that we may never use.
+    """Let a library be imported inside the block without modules that we may never use.
 
-    ``names``: modules that are imported when they are first used.  ``absent``: modules that the library can do without;
-    it finds none of them, although they may be installed.  What is imported already stays as it is.
+    ``names``: modules that are imported at their first use. ``absent``: modules that the library can do without; it
+    finds none of them, even if they are installed. What is already imported stays as it is.
     """
     wanted: dict[str, Any] = {name: DeferredModule(name) for name in names} | dict.fromkeys(absent)
     stand_ins = {name: module for name, module in wanted.items() if name not in sys.modules}

@@ -1,6 +1,6 @@
 """Priorities for systemd's journal, which reads one before each line of a service's stderr (sd-daemon(3)).
 
-The keeper imports this module: it has the standard library alone, without ``typing``, which costs memory.
+The keeper imports this module, so it uses the standard library alone, without ``typing``, which costs memory.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 _VARIABLE = "JOURNAL_STREAM"
-"""``DEVICE:INODE`` of the stream that systemd has given to a service; a child may have another stderr."""
+"""``DEVICE:INODE`` of the stream that systemd gave to the service. A child's stderr may be another one."""
 PRIORITIES = {
     "trace": b"<7>",
     "debug": b"<7>",

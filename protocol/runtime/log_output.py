@@ -1,8 +1,8 @@
 """Where log records go: to a sink (the bus) as JSON, and to stderr as JSON or in a form for people.
 
 A line is one write of at most 4,096 bytes, because longer writes of several processes into one pipe break each other
-(measured).  Nothing here blocks or raises: a line that its reader cannot take is dropped, and the next line says
-how many were.
+(measured).  Nothing here blocks or raises. If the reader cannot take a line, it is dropped, and the next line says how
+many were.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from protocol.runtime.control_characters import ESCAPES
 from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
 
 MAX_BATCHED_LINES: Final = 256
-"""Lines that wait for each other at most."""
+"""How many lines may wait for each other."""
 _ESCAPES: Final = {**ESCAPES, ord("\t"): "\t", ord("\n"): "\\n"}
 _ESCAPES_IN_LINES: Final = {**_ESCAPES, ord("\n"): "\n"}
-"""For a traceback, which has lines; another text must not look like several records."""
+"""For a traceback, which has several lines. Any other text must not look like several records."""
 
 Record = MutableMapping[str, Any]
 Sink = Callable[[bytes], object]
@@ -42,9 +42,9 @@ class LogOutput:
         self.render: ConsoleRenderer | None = None
         """Makes the lines on stderr for people, instead of JSON."""
         self.priorities: Mapping[str, bytes] = {}
-        """Level → what is written before a line on stderr."""
+        """Level → the prefix of a line on stderr."""
         self.schedule: Schedule | None = None
-        """Wakes the process for records that wait; without it none waits."""
+        """Wakes the process to write waiting records. Without it, no record waits."""
         self._lines = DropCounter(lambda line: write_line(line + b"\n"))
         self._dropped = 0
         self._waiting: list[Record] = []
@@ -56,7 +56,7 @@ class LogOutput:
     trace = debug = info = warning = error = critical = write
 
     def write_soon(self, record: Record) -> None:
-        """Write a record together with those that come within a moment; at once if nothing wakes us for them."""
+        """Write a record together with those that come within a moment; at once if nothing can wake us later."""
         self._waiting.append(record)
         if self.schedule is None or len(self._waiting) >= MAX_BATCHED_LINES:
             self.flush()
@@ -73,7 +73,7 @@ class LogOutput:
         return taken
 
     def _write(self, records: list[Record]) -> None:
-        """Write records, as many together as one write may hold."""
+        """Write records, as many at once as one write may hold."""
         batch: list[bytes] = []
         size = 0
         for record in records:
@@ -113,11 +113,14 @@ class LogOutput:
 
 
 def write_line(line: bytes) -> bool:
-    """Write one line if that cannot block (a pipe that polls writable takes 4,096 bytes); return whether that was so."""
+    """Write one line unless that would block, and return whether it was written.
+
+    A pipe that polls writable takes 4,096 bytes.
+    """
     try:
         if not _stderr.poll(0):
             return False
         os.write(2, line)
     except OSError:
-        return False  # the reader of stderr has ended, which must not end this process
+        return False  # the reader of stderr has ended; this process must go on
     return True

@@ -1,4 +1,4 @@
-"""Log records as JSON objects of bounded size, and the counter of those that were dropped."""
+"""Log records as JSON objects of bounded size, and the counter of dropped ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from protocol.runtime.control_characters import escape_in_json
 
 MAX_LINE_BYTES: Final = 4096
 MAX_RECORD_BYTES: Final = MAX_LINE_BYTES - 32
-"""The rest of a line is for a newline and a ``dropped`` count."""
+"""The rest of the line holds a newline and a ``dropped`` count."""
 CUT_MARK: Final = "…[cut]"
 _FIRST: Final = ("ts", "level", "process", "pid", "event", "model", "worker", "request_id")
 
 
 class DropCounter:
-    """A sink in front of something that may be full: it counts the records that were refused, and the next one says how many."""
+    """A sink in front of something that may be full.
+
+    It counts refused records, and the next record says how many there were.
+    """
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:
         """``send`` returns whether it took the record; it neither blocks nor raises."""
@@ -36,7 +39,7 @@ class DropCounter:
 
 
 def with_dropped(record: bytes, lost: int) -> bytes:
-    """Return the JSON object, which a priority may precede, with ``"dropped": lost`` in front, if any were."""
+    """Return the JSON object, which a priority may precede; if records were lost, ``"dropped": lost`` comes first in it."""
     start = record.index(b"{") + 1
     return record[:start] + b'"dropped":%d,' % lost + record[start:] if lost else record
 

@@ -1,11 +1,11 @@
-"""Structured logs with structlog: one JSON line an event on stderr from every process, and the same record on the bus.
+"""Structured logs with structlog: one JSON line per event on stderr from every process, and the same record on the bus.
 
 The processors, in their order: fields of the context (``request_id``), exceptions as text, prompts out, the head in
-front.  The logger behind them is a :class:`~protocol.runtime.log_output.LogOutput`.
+front. The logger behind them is a :class:`~protocol.runtime.log_output.LogOutput`.
 
 A record's keys: ``ts``, ``level``, ``process``, ``pid``, ``event``; where they are known ``model``, ``worker``,
 ``request_id``; ``exception`` (a traceback); ``dropped`` (records of this process lost just before this one);
-and the fields of the event.  Prompts are in :data:`PROMPT_FIELDS` of ``trace`` records and nowhere else.
+and the fields of the event. Prompts are in :data:`PROMPT_FIELDS` of ``trace`` records and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, Final, Protocol
 from protocol.runtime.deferred_module import importing_without
 from protocol.runtime.journal import PRIORITIES, stderr_is_journal
 
-# structlog imports rich if it is installed, for tracebacks that we never render; asyncio, for methods that we never
-# call; and its bridges to logging and greenlet, which we do not use: 8 MB and 0.1 s in every process.
+# structlog imports rich, if it is installed, for tracebacks that we never render; asyncio, for methods that we never
+# call; and its bridges to logging and greenlet, which we do not use. They cost 8 MB and 0.1 s in every process.
 with importing_without("asyncio", "logging", "structlog.stdlib", "structlog.threadlocal", absent=["rich"]):
     import structlog
 
@@ -57,11 +57,11 @@ SEVERITY: Final = {
 }
 """The severities of the log stream's document."""
 PROMPT_FIELDS: Final = frozenset({"prompt", "messages", "input", "body"})
-"""What a client wrote: removed from every record that is not ``trace``."""
+"""What a client wrote. It is removed from every record that is not ``trace``."""
 
 
 class Logger(structlog.typing.FilteringBoundLogger, Protocol):
-    """A structlog logger that has ``trace`` too."""
+    """A structlog logger that also has ``trace``."""
 
     def trace(self, event: str, *args: Any, **fields: Any) -> Any:
         """Log at level 5."""
@@ -125,9 +125,10 @@ _pid = os.getpid
 
 
 def configure(process: str, level: str, style: str = "auto") -> None:
-    """Set up this process's logging: its name in every record, the least level, ``json``/``console``/``auto``.
+    """Set up this process's logging: its name in every record, the least level, and ``json``, ``console`` or ``auto``.
 
-    ``auto`` renders for people if stderr is a terminal.  Lines to systemd's journal have their priority before them.  An exception that ends the process is one line too.
+    ``auto`` renders for people if stderr is a terminal. Each line to systemd's journal begins with its priority. An
+    exception that ends the process is also one line.
     """
     global _process, _least
     flush()
@@ -169,12 +170,15 @@ def _uncaught(kind: type[BaseException], problem: BaseException, trace: Tracebac
 
 
 def set_sink(sink: Sink | None) -> None:
-    """Send every record, as a JSON object, to ``sink`` too. It must neither block nor raise."""
+    """Also send every record, as a JSON object, to ``sink``, which must neither block nor raise."""
     _output.sink = sink
 
 
 def set_batching(schedule: Schedule | None) -> None:
-    """Let records of :func:`log_batched` wait until ``schedule`` calls back; None: what waits is written at once."""
+    """Let records of :func:`log_batched` wait until ``schedule`` calls back.
+
+    None: waiting records are written at once.
+    """
     _output.schedule = schedule
     flush()
 
@@ -189,10 +193,9 @@ def get_logger(**fields: object) -> Logger:
 
 
 def log_batched(level: str, event: str, fields: Record) -> None:
-    """Log a record of this moment, but write it with those that come within the next (see :func:`set_batching`).
+    """Log a record now, but write it together with those of the next moment (see :func:`set_batching`).
 
-    For the one record that every request has: it takes a third of the time of a logger's.  Fields of the context are
-    not added.
+    For the one record that every request has: it takes a third of a logger's time. Fields of the context are not added.
     """
     if _least and LEVEL_RANK[level] >= LEVEL_RANK[_least]:
         record = _put_head_first(None, level, _remove_prompts(None, level, fields))
@@ -201,18 +204,18 @@ def log_batched(level: str, event: str, fields: Record) -> None:
 
 
 def flush() -> None:
-    """Write what waits. Idempotent."""
+    """Write the waiting records. Idempotent."""
     _output.flush()
 
 
 def bind_request_id(request_id: str) -> None:
-    """Put the id of a request into every record of the present context (a thread, a greenlet) from now on.
+    """Put a request's id into every record of the present context (a thread, a greenlet) from now on.
 
-    An empty id: no longer.
+    An empty id ends this.
     """
     _request_id.set(request_id)
 
 
 def trace_enabled() -> bool:
-    """Return whether ``trace`` records are written: prompts need not be decoded for nothing otherwise."""
+    """Return whether ``trace`` records are written. If not, prompts need not be decoded for them."""
     return _least == "trace"

@@ -1,10 +1,10 @@
 """The event loop of the supervisor, the workers and the jobs: sockets, ended processes, timers, signals.
 
-One thread, epoll, no framework.  The descriptor of a ZeroMQ socket signals by an edge that *something* happened to
-the socket, and any use of the socket may consume that edge.  So the loop asks the socket itself before it sleeps, but
-only the sockets that were used since: that costs a fraction of ``zmq_poll``, which asks all of them, twice.
+One thread, epoll, no framework. The descriptor of a ZeroMQ socket signals by an edge that *something* happened to the
+socket, and any use of the socket may consume that edge. So before it sleeps, the loop asks each socket that was used
+since. This costs a fraction of ``zmq_poll``, which asks all sockets twice.
 
-A callback must not block.  A callback that raises is a programming error: the loop logs the traceback, counts it in
+A callback must not block. A callback that raises is a programming error: the loop logs the traceback, counts it in
 :attr:`Loop.errors`, calls :attr:`Loop.on_error`, and goes on with the next callback.
 """
 
@@ -31,7 +31,7 @@ _NOT_READ: Final = ~select.EPOLLIN
 
 
 class Timer:
-    """A callback at a time; :meth:`cancel` is idempotent."""
+    """A callback at a given time; :meth:`cancel` is idempotent."""
 
     __slots__ = ("callback", "when")
 
@@ -57,12 +57,12 @@ class Loop:
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._removed: set[int] = set()
-        """Descriptors that were removed in this iteration: their number may already be in use again."""
+        """Descriptors that were removed in this iteration. Their numbers may already be in use again."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._after_each: list[Callback] = []
         self._last: list[Callback] = []
-        """Called once, after those of :attr:`_after_each`."""
+        """Called once, after the callbacks of :attr:`_after_each`."""
         self._deaths: dict[int, int] = {}
         self._signals: dict[int, Callback] = {}
         self._wake_read, self._wake_write = -1, -1
@@ -70,13 +70,13 @@ class Loop:
         self.errors = 0
         """Exceptions that callbacks have raised so far."""
         self.on_error: Callable[[], None] | None = None
-        """Called after a callback raised, in an ``except`` block; a process that must not go on ends itself here."""
+        """Called after a callback raised, in an ``except`` block. A process that must not go on ends itself here."""
         self._error_log = CallbackErrorLog()
 
     def on_socket(self, source: Socket, callback: Callback | None) -> int:
         """Call back while a ZeroMQ socket has something to read; ``None`` removes the callback.
 
-        The callback may find nothing to read and must not wait.  Returns the socket's number for :meth:`used`.
+        The callback may find nothing to read and must not wait. Returns the socket's number for :meth:`used`.
         """
         fd = int(source.FD)
         if callback is None:
@@ -91,11 +91,11 @@ class Loop:
         return fd
 
     def used(self, number: int) -> None:
-        """Note that something was sent through this socket: the loop asks it before it sleeps."""
+        """Note that something was sent through this socket, so that the loop asks it before it sleeps."""
         self._used.add(number)
 
     def drained(self, number: int) -> None:
-        """Note that this socket was just asked and has nothing to read: the loop need not ask it again before it sleeps."""
+        """Note that this socket was just asked and has nothing to read, so that the loop does not ask it again before it sleeps."""
         self._used.discard(number)
 
     def on_readable(self, fd: int, callback: Callback | None) -> None:
@@ -121,7 +121,7 @@ class Loop:
             try:
                 self._epoll.register(fd, after)
             except OSError:
-                # The number will be in use again, and would be taken for one that is registered.
+                # The number will be in use again, and would be mistaken for a registered one.
                 table.pop(fd, None)
                 raise
         elif after:
@@ -151,15 +151,15 @@ class Loop:
         self.call_later(seconds, again)
 
     def after_each_iteration(self, callback: Callback) -> None:
-        """Call back at the end of every iteration, to flush what the iteration collected."""
+        """Call back at the end of every iteration, to flush what it collected."""
         self._after_each.append(callback)
 
     def call_last(self, callback: Callback) -> None:
-        """Call back once, at the very end of this iteration: after what it collected was flushed."""
+        """Call back once, at the very end of this iteration, after everything was flushed."""
         self._last.append(callback)
 
     def on_death(self, pid: int, callback: Callback) -> None:
-        """Call back once when the process ``pid`` has ended, at once if it ended before."""
+        """Call back once when the process ``pid`` has ended; at once if it already has."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -209,12 +209,12 @@ class Loop:
         """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
         timers = self._timers
         while timers and timers[0][2].callback is None:
-            heapq.heappop(timers)  # it was cancelled: nothing need wake for it
+            heapq.heappop(timers)  # cancelled: no need to wake for it
         if timers:
             longest = min(longest, max(0.0, timers[0][0] - self.now()))
         ready = self._ready()
         try:
-            # Rounded up to milliseconds by epoll: a timer that is 0.4 ms away is no busy loop.
+            # epoll rounds up to milliseconds: otherwise a timer that is 0.4 ms away would be a busy loop.
             happened = self._epoll.poll(0.0 if ready else longest)
         except InterruptedError:
             happened = []

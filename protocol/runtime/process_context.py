@@ -1,4 +1,4 @@
-"""What every process that the supervisor starts needs to know, as it travels in the environment."""
+"""What every process started by the supervisor needs to know, as environment variables carry it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from protocol.config.settings import Settings, read_settings
 RUNTIME_VARIABLE: Final = "LEMONBUS_CONTEXT_DIR"
 """The runtime directory."""
 BOOT_VARIABLE: Final = "LEMONBUS_BOOT"
-"""The id of this run of the server: the same for all supervisors that it has one after the other."""
+"""The id of this run of the server: the same for all its successive supervisors."""
 KEEPER_VARIABLE: Final = "LEMONBUS_KEEPER"
-"""The keeper's pid. The keeper itself, which imports nothing of this package, has this name and the one above too."""
+"""The keeper's pid. The keeper imports nothing of this package, but uses this name and the one above."""
 ROLE_VARIABLE: Final = "LEMONBUS_ROLE"
-"""What a process was started as: ``gateway``, ``worker``, ``job`` …"""
+"""The role of a process: ``gateway``, ``worker``, ``job`` …"""
 PEER_VARIABLE: Final = "LEMONBUS_PEER"
 """The id of a worker or a job on the bus."""
 FINGERPRINT_VARIABLE: Final = "LEMONBUS_FINGERPRINT"
-"""With which settings and which release a gateway or a worker was started."""
+"""The settings and the release that a gateway or a worker was started with."""
 HEARTBEAT_VARIABLE: Final = "LEMONBUS_HEARTBEAT_FD"
-"""The number of the descriptor into which gunicorn's master writes its heartbeat."""
+"""The number of the descriptor that gunicorn's master writes its heartbeat into."""
 
 
 class ProcessContext(NamedTuple):
-    """What a child process knows of the server that it is part of."""
+    """What a child process knows about its server."""
 
     runtime: Path
     boot: str
     keeper: int
-    """The pid of the process whose end ends the server: the keeper, which starts a supervisor again that has died."""
+    """The pid of the keeper, which restarts a supervisor that has died. When the keeper ends, the server ends."""
 
     @classmethod
     def from_environment(cls) -> ProcessContext:
@@ -43,11 +43,11 @@ class ProcessContext(NamedTuple):
 
     @classmethod
     def of_supervisor(cls, runtime: Path) -> ProcessContext:
-        """Return what a supervisor tells those that it starts; raises KeyError if no keeper started it."""
+        """Return what a supervisor tells its children; raises KeyError if no keeper started it."""
         return cls(runtime, os.environ[BOOT_VARIABLE], int(os.environ[KEEPER_VARIABLE]))
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tell a child the same."""
+        """Return the variables that pass this on to a child."""
         return {
             RUNTIME_VARIABLE: str(self.runtime),
             BOOT_VARIABLE: self.boot,

@@ -1,6 +1,6 @@
-"""The end of a process that has closed what it must: at once, without what the interpreter does at its end.
+"""Ends a process at once, when it has closed what it must, without the interpreter's own clean-up.
 
-To take apart the modules of a worker or a gateway costs as much processor time as a quarter of its start, and the kernel
+Taking apart the modules of a worker or a gateway costs a quarter of the processor time of its start, and the kernel
 frees the memory anyway.
 """
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 
 def exit_immediately(code: int) -> NoReturn:
-    """End this process now. Nothing that it still computes may be needed."""
+    """End this process now. Nothing it still computes may be needed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The name under which `ps` shows a process. That of a job says that it has begun: a new supervisor reads it before any message.
+"""The name of a process in `ps`. A job's name says that it has begun: a new supervisor reads it before any message.
 
 The keeper, which imports nothing of ours, names itself.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 JOB_AT_WORK: Final = "lemonbus-job"
-"""A job that a supervisor has welcomed; before that, it is still importing modules and has no order."""
+"""Name of a job that a supervisor has welcomed. Before that, it is still importing modules and has no order."""
 
 
 def set_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The exceptions of decoding bytes that another process, or a file, has brought."""
+"""The exceptions of decoding bytes that come from another process or a file."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 import msgspec
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for bytes of another shape, with text that is not UTF-8, or nested too deep."""
+"""Everything that msgspec raises for bytes of the wrong shape, for text that is not UTF-8, and for deep nesting."""

@@ -1,7 +1,7 @@
 """The sockets of a server: one private runtime directory, one lock, names with the boot id.
 
-A second bind to an ipc path succeeds and steals it, and socket files are world-readable (both measured), so
-the directory is 0700, a lock guards it, and every socket but ``bus`` carries the boot id in its name.
+A second bind to an ipc path succeeds and steals it, and socket files are world-readable (both measured). So the
+directory is 0700, a lock guards it, and every socket but ``bus`` has the boot id in its name.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from protocol.failures import Code, Failure
 MAX_SOCKET_PATH: Final = 107
 _LOCK: Final = "lock"
 _SOCKET_NAME: Final = re.compile(r"bus|[lw]-[0-9a-f]+(-.*)?")
-"""The names of sockets below."""
+"""The names of the sockets below."""
 _MAX_NAME: Final = len("w-") + 12 + len("-w00000000")
 
 
 def bus(runtime: Path) -> str:
-    """Return the endpoint of the supervisor's ROUTER. Its name does not change, for peers that reconnect."""
+    """Return the endpoint of the supervisor's ROUTER. Its name does not change, because peers reconnect to it."""
     return f"ipc://{runtime}/bus"
 
 
@@ -43,7 +43,7 @@ def socket_file(endpoint: str) -> Path:
 
 
 def lock_file(runtime: Path) -> Path:
-    """Return the file whose lock says that a server uses the directory; its content is the pid of the server's keeper."""
+    """Return the file that is locked while a server uses the directory. It contains the pid of the server's keeper."""
     return runtime / _LOCK
 
 
@@ -53,20 +53,20 @@ def spool(runtime: Path) -> Path:
 
 
 def keys_copy(runtime: Path) -> Path:
-    """Return the copy of the API keys that were read last; it is there if this server has had a file of keys."""
+    """Return the copy of the API keys that were read last. It exists if this server has had a file of keys."""
     return runtime / "keys-read-last.json"
 
 
 class RuntimeDirectory:
-    """The locked runtime directory. The keeper holds it for one supervisor after the other."""
+    """The locked runtime directory. The keeper holds it for successive supervisors."""
 
     def __init__(self, path: Path, pid: int = 0) -> None:
         """Create (0700), check and lock ``path``; remove what an earlier run left there.
 
-        ``pid``: the one that the lock file names, the present process by default.
+        ``pid``: the pid to write into the lock file, by default that of the present process.
 
-        Raises a ``conflict`` failure naming the holder's pid if another supervisor uses it, and
-        ``invalid_request`` if the path is too long for a socket, belongs to another user, or is no runtime directory.
+        Raises a ``conflict`` failure naming the holder's pid if another server uses it. Raises ``invalid_request`` if
+        the path is too long for a socket, belongs to another user, or is not a runtime directory.
         """
         self.path = path
         longest = len(str(path).encode()) + 1 + _MAX_NAME
@@ -86,7 +86,7 @@ class RuntimeDirectory:
                 param="runtime_dir",
             ).raised()
         if not (path / _LOCK).is_file() and any(path.iterdir()):
-            # To change its mode and to remove files from it would break what another program keeps there.
+            # Changing its mode or removing files from it would break another program that keeps files there.
             raise Failure(
                 Code.INVALID_REQUEST,
                 f"runtime directory {path} holds other files; choose one that is empty, or does not exist yet",
@@ -111,18 +111,18 @@ class RuntimeDirectory:
 
     @classmethod
     def taken_over(cls, path: Path, lock_fd: int) -> Self:
-        """Return a directory that an earlier supervisor of the same server locked; nothing in it is changed."""
+        """Return a directory that an earlier supervisor of the same server locked. Nothing in it is changed."""
         directory = cls.__new__(cls)
         directory.path, directory._lock = path, lock_fd  # noqa: SLF001 - ours
         return directory
 
     @property
     def lock_fd(self) -> int:
-        """The descriptor of the lock, which is held as long as a process has it open."""
+        """The descriptor of the lock, which lasts as long as any process has it open."""
         return self._lock
 
     def _owned(self) -> bool:
-        """Return whether the lock that lies in the directory is still ours."""
+        """Return whether the lock file in the directory is still ours."""
         try:
             return os.path.samestat(os.fstat(self._lock), (self.path / _LOCK).stat())
         except OSError:
@@ -138,7 +138,7 @@ class RuntimeDirectory:
                 left.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Remove the sockets and release the lock. A directory that is ours no more is left alone."""
+        """Remove the sockets and release the lock. A directory that is no longer ours is left alone."""
         if self._owned():
             self._sweep()
         os.close(self._lock)

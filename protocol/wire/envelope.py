@@ -1,8 +1,8 @@
-"""A control message as one frame: version and type, a head, and for some a body that no process on the way decodes.
+"""A control message as one frame: version and type, a head, and sometimes a body that no process on the way decodes.
 
-The line ``LB7 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A second
-frame would cost every socket on the way more than the bytes of most bodies.  A frame of any other form raises
-:class:`MalformedError`; the owner of the socket counts it and goes on.
+The line ``LB7 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload. A
+second frame would cost every socket on the way more than the bytes of most bodies. A frame of any other form raises
+:class:`MalformedError`, which the owner of the socket counts before it goes on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 PROTOCOL_MARK = b"LB%d" % VERSION
 _STABLE_MARK: Final = b"LB0"
-"""Of the few messages that have the same form in every version, so that processes of two versions can part orderly."""
+"""Of the few messages that have the same form in every version, so that processes of two versions can part in good order."""
 _LENGTH: Final = 4
-"""Bytes of the head's length."""
+"""Length of the field for the head's length, in bytes."""
 _LONGEST_LINE: Final = 64
 _END: Final = b"\n"
 _MARK: Final = re.compile(rb"LB(\d{1,6}) ")
@@ -28,13 +28,13 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[bytes, msgspec.msgpack.Decoder[Any]] = {}
-"""By the first line of a message."""
+"""Messages by their first line."""
 _lines: dict[type, bytes] = {}
-"""The first line of a message, with its end."""
+"""The first line of a message, with its line end."""
 
 
 class MalformedError(ValueError):
-    """A message that is not one of ours: wrong version, unknown type, or a head that does not decode."""
+    """A frame that is not one of our messages: wrong version, unknown type, or an undecodable head."""
 
 
 class OtherVersionError(MalformedError):
@@ -54,7 +54,7 @@ def control_message(cls: type[M]) -> type[M]:
 
 
 def stable_message(cls: type[M]) -> type[M]:
-    """Class decorator: register a message that processes of all versions understand. Its fields may only get defaults."""
+    """Class decorator: register a message that processes of all versions understand. New fields must have defaults."""
     return _register(cls, _STABLE_MARK)
 
 
@@ -81,7 +81,7 @@ def encode(message: msgspec.Struct, payload: bytes = b"") -> bytes:
 def decode(frame: bytes) -> tuple[Any, bytes]:
     """Return the message and its payload (empty if there is none).
 
-    Raises :class:`MalformedError` for anything that is not one of ours, deep nesting included.
+    Raises :class:`MalformedError` for anything that is not one of our messages, deep nesting included.
     """
     end = frame.find(_END, 0, _LONGEST_LINE)
     line = frame[: max(0, end)]

@@ -1,6 +1,6 @@
-"""Forms with files in them (``multipart/form-data``): read by a library, written in one canonical way.
+"""Forms with files (``multipart/form-data``): read by a library, written in one canonical way.
 
-A body that is written here begins with its boundary, so a process that passes it on need not know the boundary.
+A body that is written here begins with its boundary, so processes that pass it on need not know the boundary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multipart
 
 MAX_PARTS: Final = 256
 JSON_FIELDS_PART: Final = "fields"
-"""The name of the part that has all fields of a form as one JSON object, where a form is passed on so."""
+"""The name of the part that carries all fields of a form as one JSON object."""
 MEDIA_TYPE: Final = "multipart/form-data"
 _UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 64
@@ -35,7 +35,7 @@ class FormPart(NamedTuple):
 
 
 def boundary_from_content_type(content_type: str) -> str:
-    """Return the boundary that a form's content type names; raises ValueError if it names none, or is no form's."""
+    """Return the boundary in a form's content type; raises ValueError if it names none, or is not a form's."""
     kind, options = multipart.parse_options_header(content_type)
     if kind != MEDIA_TYPE:
         raise ValueError(f"it is {kind or 'nothing'}, not {MEDIA_TYPE}")
@@ -54,7 +54,7 @@ def boundary_from_body(body: bytes) -> str:
 
 
 def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool) -> list[FormPart]:
-    """Return the fields in their order; raises ValueError, with a text for the caller, if it is no complete form.
+    """Return the fields in their order; raises ValueError, with a text for the caller, for an incomplete form.
 
     ``yield_control`` is called for every 256 KiB.
     """
@@ -77,7 +77,7 @@ def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool
 
 
 def encode(parts: Iterable[FormPart], boundary: str = "") -> bytes:
-    """Return a body with these fields. Names of files lose all unsafe characters."""
+    """Return a body with these fields. Unsafe characters are removed from file names."""
     edge = b"--" + (boundary or secrets.token_hex(16)).encode()
     pieces: list[bytes] = []
     for part in parts:

@@ -1,7 +1,7 @@
-"""Whole messages through a ZeroMQ socket, without waiting.
+"""Sends and receives whole messages through a ZeroMQ socket, without waiting.
 
 pyzmq's own multipart calls combine their flags as Python enums for every frame, which costs more than the frames
-cost (measured: a sixth of a worker's time under load); plain integers do not.
+themselves (measured: a sixth of a worker's time under load). Plain integers do not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _send: Final = zmq.backend.Socket.send
 
 
 def readable(socket: Socket) -> bool:
-    """Return whether there is something to read. Asking also resets the socket's descriptor."""
+    """Return whether there is something to read. This also resets the socket's descriptor."""
     return bool(socket.get(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
@@ -39,7 +39,7 @@ def send(socket: Socket, frame: bytes) -> bool:
 def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
     """Send a message of one frame to one peer of a ROUTER; see :func:`send`."""
     try:
-        # Only the first frame can be refused: ZeroMQ accepts a message as a whole.
+        # ZeroMQ accepts a message as a whole, so only the first frame can be refused.
         _send(socket, peer, _MORE)
         _send(socket, frame, _NOW)
     except zmq.Again:
@@ -48,11 +48,11 @@ def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
 
 
 def receive_routed(socket: Socket) -> Iterator[list[bytes]]:
-    """Yield every message that is there for a ROUTER: the peer, and what it sent."""
+    """Yield every waiting message of a ROUTER: the peer, and what it sent."""
     try:
         peer = socket.recv(_NOW)
         while True:
-            # The ROUTER has put the peer in front of a message, so one more frame is there, and mostly no other one.
+            # The ROUTER puts the peer in front of a message, so one more frame is there, and usually only one.
             received = [peer, socket.recv(_NOW)]
             while socket.get(_RCVMORE):
                 received.append(socket.recv(_NOW))
@@ -65,7 +65,7 @@ def receive_routed(socket: Socket) -> Iterator[list[bytes]]:
 
 
 def receive_each(socket: Socket) -> Iterator[bytes]:
-    """Yield every frame that is there, each a message of its own; for sockets whose messages are of one frame."""
+    """Yield every waiting frame, each a message of its own; for sockets whose messages have one frame."""
     try:
         yield socket.recv(_NOW)
         # Asking first is cheaper than an exception.

@@ -1,7 +1,7 @@
-"""The chunks of OpenAI's streams: the one reader of them, for workers, gateways and the terminal.
+"""The one reader of the chunks in OpenAI's streams, for workers, gateways and the terminal.
 
-A stream is a row of server-sent events (``data: {…}`` and an empty line). Each event holds one chunk; ``data: [DONE]`` ends the
-stream. Fields that are not named here are passed over.
+A stream is a series of server-sent events (``data: {…}`` and an empty line). Each event holds one chunk; ``data:
+[DONE]`` ends the stream. Fields that are not named here are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MessageDelta(msgspec.Struct, gc=False):
 
 
 class LogprobsDelta(msgspec.Struct, gc=False):
-    """The log probabilities of a chunk's tokens, unread."""
+    """The log probabilities of a chunk's tokens, as undecoded JSON."""
 
     content: list[msgspec.Raw] | None = None
 
@@ -68,7 +68,10 @@ class ChoiceDelta(msgspec.Struct, gc=False):
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """One chunk. ``usage`` and ``timings`` are JSON, empty if the chunk has none; :func:`read_usage` reads the first."""
+    """One chunk.
+
+    ``usage`` and ``timings`` are JSON, empty if the chunk has none; :func:`read_usage` reads ``usage``.
+    """
 
     id: str = ""
     model: str = ""
@@ -98,7 +101,7 @@ _usage: Final = msgspec.json.Decoder(Usage | None).decode
 
 
 def payloads(events: bytes) -> Iterator[bytes]:
-    """Yield the JSON of each chunk in ``events``, which are whole events; comments and the end marker are left out."""
+    """Yield the JSON of each chunk in ``events``, which are whole events. Comments and the end marker are left out."""
     for event in events.split(_EVENT_END):
         if event.startswith(_DATA):
             payload = event[len(_DATA) :].strip()
@@ -107,15 +110,15 @@ def payloads(events: bytes) -> Iterator[bytes]:
 
 
 def read_chunk(payload: bytes | str) -> Chunk:
-    """Return the chunk; raises the ``DECODE_ERRORS`` of ``protocol.wire.decoding`` for what is none."""
+    """Return the chunk; raises the ``DECODE_ERRORS`` of ``protocol.wire.decoding`` for anything else."""
     return _chunk(payload)
 
 
 def read_chunks(events: bytes) -> Iterable[Chunk]:
     """Return the chunks in whole events; raises like :func:`read_chunk`."""
-    # A stream has an event for each token: read as one list they cost half. JSON has no line feed within a string, so
-    # nothing but the beginnings of events is replaced. If the result is no list of chunks, the events have comments, the
-    # end marker or an error.
+    # A stream has an event for each token, and reading them as one list costs half. JSON has no line feed within a
+    # string, so only the beginnings of events are replaced. If the result is not a list of chunks, there are comments,
+    # the end marker or an error among them.
     try:
         chunks = _chunks(b"[%b]" % events.removeprefix(_DATA).replace(_EVENT_END + _DATA, b","))
     except DECODE_ERRORS:
@@ -124,7 +127,7 @@ def read_chunks(events: bytes) -> Iterable[Chunk]:
 
 
 def text_of(chunk: Chunk) -> str:
-    """Return the text of a chunk that does nothing but add text to the only choice, as most do; empty for any other one."""
+    """Return the text of a chunk that only adds text to the only choice, as most do; empty for any other chunk."""
     if len(chunk.choices) != 1 or chunk.usage or chunk.timings:
         return ""
     choice = chunk.choices[0]
@@ -137,5 +140,5 @@ def text_of(chunk: Chunk) -> str:
 
 
 def read_usage(chunk: Chunk) -> Usage | None:
-    """Return the tokens that a chunk reports, None if it reports none; raises like :func:`read_chunk`."""
+    """Return the token counts that a chunk reports, None if it reports none; raises like :func:`read_chunk`."""
     return _usage(chunk.usage) if bytes(chunk.usage) else None

@@ -1,7 +1,7 @@
-"""What a recording is, told by its first bytes, whatever its sender calls it, and how long it may be. Pure.
+"""The format of a recording, told by its first bytes, whatever its sender says, and the limit on its length. Pure.
 
-A file that is none of these is never given to a decoder: playlists, and descriptions of streams, are texts that make decoders open
-other files and addresses.
+A file in no known format is never given to a decoder: playlists and stream descriptions are texts that make decoders
+open other files and addresses.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 NAMES: Final = "WAV, MP3, FLAC, Ogg, Opus, M4A or WebM"
-"""For messages: what people send. Others of :data:`_SIGNATURES` are rare."""
+"""For messages: the formats that people send. The others of :data:`_SIGNATURES` are rare."""
 MEASURED: Final = frozenset({"wav", "mp3", "flac"})
-"""Formats whose length the gateway finds out without decoding them; engines that are not ours get only these. Other WAV files
-than the usual ones are ``riff``."""
+"""Formats whose length the gateway finds without decoding; third-party engines get only these.
+
+Unusual WAV files are ``riff``.
+"""
 MAX_RECORDING_S: Final = 4 * 3600.0
-"""Seconds of a recording that is transcribed: a small file may be a very long silence."""
+"""Longest recording that is transcribed, in seconds: a small file may be a very long silence."""
 MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
-"""Samples a second of a recording: a file with few of them is much longer than it looks when it is resampled."""
+"""Least sampling rate of a recording: a file with a lower one becomes much longer when it is resampled."""
 _PLAIN_WAV: Final = frozenset({b"\x01\0", b"\x03\0", b"\x06\0", b"\x07\0", b"\xfe\xff"})
-"""Codings of a WAV file whose samples have a fixed size each."""
+"""Codings of a WAV file with a fixed size for each sample."""
 
 _SIGNATURES: Final = (
     (0, b"fLaC", "flac"),
@@ -43,12 +45,12 @@ _CHUNKS: Final = {
     (b"FORM", b"AIFC"): "aiff",
 }
 _TS_PACKETS: Final = ((0, 188), (4, 192))
-"""Offset of the first packet of an MPEG transport stream, and bytes from one to the next."""
+"""Offset of the first packet of an MPEG transport stream, and the distance between packets, in bytes."""
 _TS_SYNC: Final = 0x47
 
 
 def recording_type(data: bytes) -> str:
-    """Return the format of a recording, empty if it is none that is read."""
+    """Return the format of a recording, empty if it is not supported."""
     chunk = _CHUNKS.get((data[:4], data[8:12]))
     if chunk == "riff" and data[12:16] == b"fmt " and data[20:22] in _PLAIN_WAV:
         return "wav"

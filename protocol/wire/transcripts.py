@@ -1,7 +1,7 @@
 """The transcript of a recording, and the formats in which OpenAI's clients want it. Pure.
 
-A :class:`Transcript` as JSON is the answer to ``audio/transcriptions`` and ``audio/translations`` in the middle
-language; times are seconds from the beginning of the recording.
+A :class:`Transcript` as JSON is the internal answer to ``audio/transcriptions`` and ``audio/translations``. Times are
+seconds from the beginning of the recording.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ yue cantonese, zh chinese
 LANGUAGES: Final[dict[str, str]] = {
     code: name for code, _, name in (item.strip().partition(" ") for item in _NAMES.split(","))
 }
-"""Code → English name of what whisper models know."""
+"""Language code → its English name, for the languages that whisper models know."""
 
 _OTHER_NAMES: Final = {
     "burmese": "my",
@@ -46,16 +46,16 @@ _OTHER_NAMES: Final = {
     "sinhalese": "si",
     "valencian": "ca",
 }
-"""Names that whisper's own tokenizer reads besides those of :data:`LANGUAGES`."""
+"""Names that whisper's own tokenizer accepts besides those of :data:`LANGUAGES`."""
 _CODES: Final = {code: code for code in LANGUAGES} | {name: code for code, name in LANGUAGES.items()} | _OTHER_NAMES
 AUTO: Final = "auto"
 """The engine detects the language."""
 
 
 def language_code(language: str) -> str:
-    """Return the code of a language that is given by name or code, which may name a region too (``en-US``).
+    """Return the code of a language given by name or code, which may include a region (``en-US``).
 
-    :data:`AUTO` is one; empty for a language that whisper models do not know.
+    :data:`AUTO` is also accepted. Empty for a language that whisper models do not know.
     """
     name = language.strip().lower()
     return AUTO if name == AUTO else _CODES.get(name) or _CODES.get(name.replace("_", "-").partition("-")[0], "")
@@ -70,7 +70,7 @@ class TranscriptWord(msgspec.Struct):
 
 
 class TranscriptSegment(msgspec.Struct):
-    """A piece of a transcript. What an engine does not report is None."""
+    """A piece of a transcript. Values that an engine does not report are None."""
 
     id: int = 0
     start: float = 0.0
@@ -84,7 +84,7 @@ class TranscriptSegment(msgspec.Struct):
 
 
 class TranscriptUsage(msgspec.Struct):
-    """What a transcript cost, with the field names of a chat's usage."""
+    """The token counts of a transcript, with the field names of a chat's usage."""
 
     completion_tokens: int = 0
     prompt_tokens: int = 0
@@ -107,7 +107,7 @@ def as_text(transcript: Transcript) -> str:
 
 
 def as_srt(transcript: Transcript) -> str:
-    """Return subtitles as SubRip writes them."""
+    """Return subtitles in SubRip's format."""
     return "".join(
         f"{number}\n{_timestamp(each.start, ',')} --> {_timestamp(each.end, ',')}\n{each.text.strip()}\n\n"
         for number, each in enumerate(transcript.segments, 1)
@@ -115,7 +115,7 @@ def as_srt(transcript: Transcript) -> str:
 
 
 def as_webvtt(transcript: Transcript) -> str:
-    """Return subtitles as WebVTT writes them: an arrow in a text would begin another one."""
+    """Return subtitles in WebVTT's format. An arrow within a text would begin another subtitle."""
     cues = (
         f"{_timestamp(each.start, '.')} --> {_timestamp(each.end, '.')}\n{each.text.strip().replace('-->', '->')}\n\n"
         for each in transcript.segments
@@ -129,7 +129,7 @@ def as_json(transcript: Transcript) -> dict[str, Any]:
 
 
 def as_verbose_json(transcript: Transcript, granularities: Sequence[str] = ()) -> dict[str, Any]:
-    """Return OpenAI's long JSON with ``segment`` and ``word`` times; neither named: segments."""
+    """Return OpenAI's long JSON with ``segment`` and ``word`` times; with segments if neither is named."""
     body: dict[str, Any] = {
         "task": transcript.task,
         "language": transcript.language,
@@ -150,10 +150,10 @@ TEXT_FORMATS: Final[dict[str, tuple[str, Callable[[Transcript], str]]]] = {
     "srt": (_TEXT, as_srt),
     "vtt": (_TEXT, as_webvtt),
 }
-"""Format that is not JSON → its media type, and its writer. OpenAI sends subtitles as plain text too."""
+"""Format that is not JSON → its media type and its writer. OpenAI also sends subtitles as plain text."""
 RESPONSE_FORMATS: Final = ("json", *TEXT_FORMATS, "verbose_json")
 TIMED_FORMATS: Final = ("srt", "vtt", "verbose_json")
-"""Formats with times, which need segments."""
+"""Formats with times, for which segments are needed."""
 
 
 def _segment(each: TranscriptSegment) -> dict[str, Any]:

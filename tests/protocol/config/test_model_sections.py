@@ -157,7 +157,7 @@ TEXTS = "expected a text without control characters"
         ),
         (f"{M}drop = 'top_k'", "2: models.x.drop: expected a list of names of request fields, got 'top_k'"),
         (f"{M}drop = ['messages']", "2: models.x.drop: messages is the client's alone"),
-        (f"{M}drop = ['a']\n[models.x.set]\na = 1", "2: models.x.drop: a is set, too"),
+        (f"{M}drop = ['a']\n[models.x.set]\na = 1", "2: models.x.drop: a is also set"),
         (
             f"{M}args = ''\noptions.llamacpp_args = ''",
             "3: models.x.options.llamacpp_args: expected no such option, because args is the same",
