@@ -50,7 +50,7 @@ class LoadResult(msgspec.Struct):
     whole: list[float] = []
 
 
-class _LoadClient:
+class LoadClient:
     """One of the clients: its present connection and what came on it."""
 
     def __init__(self, job: LoadJob, request: bytes, result: LoadResult) -> None:
@@ -80,11 +80,11 @@ class _LoadClient:
             self.result.broken += 1
             return True
         if self.job.stream:
-            count = data.count(self.token)
-            if count:
+            seen = self.tail + data
+            if count := seen.count(self.token):
                 self._count(count, now)
-            self.tail = (self.tail + data)[-len(_END) :]
-            ended = self.tail == _END
+            self.tail = seen[1 - len(self.token) :]  # the beginning of a token, perhaps; never a whole one
+            ended = seen.endswith(_END)
         else:
             self.body += data
             ended = self._has_all()
@@ -125,12 +125,12 @@ def run(job: LoadJob) -> LoadResult:
     started = time.perf_counter()
     with selectors.DefaultSelector() as selector:
         for _ in range(job.clients):
-            _LoadClient(job, request, result).begin(selector)
+            LoadClient(job, request, result).begin(selector)
         while selector.get_map():
             if time.perf_counter() - started > _LIMIT:
                 raise TimeoutError(f"not done within {_LIMIT:g} s")
             for key, _ in selector.select(1.0):
-                client: _LoadClient = key.data
+                client: LoadClient = key.data
                 if client.read():
                     selector.unregister(client.socket)
                     client.socket.close()

@@ -13,7 +13,7 @@ class RequestForm(NamedTuple):
     body: Callable[[str, int, bool], dict[str, Any]] | None
     """(model, tokens, whether it streams) → the body; None for a GET."""
     token: bytes = b""
-    """What a stream has once for each token."""
+    """What a stream has once for each token, and nowhere else; it is longer than the end of a chunked body."""
 
 
 def _messages() -> list[dict[str, str]]:
@@ -46,7 +46,7 @@ def _embeddings(model: str, _tokens: int, _stream: bool) -> dict[str, Any]:
 
 
 FORMS: Final = {
-    "chat/completions": RequestForm("/v1/chat/completions", _chat, b'"content":"'),
+    "chat/completions": RequestForm("/v1/chat/completions", _chat, b'"delta":{"content":"'),
     "responses": RequestForm("/v1/responses", _responses, b'"delta":"'),
     "messages": RequestForm("/v1/messages", _chat, b'"text_delta","text":"'),
     "ollama chat": RequestForm("/api/chat", _ollama_chat, b'"done":false'),
