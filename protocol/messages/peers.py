@@ -171,12 +171,13 @@ class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AttemptTokens(msgspec.Struct, frozen=True):
-    """The output tokens of one attempt."""
+    """The output tokens of one attempt, and those of its prompt, unless it is made again."""
 
     gateway: str
     number: int
     attempt: int
     tokens: int
+    prompt_tokens: int = 0
 
 
 @control_message
@@ -189,7 +190,7 @@ class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
 
     failure: Failure
     unfinished: list[AttemptTokens] = []
-    """The attempts in progress, with the number of answer tokens already sent. Attempts without any are left out."""
+    """The attempts in progress, with the number of tokens of their prompts and of the answers already sent. Attempts without any are left out."""
     causes: list[RequestKey] = []
     """The attempts that may have caused the death. Empty: none did, for example because a signal came from outside."""
 

@@ -215,6 +215,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     tokens: int = 0
     """Output tokens of an attempt without an outcome, up to its end."""
+    prompt_tokens: int = 0
+    """Tokens of its prompt, or an estimate. 0 if the engine did not get the prompt, or if the attempt is made again."""
     at: float = 0.0
     """When it ended, by ``CLOCK_MONOTONIC``, which all processes of a machine share; 0: when this message arrives."""
 

@@ -79,6 +79,8 @@ TEXT_FIELDS: Final = frozenset({"messages", "prompt", "input", "content", "docum
 """Fields that an engine tokenizes."""
 _IN_CONTEXT: Final = TEXT_FIELDS | {"tools"}
 """Fields from which an engine makes a prompt."""
+BYTES_PER_TOKEN: Final = 4
+"""Bytes of JSON that count as a token where no engine has counted."""
 _PLAIN_TRIGGERS: Final = (0, 1)
 _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 """Fields of the parts of a message that are not text."""
@@ -263,6 +265,20 @@ def text_bytes(name: str, raw: msgspec.Raw) -> int:
     if name in ("input_extra", "tools") or any(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries[:1]):
         return size
     return max((memoryview(each).nbytes for each in entries), default=0)
+
+
+def estimated_prompt_tokens(body: bytes) -> int:
+    """Estimate the tokens of all prompts of a request from the bytes of their texts; 0 for what is not a JSON object."""
+    try:
+        fields = _object(body)
+        texts = sum(_all_text_bytes(name, fields[name]) for name in _IN_CONTEXT & fields.keys())
+    except DECODE_ERRORS:
+        return 0
+    return -(-texts // BYTES_PER_TOKEN)
+
+
+def _all_text_bytes(name: str, raw: msgspec.Raw) -> int:
+    return text_bytes(name, raw) if name == "messages" else memoryview(raw).nbytes
 
 
 def _message_bytes(raw: msgspec.Raw) -> int:

@@ -157,7 +157,7 @@ def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload
             grant = worker.model.grants.get(RequestKey(each.gateway, each.number, each.attempt))
             if grant is not None:
                 supervisor.metrics.generation_stopped(worker.model.name, each.tokens)
-                supervisor.admission.ended(grant.caller, each.tokens)
+                supervisor.admission.ended(grant.caller, each.prompt_tokens + each.tokens)
     supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now(), message.causes)
 
 

@@ -223,7 +223,7 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
     key = RequestKey(message.gateway, message.number, message.attempt)
     outcome = message.outcome
     output_tokens = outcome.output_tokens if outcome else message.tokens
-    tokens = output_tokens + (outcome.prompt_tokens if outcome else 0)
+    tokens = output_tokens + (outcome.prompt_tokens if outcome else message.prompt_tokens)
     now = supervisor.loop.now()
     ended = supervisor.scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, message.at or now)
     if ended is None:

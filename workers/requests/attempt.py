@@ -15,10 +15,11 @@ from typing import Final, Protocol
 
 import msgspec
 
-from protocol.failures import Code, Failure
+from protocol.failures import RETRIABLE, Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
 from protocol.messages.work import Run
+from protocol.models.request_limits import estimated_prompt_tokens
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
 from workers.engine.error_responses import failure_in_body, failure_of_response
@@ -36,6 +37,8 @@ MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
 _AUDIO: Final = "audio/"
+_WITHOUT_PROMPT: Final = (_AUDIO, "images/")
+"""Beginnings of the endpoints whose engines count no tokens."""
 _NO_REQUEST: Final = EngineRequest("", "")
 
 Clock = Callable[[], float]
@@ -149,6 +152,19 @@ class Attempt:
     def tokens_sent(self) -> int:
         """Tokens that were sent to the client."""
         return self.tokens if self.run.stream else 0
+
+    def prompt_tokens(self, code: str, *, by_request: bool = False) -> int:
+        """Return the tokens of the prompt of an attempt that ends with ``code`` and has no outcome, which would have them.
+
+        They are as many as the engine has told, else an estimate; 0 if the engine has not got it or has refused it, and if the
+        request is tried again. ``by_request``: see :class:`~protocol.failures.Failure`.
+        """
+        again = code in RETRIABLE and not self.tokens_sent and not by_request
+        without = not self.request.weight or self.run.endpoint.startswith(_WITHOUT_PROMPT)
+        if again or without or self._status >= 400:
+            return 0
+        reported = self._stream.prompt_tokens if self._stream is not None and self.request.prompts == 1 else 0
+        return reported or estimated_prompt_tokens(self.request.body)
 
     def keepalive_due(self, interval: float) -> bool:
         """Return whether nothing was reported for ``interval`` seconds; if so, the next interval begins now."""

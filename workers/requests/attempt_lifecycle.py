@@ -107,14 +107,15 @@ class AttemptLifecycle:
             self._grammar_watch.stop()
         for attempt in list(self._attempts.values()):
             phase = attempt.phase
-            tokens = attempt.tokens if phase is AttemptPhase.STOPPING else attempt.tokens_sent
-            if tokens:
-                unfinished.append(AttemptTokens(*attempt.key, tokens))
+            stopping, by_request = phase is AttemptPhase.STOPPING, [attempt.key] == list(causes)
+            tokens = attempt.tokens if stopping else attempt.tokens_sent
+            prompt = attempt.prompt_tokens(attempt.stop_code if stopping else failure.code, by_request=by_request)
+            if tokens or prompt:
+                unfinished.append(AttemptTokens(*attempt.key, tokens, prompt))
             self._remove(attempt, gateway_knows=phase is not AttemptPhase.WAITING)
             if phase is AttemptPhase.WAITING:
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
             elif phase is AttemptPhase.RUNNING:
-                by_request = [attempt.key] == list(causes)
                 fields = {"request_id": attempt.run.label, "code": failure.code, "tokens": attempt.tokens}
                 self._log.warning("request lost", **fields, by_request=by_request)
                 ended = _of_request(failure) if by_request else failure
@@ -193,7 +194,8 @@ class AttemptLifecycle:
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
         ended_at = self._remove(attempt, gateway_knows=code != Code.RETURNED)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, at=ended_at))
+        prompt = attempt.prompt_tokens(code)
+        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, prompt_tokens=prompt, at=ended_at))
         if not self._attempts:
             self._on_empty()
 

@@ -58,6 +58,16 @@ class EngineTimings(msgspec.Struct):
         return EngineMark(self.predicted_n, self.predicted_ms / 1000)
 
 
+class _PromptProgress(msgspec.Struct):
+    total: int = 0
+
+
+class _Progress(msgspec.Struct):
+    """An event that says how much of a prompt the engine has read."""
+
+    prompt_progress: _PromptProgress
+
+
 class ChoiceSummary(msgspec.Struct):
     """What the engine reports at the end of a choice."""
 
@@ -70,7 +80,7 @@ class _EngineChunk(Chunk, kw_only=True, gc=False):
 
 
 _decode_summary: Final = msgspec.json.Decoder(ChoiceSummary).decode
-_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_progress: Final = msgspec.json.Decoder(_Progress).decode
 _chunk: Final = msgspec.json.Decoder(_EngineChunk).decode
 _chunks: Final = msgspec.json.Decoder(list[_EngineChunk]).decode
 
@@ -106,6 +116,8 @@ class SseFilter:
         """Choices that have not ended."""
         self._held: list[bytes] = []
         self._summaries: list[bytes] = []
+        self.prompt_tokens = 0
+        """Of the longest prompt that the engine has begun to read, as far as it has told."""
         self.finished = False
         """All choices have ended, and the end marker has arrived."""
         self.error: bytes | None = None
@@ -168,7 +180,7 @@ class SseFilter:
             self.error = payload
             return [], 0, False
         if PROGRESS in event:
-            _object(payload)
+            self.prompt_tokens = max(self.prompt_tokens, _progress(payload).prompt_progress.total)
             return [event] if self._progress else [], 0, True
         return self._filter_chunk(event, payload)
 

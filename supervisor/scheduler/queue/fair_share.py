@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from protocol.models.request_limits import BYTES_PER_TOKEN
 from supervisor.scheduler.queue.work_items import QueuedRequest
 
 QUANTUM: Final = 32
 """Tokens of a round: about the least that a request uses, so that keys take turns even with the smallest requests."""
-_BYTES_PER_TOKEN: Final = 4
 _SMOOTHING: Final = 0.2
 _MAX_PROMPT_TOKENS: Final = 8192
 """A body counts as no longer a prompt than this: most of a larger one is a picture or a recording."""
@@ -86,7 +86,7 @@ class FairShare:
 
     def expected_tokens(self, waiting: QueuedRequest) -> float:
         """Estimate what a request will use, from the size of its body and the answers before it."""
-        prompt = min(waiting.request.size / _BYTES_PER_TOKEN, _MAX_PROMPT_TOKENS)
+        prompt = min(waiting.request.size / BYTES_PER_TOKEN, _MAX_PROMPT_TOKENS)
         return max(1.0, prompt + self._mean_output)
 
     def order(self, queues: Mapping[str, Sequence[QueuedRequest]]) -> list[QueuedRequest]:

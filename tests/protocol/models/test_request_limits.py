@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import MAX_TEXT_BYTES, check_request_limits
+from protocol.models.request_limits import MAX_TEXT_BYTES, check_request_limits, estimated_prompt_tokens
 
 
 def _format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -269,3 +269,22 @@ def test_what_is_no_object_is_left_to_others() -> None:
 def test_each_character_of_a_pattern_is_read_once() -> None:
     """Trying a number again from each of its digits took a minute, and its gateway did nothing else."""
     _check(_format({"type": "string", "pattern": "^" + "1" * 16_000 + "$"}))
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        ({"prompt": "x" * 38, "max_tokens": 4_000_000}, 10),
+        ({"prompt": ["x" * 18] * 100, "grammar": "x" * 400}, 526),
+        ({"query": "x" * 38, "documents": ["x" * 38]}, 21),
+        ({"messages": [{"role": "user", "content": "x" * 400}]}, 107),
+        ({"messages": [{"role": "user", "content": [PICTURE]}]}, 7),
+        ([], 0),
+    ],
+)
+def test_tokens_of_prompts_are_estimated_from_their_texts(body: object, tokens: int) -> None:
+    assert estimated_prompt_tokens(msgspec.json.encode(body)) == tokens
+
+
+def test_what_is_not_json_has_no_estimate() -> None:
+    assert estimated_prompt_tokens(b"--boundary") == 0

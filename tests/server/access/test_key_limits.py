@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from protocol.models.request_limits import BYTES_PER_TOKEN
 from supervisor.runtime.supervisor import RECONCILE_INTERVAL_S
 from supervisor.scheduler.queue.grants import ANNOUNCED_AFTER_S
 from tests.conftest import KEY
@@ -21,6 +22,8 @@ from tests.support.waiting import stays, wait_for
 
 MODEL = "extra.tiny-chat"
 CHAT = "/v1/chat/completions"
+LEAVERS = ("leaves-early", "loses-prompt", "leaves-at-once")
+LEAVERS_LIMIT = 3000
 FLOWS = [f"flow{number}" for number in range(4)]
 
 
@@ -40,6 +43,7 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
         *(key(name, requests_per_minute=3 + number) for number, name in enumerate(FLOWS)),
         key("tokens", tokens_per_minute=200),
         key("leaves", tokens_per_minute=200),
+        *(key(name, tokens_per_minute=LEAVERS_LIMIT) for name in LEAVERS),
         *(key(f"loses-{process}", tokens_per_minute=200) for process in ("engine", "worker")),
         key("parallel", tokens_per_minute=200),
         key("one", concurrent=1),
@@ -152,6 +156,48 @@ def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer
     server.assert_idle()
     refused = client.post(CHAT, body())
     assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
+
+
+LONG_PROMPT = {"messages": [{"role": "user", "content": "hello " * 250}]}
+
+
+def left_of(server: LemonbusServer, name: str, began: float) -> float:
+    """The tokens that a key of ``LEAVERS`` has left, without those that came back since it ``began``."""
+    server.assert_idle()
+    answer = ask(server, name)
+    return int(answer.headers["x-ratelimit-remaining-tokens"]) - (time.monotonic() - began) * LEAVERS_LIMIT / 60
+
+
+@pytest.mark.parametrize("name", ["leaves-early", "loses-prompt"])
+def test_the_prompt_of_an_answer_that_a_client_left_or_lost_counts_too(server: LemonbusServer, name: str) -> None:
+    whole = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"}).post(CHAT, body() | LONG_PROMPT)
+    began = time.monotonic()
+    client = RawHttpClient(server.port, {"Authorization": f"Bearer {name}"})
+    stream = client.start("POST", CHAT, body(4000, stream=True) | LONG_PROMPT)
+    stream.until(lambda it: len(it.events) > 2)
+    if name == "leaves-early":
+        stream.hang_up()
+    else:
+        processes.kill(server.engine_pid(MODEL))
+        stream.finish(10)
+    assert left_of(server, name, began) <= LEAVERS_LIMIT - whole.json()["usage"]["prompt_tokens"]
+
+
+def test_a_prompt_of_which_the_engine_has_told_nothing_yet_counts_by_its_bytes(server: LemonbusServer) -> None:
+    began = time.monotonic()
+    client = RawHttpClient(server.port, {"Authorization": "Bearer leaves-at-once", "X-Request-ID": "leaves-at-once"})
+    with processes.stopped(server.engine_pid(MODEL)):
+        stream = client.start("POST", CHAT, body(4000, stream=True) | LONG_PROMPT)
+        wait_for(lambda: server.state()["granted"] == 1, "the engine has got it")
+        stream.hang_up()
+        wait_for(lambda: "leaves-at-once" in stopped(server), "the worker knows that its client is gone")
+    left = left_of(server, "leaves-at-once", began)
+    assert left <= LEAVERS_LIMIT - len("hello " * 250) / BYTES_PER_TOKEN
+
+
+def stopped(server: LemonbusServer) -> set[str]:
+    """The ids of the requests that their clients left."""
+    return {line["request_id"] for line in server.lines if line["event"] == "request stopped"}
 
 
 def keys_that_wait(server: LemonbusServer) -> set[str]:
