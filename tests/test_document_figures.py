@@ -47,6 +47,7 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
             "docs/keys.md",
             f"{limits.DECODER_MEMORY / 2**30:g} GiB of address space and {limits.DECODE_TIMEOUT_S:g} processor",
         ),
+        ("docs/keys.md", f"does not answer for {limits.DECODE_DEADLINE_S:g} s is killed"),
         ("docs/keys.md", f"`fetch_images_timeout` ({DEFAULTS.fetch_images_timeout:g} s)"),
         ("docs/supervisor.md", f"hangs for {SILENCE_S:g} s"),
         ("docs/supervisor.md", f"not answered after {TIMEOUT_S:g} s"),

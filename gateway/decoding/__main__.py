@@ -5,6 +5,7 @@ It ends with its gateway, whose end it sees there, after a minute without an ord
 
 from __future__ import annotations
 
+import binascii
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ import sys
 from typing import Final
 
 from gateway.decoding import decoder_process as wire
+from gateway.decoding.base64_text import from_base64
 from gateway.decoding.images import ImageError, decode_image
 from gateway.decoding.limits import DECODER_MEMORY
 from gateway.decoding.recordings import RecordingError, measure_recording
@@ -22,17 +24,23 @@ IDLE_S: Final = 60.0
 MAX_RESIDENT_KIB: Final = 128 * 1024
 
 
-def answer(kind: int, budget: wire.Budget, data: bytes) -> tuple[int, wire.Decoded]:
-    """Return the answer to an order."""
+def answer(kind: int, budget: wire.Budget, data: bytes, *, coded: bool = False) -> tuple[int, wire.Decoded]:
+    """Return the answer to an order; ``coded``: the file is in base64, and so is to be what comes of it."""
     try:
+        if coded:
+            data = from_base64(data)
         if kind == wire.RECORDING:
             decoded = wire.Decoded(*measure_recording(data, budget.cost))
         else:
             decoded = wire.Decoded(*decode_image(data, int(budget.cost), alpha=kind == wire.IMAGE_WITH_ALPHA))
     except (ImageError, RecordingError) as refusal:
         return _refused(str(refusal))
+    except binascii.Error:
+        return _refused("it is not in base64")
     except MemoryError:
         return _refused("decoding it takes too much memory")
+    if coded:
+        decoded = decoded._replace(data=binascii.b2a_base64(decoded.data, newline=False))
     if len(decoded.data) > budget.size:
         return _refused(f"written anew, it has {len(decoded.data)} bytes; its request may have {budget.size} more")
     return wire.DONE, decoded
@@ -50,11 +58,11 @@ def main() -> None:
     with socket.socket(fileno=sys.stdin.fileno()) as gateway:
         gateway.settimeout(IDLE_S)
         while True:
-            kind, cost, most, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
+            kind, coded, cost, most, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
             data = wire.receive(gateway, size)
             # The kernel ends the process when it has computed for so long, whichever library is at work.
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            status, decoded = answer(kind, wire.Budget(cost, most), data)
+            status, decoded = answer(kind, wire.Budget(cost, most), data, coded=coded)
             left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
             gateway.sendall(wire.answer(status, decoded, seconds - left))
             if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MAX_RESIDENT_KIB:

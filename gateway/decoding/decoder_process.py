@@ -1,6 +1,7 @@
 """The gateway's side of the decoder processes: few, started when they are needed, killed when no client waits for one any more.
 
-A greenlet that waits for a decoder blocks no other one. An order and its answer are a head of fixed size and the bytes of a file.
+A greenlet that waits for a decoder blocks no other one. An order and its answer are a head of fixed size and the bytes of a file,
+or its base64: a large one would hold the gateway's loop.
 """
 
 from __future__ import annotations
@@ -10,23 +11,24 @@ import signal
 import struct
 import sys
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
+import gevent
 from gevent import socket
 from gevent.event import Event
-from gevent.lock import BoundedSemaphore
 
-from gateway.decoding.limits import DECODE_TIMEOUT_S
+from gateway.decoding.limits import DECODE_DEADLINE_S, DECODE_TIMEOUT_S, MAX_DECODERS, MAX_DECODERS_OF_CLIENT
+from gateway.decoding.turns import DecodingTurns
 from gateway.process_watch import ProcessWatch
+from protocol.failures import Code, Failure
 
 IMAGE, IMAGE_WITH_ALPHA, RECORDING = range(3)
 DONE, REFUSED = range(2)
-ORDER: Final = struct.Struct("<BdIdI")
-"""What is sent, the pixels or seconds and the bytes that may come of it, the processor seconds that it may take, and its bytes."""
+ORDER: Final = struct.Struct("<B?dIdI")
+"""What is sent, whether in base64, the pixels or seconds and the bytes that may come of it, the processor seconds that it may take,
+and its bytes."""
 _ANSWER: Final = struct.Struct("<Bdd16pI")
 """Whether it was done, the pixels or seconds that it has, the processor seconds that it took, its type, and bytes."""
-MAX_DECODERS: Final = 2
-"""Processes of one gateway; other requests wait."""
 _LEAST_S: Final = 0.1
 _PACKAGES: Final = str(Path(__file__).parents[2])
 
@@ -45,6 +47,7 @@ class Decoded(NamedTuple):
     kind: str
     """Media type of an image, format of a recording."""
     data: bytes
+    """In base64 if it was sent so."""
     cost: float
     """Pixels or seconds."""
 
@@ -55,7 +58,7 @@ class Budget(NamedTuple):
     cost: float
     """Pixels or seconds."""
     size: int
-    """Bytes."""
+    """Bytes, of its base64 if it is sent so."""
 
 
 def answer(status: int, decoded: Decoded, took: float) -> bytes:
@@ -99,11 +102,14 @@ class _Decoder:
         self._exit_code = 0
         self._ended = Event()
         self._watch = ProcessWatch(self.pid, self._reap)
+        self.late = False
+        """Whether it was killed at its deadline."""
 
-    def decode(self, kind: int, budget: Budget, seconds: float, data: bytes) -> tuple[int, float, Decoded]:
+    def decode(self, kind: int, budget: Budget, seconds: float, data: bytes | str) -> tuple[int, float, Decoded]:
         """Return whether it was done, the processor seconds that it took, and what came of it; raises EOFError or OSError."""
-        self._socket.sendall(ORDER.pack(kind, *budget, seconds, len(data)))
-        self._socket.sendall(data)
+        sent = data.encode("ascii", "replace") if isinstance(data, str) else data
+        self._socket.sendall(ORDER.pack(kind, isinstance(data, str), *budget, seconds, len(sent)))
+        self._socket.sendall(sent)
         status, cost, took, name, size = _ANSWER.unpack(receive(self._socket, _ANSWER.size))
         return status, took, Decoded(name.decode(), receive(self._socket, size), cost)
 
@@ -118,9 +124,14 @@ class _Decoder:
         self._ended.set()
 
     def kill(self) -> None:
-        """End it: a greenlet that waits for its answer gets EOFError."""
+        """End it, also if it is stopped: a greenlet that waits for its answer gets EOFError."""
         if not self._ended.is_set():
             os.kill(self.pid, signal.SIGKILL)
+
+    def kill_late(self) -> None:
+        """End it at its deadline."""
+        self.late = True
+        self.kill()
 
     def close(self) -> None:
         """Kill it and forget it."""
@@ -129,63 +140,80 @@ class _Decoder:
         self._socket.close()
 
 
-_slots: Final = BoundedSemaphore(MAX_DECODERS)
+_turns: Final = DecodingTurns(MAX_DECODERS, MAX_DECODERS_OF_CLIENT)
 _idle: Final[list[_Decoder]] = []
 
 
 class DecoderSession:
-    """A decoder while one request has it: a context manager, which waits until it is its turn."""
+    """Decodes the files of one request, one after the other: each waits for a turn of its client."""
 
-    def __init__(self) -> None:
-        """Take no decoder yet."""
+    def __init__(self, client: str) -> None:
+        """``client``: the name of its key, or its address."""
+        self._client = client
+        self._woken = Event()
         self._decoder: _Decoder | None = None
-        self._working = self._abandoned = False
+        self._abandoned = False
         self._seconds_left = DECODE_TIMEOUT_S
 
-    def __enter__(self) -> Self:
-        _slots.acquire()
-        return self
+    def decode(self, kind: int, budget: Budget, data: bytes | str) -> Decoded:
+        """Return the decoded file; a text is base64, and so is what comes of it.
 
-    def decode(self, kind: int, budget: Budget, data: bytes) -> Decoded:
-        """Return the decoded file.
-
-        Raises :class:`RefusedError`, :class:`AbandonedError` after :meth:`abandon`, and RuntimeError if no decoder can work.
+        Raises :class:`RefusedError`, :class:`AbandonedError` after :meth:`abandon`, ``overloaded`` if there is no answer in time,
+        and RuntimeError if no decoder can work.
         """
-        while not self._abandoned:
-            mine = self._decoder = self._decoder or (_idle.pop() if _idle else _Decoder())
-            self._working = True
-            try:
-                status, took, decoded = mine.decode(kind, budget, max(self._seconds_left, _LEAST_S), data)
-            except (OSError, EOFError):
-                code = mine.exit_code()
-                self._end_decoder()
-                if self._abandoned or code == 0:
-                    continue
-                if code > 0:
-                    raise RuntimeError(f"the decoder exited with code {code}") from None
-                raise RefusedError(f"decoding it takes more than {DECODE_TIMEOUT_S:g} s, or too much memory") from None
-            self._working = False
-            self._seconds_left -= took
-            if status == REFUSED:
-                raise RefusedError(decoded.data.decode())
-            return decoded
-        raise AbandonedError
+        turn = self._woken.set
+        _turns.wait(self._client, turn)
+        try:
+            self._woken.wait()
+            while not self._abandoned:
+                answer = self._ask_decoder(kind, budget, data)
+                if answer is not None:
+                    return self._read_answer(*answer)
+            raise AbandonedError
+        finally:
+            self._woken.clear()
+            _turns.end(self._client, turn)
 
     def abandon(self) -> None:
         """Let nothing more be decoded: the client has left (also from the hub)."""
         self._abandoned = True
-        if self._decoder is not None and self._working:
+        self._woken.set()
+        if self._decoder is not None:
             self._decoder.kill()
 
-    def _end_decoder(self) -> None:
-        mine, self._decoder = self._decoder, None
-        if mine is not None:
-            mine.close()
-
-    def __exit__(self, *_: object) -> None:
-        if self._working:
-            self._end_decoder()
-        elif self._decoder is not None:
-            _idle.append(self._decoder)
+    def _ask_decoder(self, kind: int, budget: Budget, data: bytes | str) -> tuple[int, float, Decoded] | None:
+        """Return a decoder's answer; None if it had ended before, or the client has left."""
+        mine = self._decoder = _idle.pop() if _idle else _Decoder()
+        answer = None
+        # A stopped process takes no processor time: that limit would never end it.
+        deadline = gevent.spawn_later(DECODE_DEADLINE_S, mine.kill_late)
+        try:
+            answer = mine.decode(kind, budget, max(self._seconds_left, _LEAST_S), data)
+        except (OSError, EOFError):
+            self._raise_reason(mine)
+        finally:
+            deadline.kill(block=False)
             self._decoder = None
-        _slots.release()
+            if answer is None:
+                mine.close()
+            else:
+                _idle.append(mine)
+        return answer
+
+    def _raise_reason(self, decoder: _Decoder) -> None:
+        """Raise why a decoder ended without an answer, unless another one may be asked."""
+        code = decoder.exit_code()
+        if self._abandoned or code == 0:
+            return
+        if code > 0:
+            raise RuntimeError(f"the decoder exited with code {code}") from None
+        if decoder.late:
+            message = f"an image or recording was not decoded within {DECODE_DEADLINE_S:g} s: try again later"
+            raise Failure(Code.OVERLOADED, message, retry_after=1).raised() from None
+        raise RefusedError(f"decoding it takes more than {DECODE_TIMEOUT_S:g} s, or too much memory") from None
+
+    def _read_answer(self, status: int, took: float, decoded: Decoded) -> Decoded:
+        self._seconds_left -= took
+        if status == REFUSED:
+            raise RefusedError(decoded.data.decode())
+        return decoded

@@ -13,7 +13,13 @@ MAX_PIXELS: Final = 2 * MAX_SIDE_PIXELS**2
 MAX_CHAT_AUDIO_S: Final = 3600.0
 """Seconds of all recordings in a chat together."""
 MAX_CHANNELS: Final = 8
-DECODE_TIMEOUT_S: Final = 20.0
-"""Processor seconds that the decoder may take for all media of a request."""
+DECODE_TIMEOUT_S: Final = 10.0
+"""Processor seconds that decoders may take for all media of a request; the largest image that fits into a body takes 2."""
+DECODE_DEADLINE_S: Final = 60.0
+"""Seconds after which a decoder that has not answered is killed, whatever it waits for."""
+MAX_DECODERS: Final = 3
+"""Processes of one gateway; other requests wait."""
+MAX_DECODERS_OF_CLIENT: Final = 2
+"""Of them, for the requests of one key, or of one address without keys."""
 DECODER_MEMORY: Final = 1536 * 1024 * 1024
 """Bytes of address space of a decoder."""

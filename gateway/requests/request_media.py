@@ -6,9 +6,7 @@ known here is refused: engines know more kinds of media, which they hand to prog
 
 from __future__ import annotations
 
-import base64
 import binascii
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -17,10 +15,12 @@ import gevent
 import msgspec
 
 from gateway.decoding import decoder_process
+from gateway.decoding.base64_text import from_base64
 from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSession, RefusedError
 from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.reservation import reserve
@@ -37,10 +37,8 @@ _ORDERS: Final = {
 }
 _WORDS: Final = {IMAGE: "image", MASKED_IMAGE: "image", RECORDING: "recording"}
 _HEADER_BYTES: Final = 100
-_LARGE: Final = 256 * 1024
-"""Characters of base64 that take a millisecond."""
-_PAUSE_S: Final = 0.001
-_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
+_START: Final = 48
+"""Characters of base64 that tell an image from a recording."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -49,9 +47,10 @@ class Medium(NamedTuple):
 
     what: int
     field: str
-    data: bytes
+    data: bytes | str
+    """A text is base64."""
     put: Callable[[str, bytes], None]
-    """Puts the decoded file into the request: its type and its bytes."""
+    """Puts the decoded file into the request: its type, and its bytes or their base64."""
 
 
 class _Message(msgspec.Struct):
@@ -76,33 +75,32 @@ def with_decoded_media(session: RequestSession, env: dict[str, Any], request: In
     if len(media) > MAX_MEDIA:
         raise invalid(f"the request has {len(media)} images and recordings; the limit is {MAX_MEDIA}", media[-1].field)
     reserve(session, env, request.endpoint, request.model)
-    form = request.endpoint in _FORMS
-    # As base64 they are a third larger; what was within the limit stays so with a header of its own.
-    size = session.settings.body_limit if form else session.settings.body_limit * 3 // 4
-    size = max(size, sum(len(medium.data) for medium in media)) + _HEADER_BYTES * len(media)
-    _decode(env, media, request.names, MAX_RECORDING_S if form else MAX_CHAT_AUDIO_S, size)
+    # What was within the limit stays so with a header of its own.
+    size = max(session.settings.body_limit, sum(len(medium.data) for medium in media)) + _HEADER_BYTES * len(media)
+    max_seconds = MAX_RECORDING_S if request.endpoint in _FORMS else MAX_CHAT_AUDIO_S
+    _decode(env, media, request, max_seconds, size)
     made = body()
     body_limits.count(env, max(0, len(made) - len(request.body)))
     return msgspec.structs.replace(request, body=made)
 
 
-def _decode(env: dict[str, Any], media: list[Medium], names: Mapping[str, str], max_seconds: float, size: int) -> None:
+def _decode(env: dict[str, Any], media: list[Medium], request: InferenceRequest, max_seconds: float, size: int) -> None:
     left = {IMAGE: float(MAX_PIXELS), RECORDING: max_seconds}
-    session = DecoderSession()
+    key = request_context(env).api_key
+    session = DecoderSession(key.name if key else request.address)
     watch = HangUpWatch(env, session.abandon)
     try:
-        with session:
-            for number, medium in enumerate(media, 1):
-                budget = RECORDING if medium.what == RECORDING else IMAGE
-                try:
-                    decoded = session.decode(_ORDERS[medium.what], Budget(left[budget], size), medium.data)
-                except RefusedError as refusal:
-                    field = _shown(medium.field, names)
-                    which = f"{_WORDS[medium.what]} {number} of {len(media)}: " if len(media) > 1 else ""
-                    raise invalid(f"`{field}`: {which}{refusal}", field) from None
-                left[budget] -= decoded.cost
-                size = max(0, size - len(decoded.data))
-                medium.put(decoded.kind, decoded.data)
+        for number, medium in enumerate(media, 1):
+            budget = RECORDING if medium.what == RECORDING else IMAGE
+            try:
+                decoded = session.decode(_ORDERS[medium.what], Budget(left[budget], size), medium.data)
+            except RefusedError as refusal:
+                field = _shown(medium.field, request.names)
+                which = f"{_WORDS[medium.what]} {number} of {len(media)}: " if len(media) > 1 else ""
+                raise invalid(f"`{field}`: {which}{refusal}", field) from None
+            left[budget] -= decoded.cost
+            size = max(0, size - len(decoded.data))
+            medium.put(decoded.kind, decoded.data)
     except AbandonedError:
         raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
     finally:
@@ -170,9 +168,9 @@ def _image(part: dict[str, Any], field: str) -> Medium:
     def put(kind: str, data: bytes) -> None:
         detail = {"detail": given["detail"]} if isinstance(given.get("detail"), str) else {}
         part.clear()
-        part.update(type="image_url", image_url={"url": f"data:{kind};base64,{_coded(data)}", **detail})
+        part.update(type="image_url", image_url={"url": f"data:{kind};base64,{data.decode()}", **detail})
 
-    return Medium(IMAGE, field, _decoded(coded, field), put)
+    return Medium(IMAGE, field, coded, put)
 
 
 def _audio(part: dict[str, Any], field: str) -> Medium:
@@ -186,9 +184,11 @@ def _audio(part: dict[str, Any], field: str) -> Medium:
     def put(kind: str, data: bytes) -> None:
         part.clear()
         # Engines look at the bytes, and allow two words here.
-        part.update(type="input_audio", input_audio={"data": _coded(data), "format": "mp3" if kind == "mp3" else "wav"})
+        part.update(
+            type="input_audio", input_audio={"data": data.decode(), "format": "mp3" if kind == "mp3" else "wav"}
+        )
 
-    return Medium(RECORDING, field, _decoded(coded, field), put)
+    return Medium(RECORDING, field, coded, put)
 
 
 def _prompts(*names: str) -> Callable[[bytes], Found]:
@@ -218,13 +218,19 @@ def _prompt_media(prompt: Any, field: str) -> Iterator[Medium]:
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise invalid(f"`{where}` must be a list of images or recordings in base64", where)
     for index, entry in enumerate(entries):
-        data = _decoded(entry, f"{where}[{index}]")
 
         def put(_kind: str, decoded: bytes, index: int = index) -> None:
-            entries[index] = _coded(decoded)
+            entries[index] = decoded.decode()
 
-        what = RECORDING if recording_type(data) in ("riff", *MEASURED) else IMAGE
-        yield Medium(what, f"{where}[{index}]", data, put)
+        yield Medium(_kind_of(entry), f"{where}[{index}]", entry, put)
+
+
+def _kind_of(coded: str) -> int:
+    try:
+        start = from_base64("".join(coded[: 2 * _START].split())[:_START].encode("ascii", "replace"))
+    except binascii.Error:
+        return IMAGE  # the decoder says what is wrong with it
+    return RECORDING if recording_type(start) in ("riff", *MEASURED) else IMAGE
 
 
 def _form(what: int, *names: str) -> Callable[[bytes], Found]:
@@ -265,24 +271,6 @@ def _fields(body: bytes) -> dict[str, Any]:
         return _object(body)
     except DECODE_ERRORS:
         raise Failure(Code.INVALID_JSON, "the request is not a JSON object").raised() from None
-
-
-def _decoded(coded: str, field: str) -> bytes:
-    """Return what base64 of either alphabet means, strictly: engines read leniently, each in its own way."""
-    if len(coded) > _LARGE:
-        # Nothing else of the process runs while it is decoded: a timer lets gevent look at sockets before.
-        gevent.sleep(_PAUSE_S)
-    with contextlib.suppress(ValueError):
-        return binascii.a2b_base64(coded, strict_mode=True)  # nearly always; what follows takes twice the time
-    try:
-        text = coded.encode("ascii").translate(_URL_SAFE, b" \t\r\n").rstrip(b"=")
-        return binascii.a2b_base64(text + b"=" * (-len(text) % 4), strict_mode=True)
-    except ValueError:
-        raise invalid(f"`{field}` is not in base64", field) from None
-
-
-def _coded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 _FORMS: Final = frozenset({"images/edits", "audio/transcriptions", "audio/translations"})

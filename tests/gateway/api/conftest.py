@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from gateway.decoding.base64_text import from_base64
 from gateway.decoding.decoder_process import RECORDING, Budget, Decoded, DecoderSession
 from gateway.decoding.image_header import image_type
 from gateway.requests import request_media
@@ -34,8 +35,9 @@ def ask(tmp_path: Path) -> AppClient:
 class UnchangingDecoder(DecoderSession):
     """Decodes nothing: for tests of translations, whose media are placeholders."""
 
-    def decode(self, kind: int, budget: Budget, data: bytes) -> Decoded:
-        return Decoded("mp3" if kind == RECORDING else image_type(data) or "image/png", data, 1)
+    def decode(self, kind: int, budget: Budget, data: bytes | str) -> Decoded:
+        sent, file = (data.encode(), from_base64(data.encode())) if isinstance(data, str) else (data, data)
+        return Decoded("mp3" if kind == RECORDING else image_type(file) or "image/png", sent, 1)
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import os
+import signal
 import struct
 import time
 import zlib
-from collections.abc import Iterator
 
 import gevent
 import pytest
@@ -24,21 +26,26 @@ from gateway.decoding.decoder_process import (
     DecoderSession,
     RefusedError,
 )
-from gateway.decoding.limits import MAX_PIXELS, MAX_SIDE_PIXELS
+from gateway.decoding.limits import DECODE_TIMEOUT_S, MAX_DECODERS_OF_CLIENT, MAX_PIXELS, MAX_SIDE_PIXELS
+from protocol.failures import LemonbusError
 from tests.support.media import PNG_HEAD, chunk, many_scans, playlist, png_of, written
 
 BUDGET = Budget(MAX_PIXELS, 2**31)
 NOISE = Image.effect_noise((64, 48), 60).convert("RGB")
 
 
+FILE = written(NOISE, "PNG")
+CODED = base64.b64encode(FILE).decode()
+CLIENT = "127.0.0.1"
+
+
 @pytest.fixture(scope="module")
-def decoder() -> Iterator[DecoderSession]:
-    with DecoderSession() as session:
-        yield session
+def decoder() -> DecoderSession:
+    return DecoderSession(CLIENT)
 
 
-def decode(session: DecoderSession, data: bytes, kind: int = IMAGE) -> Decoded:
-    session._seconds_left = 20.0
+def decode(session: DecoderSession, data: bytes | str, kind: int = IMAGE) -> Decoded:
+    session._seconds_left = DECODE_TIMEOUT_S
     return session.decode(kind, BUDGET, data)
 
 
@@ -151,13 +158,12 @@ def test_a_small_file_that_decodes_to_much_costs_little(decoder: DecoderSession,
         decoded = Decoded("", b"", 0)
     assert len(decoded.data) < 100_000
     assert decoded.cost <= NOISE.width * NOISE.height
-    assert decoder._seconds_left > 15
+    assert decoder._seconds_left > DECODE_TIMEOUT_S / 2
 
 
 def test_a_decoder_of_a_large_image_keeps_no_memory(decoder: DecoderSession) -> None:
     decode(decoder, written(LARGE.convert("RGB"), "PNG"))
-    process = decoder._decoder
-    assert process is not None
+    process = decoder_process._idle[-1]
     assert gevent.with_timeout(20, process.exit_code) == 0
     assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
 
@@ -189,25 +195,79 @@ def test_what_a_file_becomes_has_a_limit_of_bytes(decoder: DecoderSession) -> No
 
 
 def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> None:
-    with DecoderSession() as session:
-        session._seconds_left = 0.5
-        with pytest.raises(RefusedError, match="takes more than"):
-            session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
-        session._seconds_left = 20.0
-        assert opened(session.decode(IMAGE, BUDGET, written(NOISE, "PNG"))).size == NOISE.size
+    session = DecoderSession(CLIENT)
+    session._seconds_left = 0.5
+    with pytest.raises(RefusedError, match="takes more than"):
+        session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
+    assert opened(decode(session, written(NOISE, "PNG"))).size == NOISE.size
+
+
+@pytest.mark.parametrize("data", [written(NOISE, "PNG"), bytes(2**24)], ids=["an answer", "space in a buffer"])
+def test_a_stopped_decoder_is_killed_at_its_deadline_and_replaced(
+    decoder: DecoderSession, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode(decoder, written(NOISE, "PNG"))
+    stopped = decoder_process._idle[-1]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(decoder_process, "DECODE_DEADLINE_S", 0.2)
+        with pytest.raises(LemonbusError, match="not decoded within") as late:
+            gevent.with_timeout(30, decode, decoder, data)
+    assert late.value.failure.http_status == 503
+    assert stopped.exit_code() == -signal.SIGKILL
+    assert decode(decoder, written(NOISE, "PNG")).cost == NOISE.width * NOISE.height
+
+
+def test_one_client_leaves_a_decoder_to_others() -> None:
+    """Its orders are endless; another client's images are decoded all the same, and its own third one waits."""
+    sessions = [DecoderSession("greedy") for _ in range(MAX_DECODERS_OF_CLIENT + 1)]
+    endless = many_scans(MAX_SIDE_PIXELS, 2000)
+    greenlets = [gevent.spawn(decode, session, endless) for session in sessions]
+    for greenlet in greenlets:
+        greenlet.link_exception(lambda _: None)
+    gevent.sleep(0)
+    assert [session._decoder is not None for session in sessions] == [True] * MAX_DECODERS_OF_CLIENT + [False]
+    assert decode(DecoderSession("other"), written(NOISE, "PNG")).cost == NOISE.width * NOISE.height
+    for session in reversed(sessions):
+        session.abandon()
+    gevent.joinall(greenlets, timeout=30)
+    assert all(isinstance(greenlet.exception, AbandonedError) for greenlet in greenlets)
+    assert not decoder_process._turns._waiting
+    assert not decoder_process._turns._working
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        CODED,
+        CODED.rstrip("="),
+        base64.urlsafe_b64encode(FILE).decode(),
+        "\r\n".join(CODED[at : at + 76] for at in range(0, len(CODED), 76)),
+    ],
+)
+def test_a_file_in_base64_is_answered_in_base64(decoder: DecoderSession, spelling: str) -> None:
+    decoded = decode(decoder, spelling)
+    assert base64.b64decode(decoded.data, validate=True) == decode(decoder, FILE).data
+    with pytest.raises(RefusedError, match=f"it has {len(decoded.data)} bytes"):
+        decoder.decode(IMAGE, Budget(MAX_PIXELS, len(decoded.data) - 1), spelling)
+
+
+@pytest.mark.parametrize("text", ["A*AA", "AAAAA", "AA=A", "€AAA", "AAAA=AAA"])
+def test_what_is_no_base64_is_refused(decoder: DecoderSession, text: str) -> None:
+    with pytest.raises(RefusedError, match="it is not in base64"):
+        decode(decoder, text)
 
 
 def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> None:
     ended = []
 
     def work(session: DecoderSession) -> None:
-        with session:
-            try:
-                session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
-            except AbandonedError:
-                ended.append(time.monotonic())
+        try:
+            session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
+        except AbandonedError:
+            ended.append(time.monotonic())
 
-    session = DecoderSession()
+    session = DecoderSession(CLIENT)
     greenlet = gevent.spawn(work, session)
     gevent.sleep(0)
     while session._decoder is None:
@@ -222,14 +282,12 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
     gevent.with_timeout(20, process.exit_code)
 
 
-def test_a_decoder_that_ended_while_it_was_idle_is_replaced() -> None:
-    with DecoderSession() as session:
-        session.decode(IMAGE, BUDGET, written(NOISE, "PNG"))
-    (idle,) = decoder_process._idle[-1:]
+def test_a_decoder_that_ended_while_it_was_idle_is_replaced(decoder: DecoderSession) -> None:
+    decode(decoder, written(NOISE, "PNG"))
+    idle = decoder_process._idle[-1]
     idle._socket.shutdown(1)
     assert gevent.with_timeout(20, idle.exit_code) == 0
-    with DecoderSession() as session:
-        assert session.decode(IMAGE, BUDGET, written(NOISE, "PNG")).cost == 64 * 48
+    assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
 
 
 def test_what_is_no_image_or_recording_is_refused(decoder: DecoderSession) -> None:

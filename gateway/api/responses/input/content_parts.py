@@ -12,6 +12,8 @@ import msgspec
 from gateway.fetching.image_source import ImageSource, only_inline
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
+from protocol.models.grammar_limits import check_size
+from protocol.models.request_limits import MAX_TEXT_BYTES
 
 Part = dict[str, Any]
 _TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
@@ -112,6 +114,7 @@ def _file(file: InputFile, where: str) -> Part:
     name = file.filename or "file"
     # A data URL, or base64 alone.
     encoded = file.file_data.rpartition("base64,")[2] if file.file_data.startswith("data:") else file.file_data
+    check_size(f"{where}.file_data", "characters", len(encoded), MAX_TEXT_BYTES * 4 // 3)
     try:
         text = base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, ValueError):
