@@ -74,7 +74,7 @@ class LogFollower:
             try:
                 return self._subscribe()
             except CommandError as problem:
-                if problem.exit_code != UNREACHABLE:
+                if problem.exit_code != UNREACHABLE and problem.status != 429:
                     raise
             retry.wait(pause)
             pause = min(2 * pause, MAX_RETRY_S)
@@ -104,7 +104,9 @@ class LogFollower:
         try:
             self._server.call("GET", _PATH)
         except CommandError as problem:
-            if problem.exit_code in (FORBIDDEN, UNREACHABLE):
+            if problem.status == 503:
+                raise CommandError(str(problem), UNREACHABLE, 503) from problem
+            if problem.exit_code in (FORBIDDEN, UNREACHABLE) or problem.status == 429:
                 raise
 
     def _receive(self, socket: simple_websocket.Client) -> Any:

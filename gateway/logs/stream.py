@@ -7,6 +7,7 @@ last two is a bounded backlog: a slow reader misses entries, is told how many, a
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -20,7 +21,7 @@ from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors import error_responses
-from gateway.http.request_context import SOCKET_KEY, request_context
+from gateway.http.request_context import SOCKET_KEY, RequestContext, request_context
 from gateway.logs.records import (
     QUERY_PARAMETERS,
     LogBacklog,
@@ -51,7 +52,13 @@ CLOSE_TIMEOUT_S: Final = 0.5
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_INVALID_MESSAGES: Final = 10
 MAX_READERS: Final = 64
-"""Readers of one process, subscribed or not; the supervisor has a limit for all processes."""
+"""Readers of one process, subscribed or not; the supervisor has the same limit for those that are."""
+MAX_READERS_OF_KEY: Final = 8
+"""Readers of one process with the same API key, unless it is an administrator's."""
+KEPT_FOR_ADMINS: Final = 8
+"""Readers that no other keys take, however many they are."""
+_RETRY_S: Final = 5
+"""Seconds after which a reader that was refused may be admitted."""
 _ENTRIES_BEFORE_YIELD: Final = 100
 """Entries that are rendered before other greenlets run."""
 _GOING_AWAY: Final = 1001
@@ -74,7 +81,8 @@ class LogStreamResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
-        self._readers = 0
+        self._readers: Counter[str] = Counter()
+        """API key → its readers; all administrators are one, with an empty name."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Upgrade, and serve until either side ends the connection.
@@ -82,21 +90,34 @@ class LogStreamResource:
         The query may have the fields of the subscription, which override it; unknown names are ignored, as unknown
         fields are.
         """
+        name = self._name_of(request_context(req.env))
+        self._check(name)  # also for a client that only wants to know whether it may read
         if (req.get_header("Upgrade") or "").lower() != "websocket":
             resp.set_header("Upgrade", "websocket")
             raise Failure(Code.INVALID_REQUEST, "this route speaks WebSocket", status=426).raised()
         query = {key: req.get_param(key, default="") for key in QUERY_PARAMETERS}
         parse_level(query["level"])
         parse_after_seq(query["after_seq"])
-        if self._readers >= MAX_READERS:
-            # Before the handshake: a client library reports a status at once, and an error message never.
-            text = f"{MAX_READERS} readers already follow the log of this process"
-            raise Failure(Code.OVERLOADED, text, retry_after=5).raised()
-        self._readers += 1
+        self._readers[name] += 1
         try:
             self._serve_reader(req, query)
         finally:
-            self._readers -= 1
+            self._readers[name] -= 1
+            if not self._readers[name]:
+                del self._readers[name]
+
+    def _name_of(self, context: RequestContext) -> str:
+        """Return the name of the key by which a reader counts, empty for an administrator."""
+        return context.api_key.name if context.api_key is not None and not context.is_admin else ""
+
+    def _check(self, name: str) -> None:
+        """Refuse a reader too many before its handshake: a client library reports a status at once, and an error message never."""
+        if name and self._readers[name] >= MAX_READERS_OF_KEY:
+            text = f"{MAX_READERS_OF_KEY} readers with the API key {name} already follow the log of this process: end one of them"
+            raise Failure(Code.RATE_LIMITED, text, retry_after=_RETRY_S).raised()
+        if self._readers.total() >= MAX_READERS - (KEPT_FOR_ADMINS if name else 0):
+            text = f"{self._readers.total()} readers already follow the log of this process: end one of them"
+            raise Failure(Code.OVERLOADED, text, retry_after=_RETRY_S).raised()
 
     def _serve_reader(self, req: falcon.Request, query: dict[str, str]) -> None:
         context = request_context(req.env)

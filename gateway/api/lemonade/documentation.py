@@ -36,7 +36,7 @@ _UNLOAD: Final = Operation(
     examples={"one": {"model_name": _MODEL}, "all": {}},
 )
 _BY_GET: Final[dict[str, Any]] = {"body": None, "needs": (), "examples": {}, "query": types.NamedModelQuery}
-_UPGRADE: Final = frozenset({Failure(Code.INVALID_REQUEST, "", status=426)})
+_LOG_READER: Final = frozenset({Failure(Code.INVALID_REQUEST, "", status=426), Failure(Code.RATE_LIMITED, "")})
 
 DOCUMENTATION: Final = Documentation(
     "Lemonade",
@@ -145,7 +145,7 @@ DOCUMENTATION: Final = Documentation(
             "GET": Operation(
                 "Follows the log over a WebSocket: one JSON object per message.",
                 query=types.LogQuery,
-                failures=_UPGRADE,
+                failures=_LOG_READER,
                 status=101,
             )
         },

@@ -108,16 +108,22 @@ def test_logs_follow_ends_when_the_key_is_revoked(server: FakeServer, lemonbus: 
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "message"),
-    [(401, "unauthorized", "this API key is not valid"), (403, "forbidden", "this Host may not read the logs")],
+    ("status", "code", "message", "exit_code"),
+    [
+        (401, "unauthorized", "this API key is not valid", 4),
+        (403, "forbidden", "this Host may not read the logs", 4),
+        (429, "rate_limit_exceeded", "8 readers already follow the log", 1),
+        (503, "overloaded", "64 readers already follow the log", 3),
+    ],
 )
 @pytest.mark.parametrize("command", [("logs",), ("logs", "-f")])
 def test_logs_prints_the_reason_of_a_refusal(
-    server: FakeServer, lemonbus: Ends, command: tuple[str, ...], status: int, code: str, message: str
+    server: FakeServer, lemonbus: Ends, command: tuple[str, ...], status: int, code: str, message: str, exit_code: int
 ) -> None:
     error = {"message": message, "code": code, "request_id": "req-1"}
     server.replies["GET", "/logs/stream"] = Reply({"status": "error", "message": message, "error": error}, status)
-    assert lemonbus(*command) == (4, "", f"lemonbus: {message} ({code}, req-1){KEY_HINT if status == 401 else ''}\n")
+    hint = KEY_HINT if status == 401 else ""
+    assert lemonbus(*command) == (exit_code, "", f"lemonbus: {message} ({code}, req-1){hint}\n")
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
