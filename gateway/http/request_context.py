@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from gateway.http.bodies.body_memory import HeldBody
 from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
@@ -74,7 +75,6 @@ class RequestContext:
 
     __slots__ = (
         "api_key",
-        "body_bytes",
         "check_admin",
         "check_change",
         "close_after",
@@ -82,6 +82,7 @@ class RequestContext:
         "exchange",
         "failure",
         "hand_over",
+        "held_body",
         "inference",
         "keys_needed",
         "label",
@@ -131,8 +132,8 @@ class RequestContext:
         self.download_refusal = ""
         """Why no download may begin for an inference request, if its model is not on this machine; empty: one may."""
         self.started = time.monotonic()
-        self.body_bytes = 0
-        """Bytes of the body that count against the process's body memory."""
+        self.held_body: HeldBody | None = None
+        """What of its body counts against the process's body memory; None before any was received."""
         self.last = False
         """Set by a streaming body before it returns its last piece, so that the end of the response goes with it."""
         self.close_after: Callable[[], None] = _no_connection

@@ -9,7 +9,7 @@ import falcon
 import gevent
 
 from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.bodies.body_memory import OVERLOADED, BodyMemory, HeldBody
 from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError
@@ -42,10 +42,13 @@ def read(req: falcon.Request, limit: int) -> bytes:
         if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
             return b""
         reader = gevent.getcurrent()
+        body = _held_body(req.env)
+        body.abort = lambda failure: gevent.get_hub().loop.run_callback(_abort, reader, failure)
         _readers.add(reader)
         try:
             return _read(req, source, limit)
         finally:
+            body.abort = None
             _readers.discard(reader)
     except LemonbusError:
         # The rest of the body must not be taken for the next request.
@@ -56,6 +59,11 @@ def read(req: falcon.Request, limit: int) -> bytes:
 def abort_waiting_reads(failure: Failure) -> None:
     """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
     for reader in list(_readers):
+        reader.throw(failure.raised())
+
+
+def _abort(reader: Any, failure: Failure) -> None:
+    if reader in _readers:
         reader.throw(failure.raised())
 
 
@@ -85,6 +93,8 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
     finally:
         if client_socket is not None:
             client_socket.set_read_deadline(None)
+    if _held_body(req.env).given_up:
+        raise OVERLOADED.raised()
     return b"".join(pieces)
 
 
@@ -95,6 +105,12 @@ def count(env: dict[str, Any], size: int) -> None:
     """
     memory: BodyMemory | None = env.get(MEMORY_KEY)
     if memory is not None:
-        context = request_context(env)
-        memory.reserve(size, context.body_bytes)
-        context.body_bytes += size
+        memory.reserve(_held_body(env), size)
+
+
+def _held_body(env: dict[str, Any]) -> HeldBody:
+    """Return the request's share of the memory. Its key owns it, or its address if the server has no keys."""
+    context = request_context(env)
+    if context.held_body is None:
+        context.held_body = HeldBody(context.api_key.name if context.api_key else env.get("REMOTE_ADDR", ""))
+    return context.held_body

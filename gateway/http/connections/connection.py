@@ -166,9 +166,9 @@ class ClientConnection:
             return False
         finally:
             self._log_request(context, environ, response, complete)
-            if context.body_bytes:
-                memory: BodyMemory = environ[MEMORY_KEY]
-                memory.release(context.body_bytes)
+            memory: BodyMemory | None = environ.get(MEMORY_KEY)
+            if context.held_body is not None and memory is not None:
+                memory.release(context.held_body)
             context.release_connection()
         return not response.should_close()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import select
+import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.bodies.body_memory import BodyMemory, HeldBody
 from protocol.failures import LemonbusError
+from tests.gateway.access.key_files import bearer, key, store
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
@@ -20,14 +24,39 @@ HEAD = b"POST %b HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n"
 
 def test_bodies_together_have_a_limit_and_one_alone_has_none() -> None:
     memory = BodyMemory(100)
-    memory.reserve(80, 0)
-    memory.reserve(80, 80)
+    body, another = HeldBody("a"), HeldBody("a")
+    memory.reserve(body, 80)
+    memory.reserve(body, 80)
     with pytest.raises(LemonbusError) as caught:
-        memory.reserve(1, 0)
+        memory.reserve(another, 1)
     assert (caught.value.failure.http_status, caught.value.failure.retry_after) == (503, 1)
-    memory.release(160)
-    memory.reserve(500, 0)
-    memory.release(500)
+    memory.release(body)
+    memory.reserve(another, 500)
+    memory.release(another)
+    assert memory.used == 0
+
+
+def test_bodies_that_are_being_received_give_way_to_a_caller_who_holds_less() -> None:
+    memory = BodyMemory(100)
+    aborted: list[HeldBody] = []
+    bodies = [HeldBody("greedy") for _ in range(4)]
+    for body, size in zip(bodies, (20, 30, 30, 20), strict=True):
+        memory.reserve(body, size)
+        body.abort = lambda _failure, body=body: aborted.append(body)  # type: ignore[misc]
+    bodies[1].abort = None  # all of it is here
+    modest = HeldBody("modest")
+    memory.reserve(modest, 10)
+    assert aborted == [bodies[2]]
+    memory.reserve(modest, 30)
+    assert aborted == [bodies[2], bodies[0]]
+    for more in (HeldBody("greedy"), HeldBody("modest")):
+        with pytest.raises(LemonbusError):
+            memory.reserve(more, 40)
+    with pytest.raises(LemonbusError):
+        memory.reserve(bodies[2], 1)
+    assert memory.used == 90
+    for body in (*bodies, modest):
+        memory.release(body)
     assert memory.used == 0
 
 
@@ -52,3 +81,25 @@ def test_a_body_beyond_the_limit_is_503_until_others_end(harness: GatewayHarness
         assert error_of(response)["code"] == "overloaded"
     for _ in range(3):
         wait_for(lambda: harness.post(PATH, {**CHAT, "pad": "x" * 900_000})[0] == 200)
+
+
+def test_bodies_of_one_key_that_never_end_do_not_keep_out_another_key(tmp_path: Path) -> None:
+    store(tmp_path, key("greedy"), key("modest"))
+    with running_gateway(
+        tmp_path / "r", body_limit=1_000_000, body_memory=1_200_000, state_dir=str(tmp_path)
+    ) as harness:
+        harness.on_request = lambda received: answer_whole(harness, received)
+        authorization = f"Authorization: {bearer('greedy')['Authorization']}".encode()
+        part = HEAD % (PATH.encode(), b"Content-Length: 900000\r\n" + authorization) + b" " * 590_000
+        with harness.connect() as first, harness.connect() as second:
+            for connection in (first, second):
+                connection.sendall(part)
+            pad = {**CHAT, "pad": "x" * 300_000}
+            deadline = time.monotonic() + DEADLINE
+            readable: list[socket.socket] = []
+            # The gateway may still be reading what the others sent.
+            while not readable:
+                assert harness.post(PATH, pad, **bearer("modest"))[0] == 200
+                readable, _, _ = select.select([first, second], [], [], 0)
+                assert time.monotonic() < deadline
+            assert error_of(parsed(read_until(readable[0], b"}}")))["code"] == "overloaded"
