@@ -174,6 +174,11 @@ class Backend(abc.ABC):
         """
 
     @property
+    def shares_port(self) -> bool:
+        """Whether the engine binds its port with ``SO_REUSEPORT``: see :class:`~workers.engine.port.ReservedPort`."""
+        return False
+
+    @property
     def key(self) -> str:
         """The bearer token that the engine demands, empty for an engine that knows none.
 

@@ -48,6 +48,11 @@ class ProgramBackend(Backend):
         return bool(self._program.requires)
 
     @property
+    def shares_port(self) -> bool:
+        """See :attr:`Backend.shares_port`. Our own servers do."""
+        return self._is_own_server
+
+    @property
     def _user_program(self) -> str:
         """The user's own program: a path, or a name on PATH."""
         return str(getattr(self.settings, self.program_setting)) if self.program_setting else self._program.executable

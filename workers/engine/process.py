@@ -15,7 +15,6 @@ import enum
 import os
 import resource
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from workers.backends.base import Backend, EngineProgress
 from workers.engine import process_usage
 from workers.engine.output_reader import OutputReader
 from workers.engine.parent_death import bound_to_this_process, find_setpriv
+from workers.engine.port import ReservedPort
 from workers.engine.process_usage import ProcessUsage
 
 KILL_DELAY_S: Final = 2.0
@@ -86,13 +86,9 @@ class EngineProcess:
         self._kill_timer: Timer | None = None
         self._kill_sent = False
         self._memory_kills = memory_kills()
-        # Bound before SO_REUSEPORT is set: the engine can bind the port too, and the system gives it to no other process.
-        self._reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self.reserved_port = ReservedPort(shared=backend.shares_port)
         try:
-            self._reserved.bind(("127.0.0.1", 0))
-            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self.port: int = self._reserved.getsockname()[1]
+            self.port = self.reserved_port.number
             self.command = backend.command(self.port)
             with _batch_scheduling(), _thread_stacks(backend.stack_bytes):
                 self._process = subprocess.Popen(
@@ -104,7 +100,7 @@ class EngineProcess:
                     bufsize=0,
                 )
         except BaseException:
-            self._reserved.close()
+            self.reserved_port.release()
             raise
         self.pid = self._process.pid
         raise_oom_score(self.pid)
@@ -141,7 +137,7 @@ class EngineProcess:
         self._output.drain()
         for pipe in self._pipes:
             pipe.close()
-        self._reserved.close()
+        self.reserved_port.release()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
         cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
         if cause is ExitCause.MEMORY:

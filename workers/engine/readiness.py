@@ -27,10 +27,17 @@ class ReadinessProbe:
     """Waits for one engine. Its owner calls :meth:`cancel` when the engine ends."""
 
     def __init__(
-        self, loop: Loop, pool: EngineConnectionPool, backend: Backend, on_ready: OnReady, on_failed: OnFailed
+        self,
+        loop: Loop,
+        pool: EngineConnectionPool,
+        backend: Backend,
+        is_listening: Callable[[], bool],
+        on_ready: OnReady,
+        on_failed: OnFailed,
     ) -> None:
-        """Begin at once."""
+        """Begin at once. ``is_listening``: see :meth:`~workers.engine.port.ReservedPort.is_listening`."""
         self._loop, self._pool, self._backend = loop, pool, backend
+        self._is_listening = is_listening
         self._on_ready, self._on_failed = on_ready, on_failed
         self._facts: EngineFacts | None = None
         self._pause = FIRST_POLL_S
@@ -56,7 +63,15 @@ class ReadinessProbe:
         self._pool.send(request, BufferedResponse(answered))
 
     def _poll_health(self) -> None:
-        self._ask(self._backend.health(), self._on_health)
+        try:
+            listening = self._is_listening()
+        except PermissionError as problem:
+            self._fail(str(problem))
+            return
+        if listening:
+            self._ask(self._backend.health(), self._on_health)
+        else:
+            self._poll_later()
 
     def _on_health(self, status: int, _body: bytes) -> None:
         if status != 200:

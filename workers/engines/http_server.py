@@ -28,6 +28,7 @@ JSON_CONTENT_TYPE: Final = "application/json"
 class EngineHttpServer(ThreadingHTTPServer):
     """The listener, a thread for each connection, and one lock on the engine for all of them."""
 
+    allow_reuse_port = True
     daemon_threads = True
     request_queue_size = 64
 

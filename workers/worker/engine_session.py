@@ -78,7 +78,8 @@ class EngineSession:
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
         )
         self._load_monitor.wake()
-        self._readiness = ReadinessProbe(loop, self.pool, backend, self._answers, self._load_failed)
+        listening = self.engine.reserved_port.is_listening
+        self._readiness = ReadinessProbe(loop, self.pool, backend, listening, self._answers, self._load_failed)
         late = f"it was not ready within {settings.load_timeout:g} s"
         self._load_timer: Timer = loop.call_later(settings.load_timeout, lambda: self._load_failed(late))
 

@@ -146,6 +146,8 @@ class LlamaCppBackend(ProgramBackend):
         words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
         words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
         words += ["--jinja", "--metrics", "--slots"]
+        if self._is_own_server:
+            words += ["--reuse-port"]
         if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
             # A dozen lines a request, which this level does not show, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]

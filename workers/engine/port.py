@@ -1,0 +1,59 @@
+"""The port of an engine: reserved before the engine starts, and never another user's while requests go there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTEN: Final = b"0A"
+
+
+class ReservedPort:
+    """A port of this machine that the system gives to no other program while it is reserved."""
+
+    def __init__(self, *, shared: bool) -> None:
+        """Reserve a free one; raises OSError.
+
+        ``shared``: the engine sets ``SO_REUSEPORT``, so that only programs of this user can bind the port as well. Other
+        engines need ``SO_REUSEADDR``, with which any user could: :meth:`is_listening` finds that out.
+        """
+        self._shared = shared
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # Bound before the options are set, else it could be a port that others share.
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if not shared:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.number: int = self._socket.getsockname()[1]
+
+    def is_listening(self) -> bool:
+        """Return whether the engine may listen already; raises ``PermissionError`` if another user's program does."""
+        if self._shared:
+            return True
+        users = listening_users(self.number)
+        if strangers := users - {os.geteuid()}:
+            raise PermissionError(f"a program of user {min(strangers)} listens on its port {self.number}")
+        return bool(users)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._socket.close()
+
+
+def listening_users(port: int) -> set[int]:
+    """Return the ids of the users whose programs listen on a port, whichever address they listen at."""
+    users = set()
+    suffix = b":%04X" % port
+    for table in _TABLES:
+        try:
+            lines = table.read_bytes().splitlines()
+        except FileNotFoundError:
+            continue  # a kernel without IPv6
+        for line in lines:
+            words = line.split()
+            if words[1].endswith(suffix) and words[3] == _LISTEN:
+                users.add(int(words[7]))
+    return users
