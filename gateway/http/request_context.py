@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from gateway.http.bodies.body_memory import HeldBody
+from gateway.http.body_memory import HeldBody
 from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
@@ -18,7 +18,7 @@ CONTEXT_KEY: Final = "lemonbus.request"
 SOCKET_KEY: Final = "lemonbus.socket"
 """Key of the connection's :class:`~gateway.http.connections.client_socket.ClientSocket`; absent where there is none (tests)."""
 MEMORY_KEY: Final = "lemonbus.body_memory"
-"""Key of the process's :class:`~gateway.http.bodies.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
+"""Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
 OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
 """Paths that are answered without a key, and while the server starts or stops."""

@@ -20,7 +20,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http.bodies import body_limits
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.connection import ClientConnection

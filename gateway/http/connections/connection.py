@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import gevent
 
-from gateway.http.bodies.body_memory import BodyMemory
+from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import request_parser, wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError

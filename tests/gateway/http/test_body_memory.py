@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.bodies.body_memory import BodyMemory, HeldBody
+from gateway.http.body_memory import BodyMemory, HeldBody
 from protocol.failures import LemonbusError
 from tests.gateway.access.key_files import bearer, key, store
 from tests.gateway.fake_supervisor import wait_for
