@@ -46,7 +46,7 @@ class BodyMemory:
         if body.given_up:
             raise OVERLOADED.raised()
         if self.used + size > self._limit and self.used > body.size:
-            self._make_room(body, size)
+            self._free(body, size)
         self._bodies[body] = None
         body.size += size
         self._callers[body.caller] += size
@@ -61,7 +61,7 @@ class BodyMemory:
         self.used -= body.size
         body.size = 0
 
-    def _make_room(self, body: HeldBody, size: int) -> None:
+    def _free(self, body: HeldBody, size: int) -> None:
         """Give up bodies that are being received from callers who hold more than ``body``'s caller would."""
         share = self._callers[body.caller] + size
         while self.used + size > self._limit and self.used > body.size:

@@ -13,7 +13,7 @@ import pytest
 
 from workers.engine.port import ReservedPort
 
-NOBODY = 65534
+STRANGER = 65534
 LISTEN = """
 import os, socket, sys
 os.setuid(int(sys.argv[1]))
@@ -62,12 +62,12 @@ def test_the_engine_listens(port: ReservedPort) -> None:
 @pytest.mark.parametrize("options", [["SO_REUSEADDR"], ["SO_REUSEPORT"], ["SO_REUSEADDR", "SO_REUSEPORT"]])
 def test_another_user_gets_no_request(port: ReservedPort, options: list[str]) -> None:
     shared = port.is_listening()
-    with listening(NOBODY, port, *options) as stranger:
+    with listening(STRANGER, port, *options) as stranger:
         answer = said(stranger)
         if shared:
             assert answer == "Address already in use"
         elif answer == "listens":
-            with pytest.raises(PermissionError, match=f"a program of user {NOBODY} listens on its port {port.number}"):
+            with pytest.raises(PermissionError, match=f"a program of user {STRANGER} listens on its port {port.number}"):
                 port.is_listening()
         else:
             assert not port.is_listening()
