@@ -29,7 +29,7 @@ class BodyMemory:
     """Counts the bytes of all bodies from their arrival until their request is answered.
 
     When the limit is reached, a caller takes the place of bodies that are still being received from a caller who holds
-    more, so that nobody fills the memory for all others with bodies that never end.
+    more. So no caller can fill the memory for all others with bodies that never end.
     """
 
     __slots__ = ("_bodies", "_callers", "_limit", "used")

@@ -20,6 +20,7 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 ACTIONS: Final = ("save", "restore", "erase")
 MAX_FILENAME_LENGTH: Final = 200
+_NAMES_OF_ENGINE: Final = frozenset({"samplers", "chat_format", "reasoning_format"})
 _SLOT: Final = re.compile(r"[0-9]{1,9}")
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -49,7 +50,9 @@ def _documented(slot: dict[str, Any]) -> dict[str, Any]:
     token: dict[str, Any] = {"has_next_token": False, "n_remain": 0, "n_decoded": 0}
     if following:
         token |= following if busy else {}
-    kept = {key: value for key, value in slot.items() if key not in ("prompt", "generated")}
+    kept = _without_texts(slot)
+    if isinstance(params := slot.get("params"), dict):
+        kept["params"] = _without_texts(params)
     # The number of tokens in the slot's cache; the engine reports none before its first request.
     cached = slot.get("n_prompt_tokens") or slot.get("n_prompt_tokens_cache") or 0
     return {
@@ -58,6 +61,15 @@ def _documented(slot: dict[str, Any]) -> dict[str, Any]:
         "next_token": token,
         "task_id": slot.get("id_task", -1) if busy else -1,
         "cache_tokens": cached,
+    }
+
+
+def _without_texts(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers, and the names that the engine chose: any other text may be a client's."""
+    return {
+        key: value
+        for key, value in fields.items()
+        if value is None or isinstance(value, int | float) or key in _NAMES_OF_ENGINE
     }
 
 

@@ -42,6 +42,7 @@ BUSY = {
     "n_prompt_tokens_cache": 0,
     "prompt": "a secret",
     "generated": "another",
+    "params": {"top_k": 40, "samplers": ["top_k"], "stop": ["secret"], "generation_prompt": "secret"},
     "next_token": [{"has_next_token": True, "has_new_line": False, "n_remain": 42, "n_decoded": 15}],
 }
 REST = {
@@ -170,6 +171,7 @@ def test_slots_have_the_documented_fields_beside_the_engines(ask: AppClient, pre
     assert busy["next_token"] == {"has_next_token": True, "has_new_line": False, "n_remain": 42, "n_decoded": 15}
     assert (rest["state"], rest["task_id"], rest["cache_tokens"], rest["next_token"]) == ("idle", -1, 479, none)
     assert busy["n_ctx"] == 2048
+    assert busy["params"] == {"top_k": 40, "samplers": ["top_k"]}
     assert "secret" not in result.text
     (question,) = ask.asked(work.SubmitRequest)
     assert (question.endpoint, question.query, question.weight, question.model) == ("slots", "GET", 0, "")

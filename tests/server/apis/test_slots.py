@@ -20,6 +20,17 @@ def test_the_state_of_slots(shared_server: LemonbusServer) -> None:
         assert {"has_next_token", "n_remain", "n_decoded"} <= set(slot["next_token"])
 
 
+def test_slots_show_no_text_of_a_client(shared_server: LemonbusServer) -> None:
+    begun = {"role": "assistant", "content": "hunter2 in the answer"}
+    asked = {"role": "user", "content": "hunter2 in the question"}
+    grammar = 'root ::= "hunter2" "!"'
+    body = {"stop": ["hunter2!!"], "grammar": grammar, "max_tokens": 2}
+    assert shared_server.client.chat(CHAT, messages=[asked, begun], **body).status == 200
+    text = shared_server.client.get(f"/v1/slots?model={CHAT}").body.decode()
+    assert '"temperature"' in text
+    assert "hunter2" not in text
+
+
 def test_slots_are_saved_and_restored(shared_server: LemonbusServer) -> None:
     assert shared_server.client.chat(CHAT).status == 200
     slots = shared_server.client.get(f"/v1/slots?model={CHAT}").json()

@@ -45,7 +45,7 @@ def listening(user: int, port: ReservedPort, *options: str) -> subprocess.Popen[
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def said(program: subprocess.Popen[str]) -> str:
+def outcome_of(program: subprocess.Popen[str]) -> str:
     assert program.stdout is not None
     return program.stdout.readline().strip()
 
@@ -53,7 +53,7 @@ def said(program: subprocess.Popen[str]) -> str:
 def test_the_engine_listens(port: ReservedPort) -> None:
     options = ["SO_REUSEPORT"] if port.is_listening() else ["SO_REUSEADDR"]
     with listening(os.geteuid(), port, *options) as engine:
-        assert said(engine) == "listens"
+        assert outcome_of(engine) == "listens"
         assert port.is_listening()
         engine.communicate()
 
@@ -63,11 +63,13 @@ def test_the_engine_listens(port: ReservedPort) -> None:
 def test_another_user_gets_no_request(port: ReservedPort, options: list[str]) -> None:
     shared = port.is_listening()
     with listening(STRANGER, port, *options) as stranger:
-        answer = said(stranger)
+        answer = outcome_of(stranger)
         if shared:
             assert answer == "Address already in use"
         elif answer == "listens":
-            with pytest.raises(PermissionError, match=f"a program of user {STRANGER} listens on its port {port.number}"):
+            with pytest.raises(
+                PermissionError, match=f"a program of user {STRANGER} listens on its port {port.number}"
+            ):
                 port.is_listening()
         else:
             assert not port.is_listening()
