@@ -3,7 +3,9 @@
 A request that ends its engine costs all clients of the model a load. So it is remembered for a while: from the same client
 it is refused, and a client with several such requests may send none to the model. A death counts against the model's breaker only if
 it is the first one that its client caused in this time: so one client alone cannot close the model to others, and a
-model that dies of every request is still found out, by several clients.
+model that dies of every request is still found out, by several clients. It is the same with a death that requests of several clients
+may have caused: it counts only if none of these was a suspect before. A client that hangs up is not tried again alone, and would
+otherwise close the model to others without ever being found out.
 """
 
 from __future__ import annotations
@@ -48,31 +50,38 @@ class CrashRecord:
     def __init__(self) -> None:
         """Nothing has died."""
         self._crashes: deque[_Crash] = deque(maxlen=MAX_REMEMBERED)
+        """Those of which the request is known."""
+        self._suspicions: deque[_Crash] = deque(maxlen=MAX_REMEMBERED)
+        """Those that requests of several clients may have caused, once for each request."""
 
     def note(self, model: str, causes: list[RequestOrigin], now: float) -> bool:
         """Note of which requests an engine may have died; return whether the death counts against the model.
 
-        Of several requests one is the reason. Each is tried again, alone, and so it will be known.
+        Of several requests one is the reason. Each whose client still waits is tried again, alone, and so it will be known.
         """
         clients = {cause.client for cause in causes}
-        if len(clients) != 1 or "" in clients:
+        if not clients or "" in clients:
             return True
-        if len(causes) > 1:
+        if len(clients) == 1 < len(causes):
             return False
-        first = not self._of(model, causes[0].client, now)
-        self._crashes.append(_Crash(model, causes[0], now))
+        before = self._crashes if len(causes) == 1 else self._suspicions
+        first = not any(_of(before, model, client, now) for client in clients)
+        before.extend(_Crash(model, cause, now) for cause in causes)
         return first
 
     def forget(self, model: str) -> None:
         """Forget the deaths of a model's engine: it is loaded explicitly, or was deleted."""
-        self._crashes = deque((each for each in self._crashes if each.model != model), MAX_REMEMBERED)
+        for deaths in (self._crashes, self._suspicions):
+            kept = [each for each in deaths if each.model != model]
+            deaths.clear()
+            deaths.extend(kept)
 
     def refusal(self, model: str, request: SubmitRequest, now: float) -> Failure | None:
         """Return why a request to a model is refused because of earlier ones, None if it is not."""
         if not self._crashes:
             return None
         origin = origin_of(request)
-        crashes = self._of(model, origin.client, now)
+        crashes = _of(self._crashes, model, origin.client, now)
         same = [each for each in crashes if each.origin == origin and origin.digest]
         if same:
             left = same[-1].at + REMEMBERED_S - now
@@ -91,8 +100,9 @@ class CrashRecord:
         )
         return Failure(Code.RATE_LIMITED, reason, model=model, retry_after=wait)
 
-    def _of(self, model: str, client: str, now: float) -> list[_Crash]:
-        """Return the deaths that a client's requests caused, the oldest first."""
-        while self._crashes and self._crashes[0].at <= now - REMEMBERED_S:
-            self._crashes.popleft()
-        return [each for each in self._crashes if each.model == model and each.origin.client == client]
+
+def _of(deaths: deque[_Crash], model: str, client: str, now: float) -> list[_Crash]:
+    """Forget old deaths, and return those of a model that a client's requests caused, the oldest first."""
+    while deaths and deaths[0].at <= now - REMEMBERED_S:
+        deaths.popleft()
+    return [each for each in deaths if each.model == model and each.origin.client == client]

@@ -42,6 +42,8 @@ STREAMS: dict[str, dict[str, Any]] = {
 }
 END_MARKS = (b"[DONE]", b"response.completed", b"message_stop", b'"done":true', b'"stop":true')
 SOON = 0.3
+INBOX_BYTES = 16 * 1024 * 1024
+"""More than any test sends: a client that reads nothing is not too slow before its key is revoked."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,9 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shared(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
     folder = tmp_path_factory.mktemp("g") / "r"
-    with running_gateway(folder, state_dir=str(state), answer_silence=SOON, header_silence=SOON) as harness:
+    with running_gateway(
+        folder, state_dir=str(state), answer_silence=SOON, header_silence=SOON, inbox_bytes=INBOX_BYTES
+    ) as harness:
         yield harness
 
 

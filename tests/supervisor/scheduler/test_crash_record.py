@@ -84,6 +84,25 @@ def test_of_several_requests_none_is_noted() -> None:
     assert deaths.refusal("a", request("k", "d"), 1.0) is None
 
 
+def several(*clients: str) -> list[RequestOrigin]:
+    return [RequestOrigin(client, "d") for client in clients]
+
+
+def test_a_client_that_is_a_suspect_beside_others_again_and_again_counts_against_the_model_once() -> None:
+    """It hangs up before its request would be tried again alone."""
+    deaths = CrashRecord()
+    counted = [deaths.note("a", several("attacker", f"victim{turn}"), turn) for turn in range(10)]
+    assert counted == [True] + [False] * 9
+    assert not deaths.note("a", several("victim3", "new"), 11.0)
+    assert deaths.note("a", several("another", "client"), 11.0)
+    assert deaths.note("b", several("attacker", "victim0"), 11.0)
+    assert deaths.note("a", several("victim0"), 11.0), "it may have met the model's own fault"
+    assert deaths.refusal("a", request("attacker", "d"), 11.0) is None, "it is not known to be the reason"
+    assert deaths.note("a", several("attacker", "victim0"), 12.0 + REMEMBERED_S)
+    deaths.forget("a")
+    assert deaths.note("a", several("attacker", "victim0"), 13.0 + REMEMBERED_S)
+
+
 def test_a_request_of_which_nothing_is_known_counts_against_the_model_alone() -> None:
     deaths = CrashRecord()
     assert deaths.note("a", [RequestOrigin()], 0.0)
