@@ -22,7 +22,7 @@ from gateway.bus.sockets import GatewayBus
 from gateway.http.bodies import body_limits
 from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import wsgi_environ
-from gateway.http.connections.client_socket import ClientSocket
+from gateway.http.connections.client_socket import ClientSocket, not_reading
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors.error_formats import ErrorFormats
@@ -42,6 +42,8 @@ _RESERVED_DESCRIPTORS: Final = 16
 
 ZeroMQ aborts a process that has none left when another process connects to it.
 """
+_NOT_READING_S: Final = 2.0
+"""Seconds for which a client may take nothing of its answer while others get no connection."""
 _REFUSALS_S: Final = 0.2
 """Seconds for the refusals of the requests that waited, before a process without a supervisor ends."""
 
@@ -87,13 +89,20 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def _serve(self, client_socket: ClientSocket, address: Any) -> None:
         ClientConnection(self, client_socket, address).serve()
 
-    def _end_idle_connection(self) -> bool:
-        """End the connection that has waited longest for a request; return whether there was one (in the hub)."""
+    def _end_unused_connection(self) -> bool:
+        """End a connection for a new one; return whether there was one to end (in the hub).
+
+        The one that has waited longest for a request, or else the one whose client has taken nothing for longest.
+        """
         oldest = next(iter(self.idle), None)
-        if oldest is None:
+        if oldest is not None:
+            del self.idle[oldest]
+            oldest.stop_expecting()
+            return True
+        stuck = next(iter(not_reading), None)
+        if stuck is None or time.monotonic() - not_reading[stuck] < _NOT_READING_S:
             return False
-        del self.idle[oldest]
-        oldest.stop_expecting()
+        stuck.give_up()
         return True
 
     # The process
@@ -159,7 +168,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
         most = min(self.worker_connections, _free_descriptors() - _RESERVED_DESCRIPTORS)
         self._acceptors = acceptors = [
-            Acceptor(listener, self._serve, most, accept_batch, self._end_idle_connection) for listener in self.sockets
+            Acceptor(listener, self._serve, most, accept_batch, self._end_unused_connection)
+            for listener in self.sockets
         ]
         self.start_queue = StartQueue()
         self.serving = True

@@ -30,6 +30,9 @@ READS_BEFORE_YIELD: Final = 16
 WRITE_TIMEOUT_S: Final = 60.0
 """Seconds after which a connection is reset when its client took nothing of what waits to be sent."""
 
+not_reading: Final[dict[ClientSocket, float]] = {}
+"""Sockets whose client takes nothing of what waits to be sent, and since when (monotonic seconds), the longest first."""
+
 
 class ClientSocket:
     """One connection. One greenlet may read while another one writes; the one that closes it must be the last."""
@@ -155,7 +158,7 @@ class ClientSocket:
                 return
             data = memoryview(data)[sent:]
             if not self._wait_writable():
-                self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                self._reset_on_close()
                 raise TimeoutError(errno.ETIMEDOUT, "the client does not read")
 
     def send(self, data: bytes) -> int:
@@ -169,10 +172,12 @@ class ClientSocket:
             self._writer = gevent.get_hub().loop.io(self.raw.fileno(), _WRITE)
         watcher = self._writer
         watcher.start(self._writing.wake)
+        not_reading[self] = time.monotonic()
         try:
             return self._writing.wait(WRITE_TIMEOUT_S)
         finally:
             watcher.stop()
+            del not_reading[self]
 
     def shutdown(self, how: int) -> None:
         """End one direction or both; raises ``OSError``."""
@@ -182,6 +187,15 @@ class ClientSocket:
         """Break the connection: a blocked write fails at once. Raises nothing."""
         with contextlib.suppress(OSError):
             self.raw.shutdown(socket.SHUT_RDWR)
+
+    def give_up(self) -> None:
+        """Break the connection, and drop what its client has not taken. Raises nothing."""
+        with contextlib.suppress(OSError):
+            self._reset_on_close()
+        self.cut()
+
+    def _reset_on_close(self) -> None:
+        self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
     def close(self) -> None:
         """Close the connection; raises nothing. Idempotent."""

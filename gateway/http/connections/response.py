@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SENT_ALONE_BYTES: Final = 64 * 1024
+"""A piece of more bytes is not copied behind the head."""
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _STATUS: Final = re.compile(r"[1-9][0-9]{2} [ -~]*")
 _VALUE: Final = re.compile(r"[ -~\t\x80-\xff]*")
@@ -158,6 +160,11 @@ class HttpResponseWriter:
         if not data:
             return
         self.sent += len(data)
+        if len(data) > _SENT_ALONE_BYTES and not self.chunked:
+            # No copy for each client that reads slowly.
+            self._send_head()
+            self._sock.sendall(data)
+            return
         framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
         if last and self.chunked:
             framed += _LAST_CHUNK

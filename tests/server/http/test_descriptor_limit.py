@@ -28,14 +28,29 @@ def test_more_clients_than_the_inherited_limit_are_served(keyed_server: Lemonbus
     assert engine_limit == ENGINE_DESCRIPTORS
 
 
+def leave_descriptors(server: LemonbusServer, count: int) -> None:
+    """Let the gateway open so many more files, and no others."""
+    pid = next(line["pid"] for line in server.lines if line["event"] == "gateway worker up")
+    used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + count, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+
+
 def test_idle_connections_give_way_to_a_request(start_server: StartServer) -> None:
     """The limit is lowered while the gateway runs, so that the system refuses connections, whatever is reserved for others."""
     server = start_server("tiny-chat")
-    pid = next(line["pid"] for line in server.lines if line["event"] == "gateway worker up")
-    used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 16, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    leave_descriptors(server, 16)
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10.0)) for _ in range(48)]
         assert server.client.get("/v1/models").status == 200
         idle[0].settimeout(10.0)
         assert idle[0].recv(1) == b"", "the oldest one was closed"
+
+
+def test_clients_that_take_nothing_give_way_to_a_request(start_server: StartServer) -> None:
+    server = start_server("tiny-chat")
+    leave_descriptors(server, 16)
+    with contextlib.ExitStack() as stack:
+        for _ in range(48):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10.0))
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+        assert server.client.get("/v1/models").status == 200
