@@ -97,6 +97,8 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     peers: list[Peer] = []
     problems: list[str] = []
     """What keeps the server from its work, and how to fix it."""
+    former_models: list[str] = []
+    """Models whose workers speak another version of the protocol, and finish their requests; ``models`` has none of them."""
     counters: dict[str, int] = {}
     default_model: str = ""
     """The registered name of the model for requests that name none; empty: the model used last."""

@@ -88,6 +88,7 @@ def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: byt
             *supervisor.key_file.problems,
             *supervisor.models.unknown_in_configuration(),
         ],
+        former_models=sorted({model.name for model in supervisor.former_workers.values() if model is not None}),
         counters={
             **scheduler.counters,
             "requests_total": int(supervisor.metrics.inference_requests.total),

@@ -32,8 +32,7 @@ class OtherVersions:
     def __init__(self, supervisor: Supervisor) -> None:
         """There are none yet."""
         self._supervisor = supervisor
-        self._models: dict[str, ModelInUse | None] = {}
-        """Worker → its model."""
+        self._workers = supervisor.former_workers
         self._waiting: dict[str, Hello] = {}
         """Those that have not been told to leave."""
         supervisor.on_worker_ended.append(self._worker_ended)
@@ -43,13 +42,13 @@ class OtherVersions:
     @property
     def workers(self) -> list[str]:
         """The workers among them that have not ended."""
-        return list(self._models)
+        return list(self._workers)
 
     def let_leave(self, peer: str, hello: Hello) -> None:
         """Tell a process that has said Hello to finish what runs, and to leave, as soon as gateways of this release serve."""
         self._supervisor.leaving_peers.add(peer)
         if hello.role == "worker":
-            self._models[peer] = hello.model
+            self._workers[peer] = hello.model
         elif hello.role == "gateway":
             self._supervisor.bus.send(peer, PauseAccepting())
             self._supervisor.gateway.not_understood(hello.pid)
@@ -72,7 +71,7 @@ class OtherVersions:
             self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
 
     def _worker_ended(self, worker: str) -> None:
-        model = self._models.pop(worker, None)
+        model = self._workers.pop(worker, None)
         if model is not None and not self._supervisor.scheduler.closing:
             self._supervisor.when_serving(partial(self._load, model))
 

@@ -21,7 +21,7 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.health import StatsReport
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
-from protocol.messages.peers import Hello, Pong, Welcome, WorkerGone
+from protocol.messages.peers import Hello, ModelInUse, Pong, Welcome, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
     AttemptEnded,
@@ -137,6 +137,8 @@ class Supervisor:
         """Registered name of a model → figures of its last generation, the latest last."""
         self.leaving_peers: set[str] = set()
         """Peers of another version that were told to leave: what else they say is not understood."""
+        self.former_workers: dict[str, ModelInUse | None] = {}
+        """Workers of another version that finish their requests → their models."""
         self.on_worker_ended: list[Callable[[str], None]] = []
         """Called with the name of each worker that has ended."""
         self.on_worker_hello: list[Callable[[str], None]] = []

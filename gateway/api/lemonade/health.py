@@ -42,6 +42,7 @@ def health_body(health: HealthReport, port: int, *, detail: bool, addresses: boo
             "granted": health.granted,
             "queued": health.queued,
             "models": [_running_model(model, detail=detail) for model in health.models],
+            "former_models": health.former_models,
             "troubled": [_failed_model(model, detail=detail) for model in health.troubled],
             "problems": health.problems,
             "downloads": health.downloads,

@@ -23,7 +23,12 @@ def command(as_json: bool, server: ApiClient) -> None:
         return
     ours = health.get("lemonbus") or {}
     _headline(server, health, ours)
-    _models(ours.get("models") or [], {model["model_name"]: model for model in health["all_models_loaded"]})
+    former = ours.get("former_models") or []
+    if former:
+        names = ", ".join(map(output.plain, former))
+        click.echo(f"Requests of the former release still run; then their models are loaded again: {names}")
+    documented = {model["model_name"]: model for model in health["all_models_loaded"]}
+    _models(ours.get("models") or [], documented, idle=not former)
     _queues(ours.get("models") or [])
     _failed_models(ours.get("troubled") or [])
     if ours.get("processes"):
@@ -43,13 +48,17 @@ def _headline(server: ApiClient, health: dict[str, Any], ours: dict[str, Any]) -
         click.echo("Downloading: " + ", ".join(map(output.plain, ours["downloads"])))
 
 
-def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]]) -> None:
-    """Print the models with a worker in any state; the documented fields are about loaded models only."""
+def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]], *, idle: bool) -> None:
+    """Print the models with a worker in any state; the documented fields are about loaded models only.
+
+    ``idle``: if there are none, nothing runs.
+    """
     rows = {name: {"state": "ready", **facts} for name, facts in documented.items()}
     for model in models:
         rows[model["model_name"]] = {**documented.get(model["model_name"], {}), **model}
     if not rows:
-        click.echo("No model is loaded; the first request for one loads it.")
+        if idle:
+            click.echo("No model is loaded; the first request for one loads it.")
         return
     click.echo()
     output.table(

@@ -46,12 +46,15 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
 
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
     stream.until(lambda it: len(it.events) > 2)
-    exit_code, out, err = upgrade(server)
-    assert (exit_code, out) == (0, f"Release {RELEASE} serves. Before, it was 0.0.9.\n")
-    assert "different versions of the protocol" in err
-    assert server.health()["version"] == RELEASE
+    with processes.stopped(engines[1]):
+        exit_code, out, err = upgrade(server)
+        assert (exit_code, out) == (0, f"Release {RELEASE} serves. Before, it was 0.0.9.\n")
+        assert "different versions of the protocol" in err
+        assert server.health()["version"] == RELEASE
+        wait_for(lambda: server.state()["former_models"] == [LOOP], "one of the former workers still has a request")
     assert stream.finish(60).done, "it ended at its worker of the older release"
     server.wait_loaded(CHAT, LOOP)
+    assert server.state()["former_models"] == []
     assert not {*engines} & {server.engine_pid(model) for model in (CHAT, LOOP)}
     loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
     assert (loaded[LOOP]["pinned"], loaded[CHAT]["pinned"]) == (True, False)

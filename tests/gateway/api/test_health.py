@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
+from gateway.api.common.health_reports import report_for
 from gateway.api.lemonade.health import health_body, stats_body
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
@@ -100,6 +101,11 @@ def test_health_has_operator_fields() -> None:
         }
     ]
     assert (ours["downloads"], ours["counters"]) == (["m"], {"evictions": 2})
+
+
+def test_a_key_sees_only_its_models_also_of_the_former_release() -> None:
+    report = msgspec.structs.replace(HEALTH, former_models=["old", "new"])
+    assert report_for(report, lambda model: model == "new").former_models == ["new"]
 
 
 def test_health_without_models(ask: AppClient) -> None:

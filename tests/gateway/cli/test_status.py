@@ -25,6 +25,16 @@ def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeSe
     assert "No model is loaded" in out
 
 
+def test_status_during_an_upgrade_shows_the_models_of_the_former_release(server: FakeServer, lemonbus: Ends) -> None:
+    health = HealthReport("ok", "2", "b1", 1, 1.0, [], {}, former_models=["A", "B"])
+    body = msgspec.json.encode(health_body(health, 1, detail=True)).decode()
+    server.replies["GET", "/v1/health"] = Reply(pieces=[body])
+    code, out, _ = lemonbus("status")
+    assert code == 0
+    assert "Requests of the former release still run; then their models are loaded again: A, B" in out
+    assert "No model is loaded" not in out
+
+
 def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     """The report comes from the server's own code."""
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
