@@ -17,20 +17,23 @@ from protocol.config.api_keys import KEY_VARIABLES
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--url``, passed as ``server``. Where it is not given, the ``--url`` of a command before it counts."""
+def server_option(command: Callable[..., Any], *, reads_configuration: bool = False) -> Callable[..., Any]:
+    """Add ``--url``, passed as ``server``. Where it is not given, the ``--url`` of a command before it counts.
+
+    ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.
+    """
+
+    def connect(context: click.Context, _parameter: click.Parameter, url: str | None) -> ApiClient:
+        context.obj = url or context.obj  # which the commands below this one inherit
+        return connect_client(given_url(context), reads_configuration=reads_configuration)
+
     return click.option(
         "--url",
         "server",
         metavar="URL",
-        callback=_connect,
+        callback=connect,
         help="Address of the server. Without it: LEMONBUS_URL, or that of this machine's configuration.",
     )(command)
-
-
-def _connect(context: click.Context, _parameter: click.Parameter, url: str | None) -> ApiClient:
-    context.obj = url or context.obj  # which the commands below this one inherit
-    return connect_client(given_url(context))
 
 
 def given_url(context: click.Context) -> str | None:
@@ -51,15 +54,16 @@ def model_argument(required: bool = True) -> Decorator:
     return click.argument("model", required=required, shell_complete=complete_model, **optional)
 
 
-def connect_client(url: str | None) -> ApiClient:
+def connect_client(url: str | None, *, reads_configuration: bool = False) -> ApiClient:
     """Return the server at ``url``, or the one that this machine's configuration describes.
 
     A key from the configuration file is only sent to the server that it describes.
+    ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.
     """
     if url:
         variables = (*KEY_VARIABLES["admin_api_key"], *KEY_VARIABLES["api_key"])
         return ApiClient(url, next(filter(None, map(os.environ.get, variables)), ""))
-    settings = settings_of_server()
+    settings = settings_of_server(reads_configuration=reads_configuration)
     return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key)
 
 

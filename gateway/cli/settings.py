@@ -98,10 +98,11 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
         raise CommandError(str(problem), USAGE) from problem
 
 
-def settings_of_server() -> Settings:
+def settings_of_server(*, reads_configuration: bool = False) -> Settings:
     """Return the settings with the address and the key of this machine's server.
 
     A configuration file that is wrong is reported on stderr: the server runs with what it has accepted before.
+    ``reads_configuration``: the server will be told to read it, and its answer says what is wrong.
     """
     try:
         return where_it_listens(resolver.load_settings().settings)
@@ -112,7 +113,8 @@ def settings_of_server() -> Settings:
             raise CommandError(str(own), USAGE) from own
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             settings = read_settings(Path(settings.runtime_dir))
-        click.echo(f"lemonbus: {problem}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
+        what = "the configuration is wrong; `lemonbus config` says why" if reads_configuration else str(problem)
+        click.echo(f"lemonbus: {what}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
         return settings
 
 

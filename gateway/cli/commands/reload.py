@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from gateway.cli.options import json_option, server_option
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @json_option("the server's answer")
-@server_option
+@partial(server_option, reads_configuration=True)
 def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
     """Read the configuration file again, and apply what has changed.
 

@@ -109,6 +109,24 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
     assert lemonbus("reload")[0] == 3, "there is no other address"
 
 
+def test_a_reload_says_once_what_is_wrong_with_the_file(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LEMONBUS_URL")
+    monkeypatch.setenv("LEMONBUS_RUNTIME_DIR", str(tmp_path))
+    file = tmp_path / "wrong.toml"
+    file.write_text("ports = 1\n")
+    monkeypatch.setenv("LEMONBUS_CONFIG", str(file))
+    write_settings(Settings(port=urlsplit(server.url).port or 0), tmp_path)
+    reason = f"{file}:1: unknown setting 'ports'"
+    server.replies["POST", "/internal/reload"] = Reply({"error": {"message": reason}}, 400)
+    code, _, err = lemonbus("reload")
+    assert (code, err.count(reason)) == (1, 1)
+    assert err.splitlines()[1] == f"lemonbus: asking the server at {server.url} all the same"
+    assert err.splitlines()[-1].startswith(f"lemonbus: {reason}"), "the last line, which is an error of the journal"
+    assert lemonbus("status")[2].count(reason) == 1
+
+
 def test_why_a_reload_of_the_service_failed_is_an_error_of_the_journal(free_port: int) -> None:
     with tempfile.TemporaryFile() as stream:
         status = os.fstat(stream.fileno())
