@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.failures import Code, Failure
+from protocol.models.request_limits import begins_with_number
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 
@@ -81,7 +82,7 @@ class ListPieces:
         self._fields = _fields(body)
         self._name = next((each for each in _LISTS[endpoint] if self._fields.get(each) not in _ABSENT), "")
         raw = self._fields.get(self._name, _NO_LIST)
-        entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" else []
+        entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" and not begins_with_number(raw) else []
         if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
             self._entries = entries
 

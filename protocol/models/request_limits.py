@@ -119,7 +119,9 @@ _SAME_NAMES: Final[Mapping[str, str]] = {}
 _TRUE: Final = msgspec.Raw(b"true")
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_NUMBERS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
+_OTHER_THAN_NUMBERS: Final = re.compile(rb'["\[{tfn]')
+"""Beginnings of other values than numbers."""
+_NUMBER_FIRST: Final = re.compile(rb"\[\s*[-\d]")
 
 
 def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) -> None:
@@ -236,10 +238,14 @@ def _entries(raw: msgspec.Raw) -> int:
     opening = memoryview(raw)[:1].tobytes()
     if opening == b"{":
         return len(_object(raw))
-    entries = _list(raw) if opening == b"[" else []
-    if entries and all(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries):
+    if opening != b"[" or _OTHER_THAN_NUMBERS.search(raw, 1) is None:
         return 1
-    return len(entries)
+    return len(_list(raw))
+
+
+def begins_with_number(raw: msgspec.Raw) -> bool:
+    """Return whether JSON is a list that begins with a number; it may have millions, which are not decoded for this."""
+    return _NUMBER_FIRST.match(raw) is not None
 
 
 def longest_text(body: bytes, most: int) -> tuple[str, int]:
@@ -257,13 +263,11 @@ def longest_text(body: bytes, most: int) -> tuple[str, int]:
 def text_bytes(name: str, raw: msgspec.Raw) -> int:
     """Return the bytes of the largest text in a list, or of all texts that an engine joins into one."""
     size = memoryview(raw).nbytes
-    if memoryview(raw)[:1].tobytes() != b"[":
+    if memoryview(raw)[:1].tobytes() != b"[" or name in ("input_extra", "tools") or begins_with_number(raw):
         return size
     entries = _list(raw)
     if name == "messages":
         return sum(map(_message_bytes, entries))
-    if name in ("input_extra", "tools") or any(memoryview(each)[:1].tobytes() in _NUMBERS for each in entries[:1]):
-        return size
     return max((memoryview(each).nbytes for each in entries), default=0)
 
 

@@ -19,14 +19,14 @@ def count_native_prompts(prompt: Prompt, field: str) -> int:
         return 1
     if not prompt:
         raise invalid(f"`{field}` is empty", field)
-    if any(item == [] for item in prompt):
+    if [] in prompt:
         # llama-server never ends such a request if it asks for several completions.
         raise invalid(f"`{field}` has an empty list of tokens in it", field)
-    tokens = sum(type(item) is int for item in prompt)
-    if not tokens:
-        if any(not isinstance(item, str | list | dict) for item in prompt):
+    kinds = set(map(type, prompt))
+    if int not in kinds:
+        if not kinds <= {str, list, dict}:
             raise invalid(f"`{field}` has an entry that is no prompt", field)
         return len(prompt)
-    if tokens + sum(isinstance(item, str) for item in prompt) < len(prompt):
+    if not kinds <= {int, str}:
         raise invalid(f"`{field}` mixes token numbers with prompts", field)
     return 1

@@ -151,12 +151,12 @@ def count_prompts(value: Prompt, field: str) -> int:
         return 1
     if not value:
         raise invalid(f"`{field}` is empty", field)
-    kinds = {type(item) for item in value}
+    kinds = set(map(type, value))
     if int in kinds and len(kinds) == 1:
         return 1
     if int in kinds:
         raise invalid(f"`{field}` mixes token numbers with prompts", field)
-    if any(item == [] for item in value):
+    if [] in value:
         raise invalid(f"`{field}` has an empty list of tokens in it", field)
     return len(value)
 

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.failures import LemonbusError
 from protocol.models.request_limits import MAX_TEXT_BYTES, check_request_limits, estimated_prompt_tokens
+from tests.support.calls import count_calls
 
 
 def _format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -288,3 +289,18 @@ def test_tokens_of_prompts_are_estimated_from_their_texts(body: object, tokens: 
 
 def test_what_is_not_json_has_no_estimate() -> None:
     assert estimated_prompt_tokens(b"--boundary") == 0
+
+
+@pytest.mark.parametrize("field", ["prompt", "input", "content", "tokens"])
+def test_a_prompt_of_many_numbers_is_one_entry_that_is_not_looked_at_number_by_number(field: str) -> None:
+    for numbers in ([1] * 100_000, [-1, 2.5, 10**30] * 30_000):
+        assert count_calls(lambda numbers=numbers: _check({field: numbers})) < 1_000
+    with pytest.raises(LemonbusError, match="bytes of text"):
+        _check({field: [123_456] * (MAX_TEXT_BYTES // 7 + 1)})
+
+
+@pytest.mark.parametrize("other", ['"a"', "[1]", "{}", "true", "false", "null"])
+def test_a_list_with_another_value_among_its_numbers_is_not_one_prompt(other: str) -> None:
+    body = b'{"prompt":[%b]}' % b",".join([b"1"] * 1_024 + [other.encode()])
+    with pytest.raises(LemonbusError, match="1025 entries"):
+        check_request_limits(body)

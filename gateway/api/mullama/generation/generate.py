@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from gateway.api.mullama.generation import sampling_fields
@@ -47,6 +48,7 @@ class GenerateResource(GenerationResource):
     shape = staticmethod(text_fields)
     counted_as: ClassVar[str] = "completions"
     input_field: ClassVar[str] = "prompt"
+    names: ClassVar[Mapping[str, str]] = {**GenerationResource.names, "messages": "images"}
 
     @staticmethod
     def read(data: bytes) -> Generation:

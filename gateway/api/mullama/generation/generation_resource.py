@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import falcon
 import msgspec
@@ -46,10 +46,6 @@ class Generation(NamedTuple):
         return msgspec.json.encode(body)
 
 
-_NAMES: Final = {"response_format": "format", "messages": "images"}
-"""Field of a chat → the request's field that it is made of, where they differ."""
-
-
 def chat_options(request: GenerationFields) -> dict[str, Any]:
     """Return all but the messages and tools of a chat in OpenAI's form."""
     body = sampling_fields(request)
@@ -79,6 +75,8 @@ class GenerationResource(abc.ABC):
     """The endpoint of the internal format that its requests count as in the metrics, whichever the engine is asked for."""
     input_field: ClassVar[str]
     """The field without which nothing is generated."""
+    names: ClassVar[Mapping[str, str]] = {"response_format": "format"}
+    """Field of a chat in OpenAI's form → the request's field that it is made of, where they differ."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Ask engines and the supervisor through ``session``."""
@@ -112,7 +110,7 @@ class GenerationResource(abc.ABC):
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
             ttl=ttl,
             context=size,
-            names=_NAMES,
+            names=self.names,
         )
         context.inference = self.counted_as
         answer_inference(self._session, req, resp, translated)

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from gateway.api.common.inference.sampling_fields import SamplingFields
 from protocol.failures import invalid
+from protocol.models.grammar_limits import check_size
+from protocol.models.request_limits import MAX_ENTRIES
 
 LOGPROBS: Final = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""
@@ -32,6 +34,8 @@ NOT_SERVED: Final = {
 """Field that would change the answer → what to do instead."""
 HOSTED_TOOL_ADVICE: Final = "only tools that the client runs are: run it yourself and offer it as a function"
 MAX_METADATA: Final = 16
+MAX_ITEMS: Final = 2 * MAX_ENTRIES["messages"]
+"""Thoughts and calls are parts of a message that has its text: so many items may be the messages that a chat may have."""
 
 Text64 = Annotated[str, Meta(max_length=64)]
 Text512 = Annotated[str, Meta(max_length=512)]
@@ -106,7 +110,7 @@ class ResponseRequest(SamplingFields, kw_only=True):
     """``POST responses``, and the sampling fields of chat completions. Other fields are ignored."""
 
     model: str | None = None
-    input: str | list[dict[str, Any]] | None = None
+    input: str | Annotated[list[dict[str, Any]], Meta(extra_json_schema={"maxItems": MAX_ITEMS})] | None = None
     instructions: str | None = None
     stream: bool | None = None
     store: bool | None = None
@@ -155,6 +159,8 @@ class ResponseRequest(SamplingFields, kw_only=True):
             raise invalid(f"`metadata` takes up to {MAX_METADATA} keys", "metadata")
         if self.top_logprobs and not self.wants_logprobs:
             raise invalid(f"`top_logprobs` needs {LOGPROBS} in `include`", "top_logprobs")
+        if isinstance(self.input, list):
+            check_size("input", "items", len(self.input), MAX_ITEMS)
         self._check_format()
         if self.background and self.store is False:
             raise invalid("`background` needs `store`: the response is read later", "store")

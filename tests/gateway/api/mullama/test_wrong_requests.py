@@ -55,6 +55,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         (GENERATE, {"options": {"temperature": 0.5}, "temperature": 0}, "temperature"),
         (GENERATE, {"top_logprobs": 21}, "top_logprobs"),
         (CHAT, {"messages": None}, "messages"),
+        (CHAT, {"messages": [MESSAGE] * 4_097}, "messages"),
         (CHAT, {"messages": [{"content": "a"}]}, "messages[0].role"),
         (CHAT, {"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
         (CHAT, {"messages": [{"role": "user", "content": [1]}]}, "messages[0].content"),
