@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, invalid
 from protocol.models.request_limits import begins_with_number
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
@@ -23,6 +23,8 @@ MIN_BYTES: Final = 16 * 1024
 MAX_GROWTH: Final = 32.0
 """How many times as large the largest piece may be."""
 MAX_GROWTH_AT_ONCE: Final = 4.0
+MAX_REPEATED_BYTES: Final = 1024 * 1024
+"""JSON of the other fields of a request that is cut, which each piece has: as much as those have that engines know, at their limits."""
 TARGET_S: Final = 0.25
 """How long the engine should work on a piece: as long may another request wait. docs/performance.md has what that costs."""
 
@@ -71,6 +73,8 @@ class ListPieces:
         self._name = ""
         self._fields: Fields = {}
         self._entries: list[msgspec.Raw] = []
+        self._repeated = 0
+        """Bytes of the other fields."""
         if weight > MIN_ENTRIES or (weight > 1 and len(body) > MIN_BYTES):
             self._read(endpoint, body)
         self._each_weight = max(1, weight // max(1, len(self._entries)))
@@ -84,6 +88,7 @@ class ListPieces:
         raw = self._fields.get(self._name, _NO_LIST)
         entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" and not begins_with_number(raw) else []
         if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
+            self._repeated = len(body) - memoryview(raw).nbytes
             self._entries = entries
 
     @property
@@ -92,8 +97,15 @@ class ListPieces:
         return self._next < len(self._entries)
 
     def first(self) -> Piece:
-        """Return the first piece, most often the request itself."""
-        return self._cut() if self._entries else self._whole
+        """Return the first piece, most often the request itself.
+
+        Raises ``invalid_request`` if there are more, and the other fields are too large to be sent with each of them.
+        """
+        piece = self._cut() if self._entries else self._whole
+        if self.left and self._repeated > MAX_REPEATED_BYTES:
+            size = f"{self._repeated} bytes; beside so long a `{self._name}`, the limit is {MAX_REPEATED_BYTES}"
+            raise invalid(f"the request's other fields have {size}", self._name)
+        return piece
 
     def following(self, seconds: float) -> Piece:
         """Return the next piece; the engine has worked on the one before for so many ``seconds``."""

@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.requests.list_pieces import MIN_BYTES, MIN_ENTRIES, TARGET_S, ListPieces, Piece, PieceEvents, joined_answer
+from gateway.requests.list_pieces import (
+    MAX_REPEATED_BYTES,
+    MIN_BYTES,
+    MIN_ENTRIES,
+    TARGET_S,
+    ListPieces,
+    Piece,
+    PieceEvents,
+    joined_answer,
+)
 from protocol.failures import Code, LemonbusError
 
 
@@ -49,6 +58,16 @@ def test_several_completions_of_each_prompt_count() -> None:
     assert sizes("completions", "prompt", body, 32) == [2, 2]
     assert sizes("completion", "prompt", {"prompt": ["a", {"prompt_string": "b"}]}, 200) == [1, 1]
     assert sizes("embedding", "content", {"input": None, "content": ["a"] * 17}, 17) == [16, 1]
+
+
+def test_what_each_piece_repeats_has_a_limit_of_bytes() -> None:
+    other = {"model": "a", "user": "b" * MAX_REPEATED_BYTES}
+    for body in ({"input": ["c"] * 17}, {"input": ["c" * MIN_BYTES] * 2}):
+        with pytest.raises(LemonbusError, match=f"the limit is {MAX_REPEATED_BYTES}") as refused:
+            cut("embeddings", {**other, **body}, len(body["input"]))
+        assert (refused.value.failure.code, refused.value.failure.param) == (Code.INVALID_REQUEST, "input")
+    assert len(cut("embeddings", {**other, "input": ["c"] * 16}, 16)) == 1
+    assert len(cut("embeddings", {"user": other["user"][:-40], "input": ["c"] * 17}, 17)) == 2
 
 
 @pytest.mark.parametrize(
