@@ -1,7 +1,8 @@
 """Reads one tool call, a JSON object with a name and arguments, character by character. Pure.
 
 An object becomes a call as soon as its name is the name of a tool and its arguments have begun: they can be streamed from then
-on. Until then :class:`NotACallError` says that it was something else.
+on. Until then :class:`NotACallError` says that it was something else, at the first character that cannot be JSON. Otherwise each of a
+thousand openers in each other could be a call until the answer ends, and be read once more for each one before it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final
 _SPACE: Final = " \t\r\n"
 _ARGUMENT_KEYS: Final = ("arguments", "parameters")
 _SCALAR: Final = frozenset("-+.0123456789abcdefghijklmnopqrstuvwxyzE")
+_NESTED_SCALAR: Final = _SCALAR | {"N", "I"}
+"""Also of NaN and Infinity."""
 
 
 class NotACallError(Exception):
@@ -30,6 +33,8 @@ class CallObject:
         self._string: list[str] = []
         self._escaped = self._quoted = False
         self._depth = 0
+        self._value_due = self._in_word = False
+        """Of what is nested: whether a value may begin, and whether a number or a word goes on."""
         self._key = ""
         self._name = ""
         self._early_arguments: str | None = None
@@ -106,6 +111,7 @@ class CallObject:
             else:
                 self._string = [character]
                 self._step = self._in_nested
+                self._value_due, self._in_word = True, False
             self._depth, self._quoted, self._escaped = 1, False, False
         elif character in _SCALAR:
             self._string = [character]
@@ -134,9 +140,26 @@ class CallObject:
             self._step = self._after_value
 
     def _in_nested(self, character: str) -> None:
+        if not self._quoted:
+            self._check_order(character)
         self._string.append(character)
         if self._nested_ended(character):
             self._value_ended("".join(self._string))
+
+    def _check_order(self, character: str) -> None:
+        """Raise if no JSON goes on with this character outside of its strings."""
+        continues, self._in_word = self._in_word, character in _NESTED_SCALAR
+        if character in ",:":
+            possible = not self._value_due
+            self._value_due = True
+        elif character in '"{[' or (self._in_word and not continues):
+            possible = self._value_due
+            self._value_due = character in "{["
+        else:
+            possible = self._in_word or character in "}]" or character in _SPACE
+            self._value_due = self._value_due and character in _SPACE
+        if not possible:
+            raise NotACallError
 
     def _in_scalar(self, character: str) -> None:
         if character in _SCALAR:

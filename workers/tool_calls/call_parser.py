@@ -6,7 +6,8 @@ Invariants:
 * No part of a marker is given out as text before it is certain that it is none.
 * A text that only looks like a call stays text: one that is no JSON, has another name than those of the request's tools, or is
   cut off before its arguments begin.
-* White space next to a call belongs to the call.
+* White space next to a call belongs to the call, unless it is longer than :data:`MAX_SPACE`.
+* The work grows with the length of the answer, whatever is in it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from workers.tool_calls.formats import ToolCallFormat
 
 _BETWEEN_BARE_CALLS: Final = ";,"
 NO_LIMIT: Final = 2**31
+MAX_SPACE: Final = 4_096
+"""Characters of white space that are kept back, because a call may follow, and looked at again with each one more."""
 
 
 class TextPiece(NamedTuple):
@@ -129,6 +132,8 @@ class ToolCallParser:
         overlap = max(_overlap(text, opener) for opener in self._form.openers)
         certain = text[: len(text) - overlap] if overlap else text
         space = len(certain) - len(certain.rstrip())
+        if max(space, len(text) - overlap) > MAX_SPACE:
+            return overlap
         if self._between_bare_calls(certain):
             return len(text)
         return overlap + space
@@ -212,7 +217,7 @@ class ToolCallParser:
         text = "".join([*self._raw, character])
         self._raw = []
         marker, closer = text.lstrip(), self._form.closer
-        if marker and not closer.startswith(marker):
+        if (marker and not closer.startswith(marker)) or len(text) - len(marker) > MAX_SPACE:
             self._leave(text)
         elif marker == closer:
             self._leave("")

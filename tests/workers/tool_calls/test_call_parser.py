@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.calls import count_calls
 from tests.support.properties import examples
-from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, TextPiece, ToolCallParser
+from workers.tool_calls.call_parser import MAX_SPACE, CallArguments, CallEvent, CallStart, TextPiece, ToolCallParser
 from workers.tool_calls.formats import (
     FORMATS,
     HERMES,
@@ -154,6 +155,64 @@ def test_no_part_of_a_marker_is_shown_before_a_call(form: ToolCallFormat, before
                 assert before.startswith(shown)
     assert parser.calls == 1
     assert shown == before.rstrip()
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON_VALUES, st.dictionaries(st.text(max_size=3), JSON_VALUES, max_size=3), st.sampled_from([None, 1]))
+@examples(200)
+def test_whatever_json_stands_before_the_name_of_a_call_it_stays_one(
+    value: Any, arguments: dict[str, Any], indent: int | None
+) -> None:
+    call = json.dumps({"x": value, "y": [value], "arguments": arguments, "name": "f"}, indent=indent)
+    (text, ((name, written),)) = parsed(HERMES, [f"<tool_call>{call}</tool_call>"])
+    assert (text, name) == ("", "f")
+    assert repr(json.loads(written)) == repr(arguments)  # NaN is not itself
+
+
+OPEN = "<opener>"
+REPEATED = {
+    "values that do not end": OPEN + '{"a":[',
+    "values that end at once": OPEN + '{"a":[1 ',
+    "texts": OPEN + '{"a":"b',
+    "names of tools": OPEN + '{"name":"f","b":[',
+    "strings in and out of each other": OPEN + '{":":"',
+    "objects": OPEN + "{",
+    "openers": OPEN,
+    "calls": OPEN + '{"name":"f","arguments":{}} ',
+}
+
+
+@pytest.mark.parametrize("ending", ["", "]}" * 200])
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", REPEATED)
+def test_the_work_grows_with_the_length_of_an_answer_and_no_faster(
+    name: str, form: ToolCallFormat, ending: str
+) -> None:
+    for opener in form.openers:
+
+        def work(times: int, opener: str = opener) -> int:
+            answer = REPEATED[name].replace(OPEN, opener) * times + ending
+            return count_calls(lambda: parsed(form, [answer])) // len(answer)
+
+        assert work(200) <= 1.5 * work(50) + 5
+
+
+def test_white_space_is_kept_back_up_to_a_limit() -> None:
+    parser = ToolCallParser(HERMES, {"f"}, lambda: "id")
+    for _ in range(10):
+        parser.feed("a" + " " * 3_000)
+        assert 0 < len(parser._text) <= MAX_SPACE
+        parser.feed(" " * 20_000)
+        assert len(parser._text) <= MAX_SPACE
+    parser.feed(f"<tool_call>{F}" + " " * 20_000)
+    assert sum(map(len, parser._raw)) <= MAX_SPACE
+    assert parsed(HERMES, ["a" + " " * MAX_SPACE + f"<tool_call>{F}"]) == ("a", [F_CALL])
 
 
 def test_an_answer_is_complete_after_the_most_calls_that_may_be() -> None:
