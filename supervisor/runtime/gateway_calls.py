@@ -22,8 +22,11 @@ class GatewayCalls:
         """Answer a call."""
         self._bus.send(gateway, CallResult(number), envelope.pack_payload(report))
 
-    def answer_when_written(self, gateway: str, number: int, report: object) -> None:
-        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed."""
+    def answer_when_written(self, gateway: str, number: int, report: object, if_not: str = "") -> None:
+        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed.
+
+        ``if_not``: what is true then, for the end of the message.
+        """
 
         def written(problem: OSError | None) -> None:
             if self._peers.get(gateway) is None:
@@ -31,7 +34,7 @@ class GatewayCalls:
             if problem is None:
                 self.answer(gateway, number, report)
             else:
-                reason = f"the change could not be written: {problem.strerror}"
+                reason = f"the change could not be written: {problem.strerror}{if_not}"
                 self.refuse(gateway, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
 
         self._state_writer.when_written(written)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
 from protocol.models.checkpoints import printable
@@ -132,6 +134,10 @@ def _finish_load(
     """Save the options if the model is ready with them, and make it the default model if that was asked for; then answer."""
     number = call.number
     failure = result if isinstance(result, Failure) else None
+    if_not_written = (
+        f". Model {name} is loaded as was asked, until it is unloaded; later loads are as before. "
+        "Let the server write into its state directory, which `lemonbus config` shows, and load the model again"
+    )
     if failure is None:
         try:
             if call.save_options:
@@ -140,13 +146,13 @@ def _finish_load(
                 entry = supervisor.models.known(name)
                 supervisor.models.user_names.set_default(entry.short_name if entry is not None else call.model)
         except LemonbusError as problem:
-            failure = problem.failure
+            failure = structs.replace(problem.failure, message=f"{problem.failure.message}{if_not_written}")
     if supervisor.peers.get(peer) is None:
         return
     if failure is not None:
         supervisor.calls.refuse(peer, number, failure)
     elif isinstance(result, Loaded):
-        supervisor.calls.answer_when_written(peer, number, result)
+        supervisor.calls.answer_when_written(peer, number, result, if_not_written)
 
 
 def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:

@@ -224,5 +224,7 @@ class ModelOptions:
             self._file.replace(items)
         except OSError as problem:
             reason = f"the options could not be saved: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, model=model, detail=str(problem)).raised() from problem
+            raise Failure(
+                Code.INTERNAL, reason, model=model, detail=f"{self._file.path}: {problem.strerror}"
+            ).raised() from problem
         self._items = items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator
 from typing import Any
 
@@ -268,6 +269,23 @@ def test_options_of_a_failed_load_are_not_saved(server: LemonbusServer) -> None:
     assert body["status"] == "error"
     assert str(server.models) not in body["message"]
     assert BROKEN not in saved(server)
+
+
+def test_options_that_cannot_be_written_hold_until_the_model_is_unloaded(server: LemonbusServer) -> None:
+    assert load(server, {"model_name": CHAT, "ctx_size": 640, "save_options": True})[0] == 200
+    limits = resource.prlimit(server.supervisor_pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.supervisor_pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        status, body = load(server, {"model_name": CHAT, "ctx_size": 768, "save_options": True})
+    finally:
+        resource.prlimit(server.supervisor_pid, resource.RLIMIT_FSIZE, limits)
+    assert status == 500
+    assert body["message"].startswith("the options could not be saved: File too large. ")
+    assert f"Model {CHAT} is loaded as was asked, until it is unloaded; later loads are as before" in body["message"]
+    assert (options_of(server, CHAT)["ctx_size"], saved(server)[CHAT]) == (768, {"ctx_size": 640})
+    server.client.post("/v1/unload", {"model_name": CHAT})
+    assert load(server, {"model_name": CHAT})[0] == 200
+    assert options_of(server, CHAT)["ctx_size"] == 640
 
 
 def test_a_broken_options_file_is_moved_aside_and_loads_go_on(server: LemonbusServer) -> None:

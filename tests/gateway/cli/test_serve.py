@@ -65,11 +65,11 @@ def test_there_is_no_flag_for_the_key(lemonbus: Ends) -> None:
 def test_help_explains_flags_and_zero(lemonbus: Ends) -> None:
     help_text = " ".join(lemonbus("serve", "--help")[1].split())
     assert "with --allow-remote." in help_text
-    assert "within --breaker-window, " in help_text
+    assert "within --breaker-window; after more" in help_text
     assert "--grace SECONDS " in help_text
     assert "--body-limit BYTES " in help_text
     assert "[default: (*)]" in help_text
-    for meaning in ("the backend's own default. [default: (0)]", "the engine's own choice. [default: (0)]"):
+    for meaning in ("the backend's default. [default: (0)]", "the engine's own choice. [default: (0)]"):
         assert f"0: {meaning}" in help_text
     assert "params.json" in help_text
     assert ".bin files of whisper.cpp and ONNX folders" in help_text
