@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVER_LIBRARIES = "falcon gevent gunicorn h11 multipart psutil zmq"
+COMMANDS = [path.stem for path in (ROOT / "gateway" / "cli" / "commands").glob("[a-z]*.py")]
 EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing rich structlog.stdlib"
 JOBS = f"{EVERYWHERE} email gevent psutil ssl"
 UNWANTED = {
@@ -47,3 +49,15 @@ def test_a_process_imports_little_that_it_may_not_need() -> None:
         check=True,
     )
     assert done.stdout.splitlines() == list(UNWANTED)
+
+
+def test_the_command_line_imports_no_library_of_the_server() -> None:
+    """It imports declarations of routes, beside which their handlers are."""
+    code = (
+        f"import sys; {'; '.join(f'import gateway.cli.commands.{command}' for command in COMMANDS)};"
+        f" print([name for name in {SERVER_LIBRARIES.split()} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -10,11 +10,13 @@ import ssl
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
 import requests
 from urllib3 import exceptions as urllib3_errors
 
+from gateway.api.common.routes import Answered, Asked, Route
 from gateway.cli.exit_codes import FAILED, FORBIDDEN, UNREACHABLE, USAGE, CommandError
 from protocol.failures import Code
 
@@ -59,6 +61,29 @@ class ApiClient:
         prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
         self.url = f"{parts.scheme}://{parts.netloc}{prefix}"
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def ask(
+        self,
+        route: Route[Asked, Answered],
+        request: Asked,
+        seconds: float | None = READ_TIMEOUT_S,
+        more: dict[str, Any] | None = None,
+    ) -> Answered:
+        """Return what a route answers; ``seconds`` as for :meth:`call`. ``more``: fields that the request's type does not declare."""
+        fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
+        fields |= more or {}
+        path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
+        if route.source == "path":
+            path = path.format_map({name: quote(value, safe="") for name, value in fields.items()})
+        elif route.source == "query" and fields:
+            path += "?" + urlencode(fields)
+        answer = self.call(route.method, path, fields if route.source == "body" else None, seconds)
+        try:
+            found: Answered = msgspec.convert(answer, route.answer)
+        except msgspec.ValidationError as problem:
+            reason = f"{self.url} does not answer as this release of lemonbus does: {problem}"
+            raise CommandError(reason) from problem
+        return found
 
     def call(self, method: str, path: str, body: Any = None, seconds: float | None = READ_TIMEOUT_S) -> Any:
         """Return the decoded answer; ``seconds`` without a byte are too long, ``None``: no limit."""

@@ -6,18 +6,17 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
-from urllib.parse import quote
+from typing import Final, Protocol
 
-import msgspec
-
+from gateway.api.common.routes import Answered, Asked, Nothing, Route
+from gateway.api.operator import keys as server_keys
+from gateway.api.operator.keys import AddedKey, ChangedKeys, KeysAnswer, NamedKey
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import FORBIDDEN, UNREACHABLE, USAGE, CommandError
 from protocol.config import api_keys
 from protocol.config.api_keys import KEYS_FILE, ApiKey, KeyRights, Scope
 from protocol.failures import LemonbusError
 
-_PATH: Final = "/internal/keys"
 _PROBED: Final = "/internal/keys-probe"
 """A path without a route: refused without a valid key, and else not found, also while a server's supervisor does not answer."""
 _NOT_FOUND: Final = 404
@@ -42,13 +41,13 @@ _ADVICE: Final = {
 class KeyStore(Protocol):
     """Adds, lists and revokes keys. Each method returns what the route ``/internal/keys`` answers."""
 
-    def add(self, rights: KeyRights) -> dict[str, Any]:
+    def add(self, rights: KeyRights) -> AddedKey:
         """Add a key, which is ``key`` of the answer."""
 
-    def listed(self) -> dict[str, Any]:
+    def listed(self) -> KeysAnswer:
         """Return the keys."""
 
-    def revoke(self, name: str) -> dict[str, Any]:
+    def revoke(self, name: str) -> ChangedKeys:
         """Revoke a key."""
 
     def effect(self, valid: str) -> str:
@@ -66,27 +65,26 @@ class ServerKeys:
         """See :class:`KeyStore`."""
         return f"The server at {self._server.url} applies this now. It has {valid}, those of its settings included."
 
-    def add(self, rights: KeyRights) -> dict[str, Any]:
+    def add(self, rights: KeyRights) -> AddedKey:
         """See :class:`KeyStore`."""
-        return self._call("POST", _PATH, msgspec.to_builtins(rights))
+        return self._ask(server_keys.add_key, rights)
 
-    def listed(self) -> dict[str, Any]:
+    def listed(self) -> KeysAnswer:
         """See :class:`KeyStore`."""
-        return self._call("GET", _PATH)
+        return self._ask(server_keys.list_keys, Nothing())
 
-    def revoke(self, name: str) -> dict[str, Any]:
+    def revoke(self, name: str) -> ChangedKeys:
         """See :class:`KeyStore`."""
-        return self._call("DELETE", f"{_PATH}/{quote(name, safe='')}")
+        return self._ask(server_keys.revoke_key, NamedKey(name))
 
-    def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def _ask(self, route: Route[Asked, Answered], request: Asked) -> Answered:
         try:
-            answer: dict[str, Any] = self._server.call(method, path, body)
+            return self._server.ask(route, request)
         except CommandError as problem:
             advice = _ADVICE.get(problem.exit_code)
             if advice is None:
                 raise
             raise CommandError(f"{problem}{advice}", problem.exit_code, problem.status) from problem
-        return answer
 
 
 class FileKeys:
@@ -113,36 +111,24 @@ class FileKeys:
             )
         return f"The file has {valid}. {when}"
 
-    def add(self, rights: KeyRights) -> dict[str, Any]:
+    def add(self, rights: KeyRights) -> AddedKey:
         """See :class:`KeyStore`."""
         made = api_keys.make_key(rights, time.time())
         first = not self._path.exists() and not self._is_closed()
         if first and Scope.ADMIN not in rights.scopes and self._answers():
             raise CommandError(api_keys.NO_ADMINISTRATOR)
         keys = self._change(lambda keys: api_keys.with_key(keys, made.entry))
-        return {**self._result(keys), "key": made.secret, "first": first}
+        return server_keys.added(made, keys, self._path, first=first)
 
-    def listed(self) -> dict[str, Any]:
+    def listed(self) -> KeysAnswer:
         """See :class:`KeyStore`."""
         with _problems(self._path):
             keys = api_keys.read_keys(self._path) if self._path.exists() else []
-        return {
-            "file": str(self._path),
-            "required": self._path.exists(),
-            "keys": [{**msgspec.structs.asdict(key), "origin": "file"} for key in keys],
-        }
+        return KeysAnswer(str(self._path), self._path.exists(), [server_keys.listed(key, "file") for key in keys])
 
-    def revoke(self, name: str) -> dict[str, Any]:
+    def revoke(self, name: str) -> ChangedKeys:
         """See :class:`KeyStore`."""
-        return self._result(self._change(lambda keys: api_keys.without_key(keys, name)))
-
-    def _result(self, keys: list[ApiKey]) -> dict[str, Any]:
-        now = time.time()
-        return {
-            "file": str(self._path),
-            "valid_keys": sum(not key.expired(now) for key in keys),
-            "valid_admin_keys": len(api_keys.administrators(keys, now)),
-        }
+        return server_keys.changed(self._change(lambda keys: api_keys.without_key(keys, name)), name, self._path)
 
     def _change(self, change: Callable[[list[ApiKey]], list[ApiKey]]) -> list[ApiKey]:
         self._running = self._answers()

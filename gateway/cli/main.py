@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -12,46 +14,25 @@ import click
 from gateway.cli import exit_codes, output
 from protocol import RELEASE
 
-COMMANDS: Final = {
-    "serve": "Start the server.",
-    "status": "Show what the server is doing.",
-    "list": "List the models.",
-    "show": "Show what is configured for a model.",
-    "pull": "Download a model.",
-    "delete": "Delete a model.",
-    "load": "Load a model, or load it again with other options.",
-    "unload": "Unload a model, or all of them.",
-    "pin": "Keep a loaded model from being evicted.",
-    "unpin": "Let a loaded model be evicted again.",
-    "run": "Chat with a model.",
-    "backends": "Show, install or remove the programs that models run on.",
-    "keys": "Make, list or revoke API keys.",
-    "params": "Show or set the sampling defaults.",
-    "logs": "Show the logs of all processes.",
-    "system-info": "Show the machine, its devices and what can be run on them.",
-    "reload": "Read the configuration again, without a restart.",
-    "upgrade": "Let the release that is installed now take over, without a restart.",
-    "config": "Show every setting and where its value comes from.",
-    "version": "Show the version.",
-    "completion": "Print the completion script of a shell.",
-}
+_COMMANDS: Final = Path(__file__).parent / "commands"
 
 
 class CommandGroup(click.Group):
-    """A group that imports the module of a command only when that command runs."""
+    """A group that imports the file of a command only when that command runs, and all of them to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order in which a newcomer needs them."""
+        """Return the names of the commands: each is that of a file, or of what undoes that."""
         del ctx
-        return list(COMMANDS)
+        files = [path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
+        return sorted(name for file in files for name in (file, f"un{file}") if _command(file, name))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Import the command's file."""
         del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"gateway.cli.commands.{cmd_name.replace('-', '_')}").command
-        return command
+        for file in (cmd_name, cmd_name.removeprefix("un")):
+            if re.fullmatch("[a-z-]+", file) and (_COMMANDS / f"{file.replace('-', '_')}.py").exists():
+                return _command(file, cmd_name)
+        return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -59,17 +40,16 @@ class CommandGroup(click.Group):
         """Find the command; for an unknown one suggest the nearest name."""
         import difflib  # noqa: PLC0415 - only after a mistyped command
 
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, 1)
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f" Did you mean {close[0]}?" if close else " See lemonbus --help."
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+
+def _command(file: str, name: str) -> click.Command | None:
+    module = importlib.import_module(f"gateway.cli.commands.{file.replace('-', '_')}")
+    return next((each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name), None)
 
 
 def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:

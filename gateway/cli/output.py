@@ -36,11 +36,18 @@ def print_error(text: str) -> None:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON, in which characters that change how text is shown are escapes."""
-    return escape_in_json(json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace")).decode()
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=_fields)
+    return escape_in_json(text.encode("utf-8", "replace")).decode()
+
+
+def _fields(struct: Any) -> Any:
+    import msgspec  # noqa: PLC0415 - whoever has a struct has imported it
+
+    return msgspec.to_builtins(struct)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value: indented for a person, one line for a program."""
+    """Print one JSON value, or a struct as one: indented for a person, one line for a program."""
     click.echo(json_text(value, 2 if is_terminal() else None))
 
 

@@ -5,21 +5,13 @@ Nine routes in ten have no parameters. To let falcon compile them, too, takes a 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-from falcon import COMBINED_METHODS
+from falcon import HTTP_METHODS
 from falcon.routing import CompiledRouter, set_default_responders
 
 _Found = tuple[object, Any, dict[str, Any], str | None]
 """What falcon asks of a router: resource, method → responder, parameters, template."""
-
-
-@cache
-def _responders(resource_class: type) -> list[tuple[str, str]]:
-    """Return the HTTP methods of a class of resources, each with the name of its responder: falcon looks anew for each resource."""
-    names = ((method, f"on_{method.lower()}") for method in COMBINED_METHODS)
-    return [(method, name) for method, name in names if callable(getattr(resource_class, name, None))]
 
 
 class Router(CompiledRouter):
@@ -54,11 +46,12 @@ class Router(CompiledRouter):
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
         """Route HEAD to the GET method, unless the resource has a method for HEAD."""
-        resource_class: Any = type(resource)
         if kwargs.get("suffix"):
             methods: Any = super().map_http_methods(resource, **kwargs)
         else:
-            methods = {method: getattr(resource, responder) for method, responder in _responders(resource_class)}
+            # falcon also looks for the methods of WebDAV, which takes longer.
+            found = {method: getattr(resource, f"on_{method.lower()}", None) for method in HTTP_METHODS}
+            methods = {method: responder for method, responder in found.items() if responder is not None}
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
         return methods

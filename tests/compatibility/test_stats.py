@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from gateway.api.lemonade.health import stats_body
+from gateway.api.lemonade.health import request_stats
 from protocol.messages.health import StatsReport
 from tests.compatibility.field_paths import missing
 from tests.support.models.tiny_models import prompt_of
@@ -104,6 +105,6 @@ def test_an_embedding_generates_nothing(server: LemonbusServer) -> None:
 
 
 def test_before_the_first_request() -> None:
-    found = stats_body(StatsReport())
+    found = msgspec.to_builtins(request_stats(StatsReport()))
     assert missing(found, DOCUMENTED) == []
     assert (found["output_tokens"], found["decode_token_times"], found["model"]) == (0, [], None)

@@ -24,7 +24,7 @@ from protocol.failures import Failure
 from protocol.messages.work import RateLimits
 
 VERSION_PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
-PREVIEW_PREFIXES: Final = frozenset({"/v0", "/api/v0"})
+PREVIEW_PREFIXES: Final = ("/v0", "/api/v0")
 """Where Lemonade's preview has methods of its own."""
 
 Routes = dict[str, object]

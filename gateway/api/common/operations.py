@@ -107,10 +107,6 @@ class Operation(NamedTuple):
     """Whether 202 may be answered, too, with the same type: what was asked for goes on."""
 
 
-Operations = Mapping[type, Mapping[str, Operation]]
-"""Class of a resource → HTTP method → what it takes and answers."""
-
-
 class ErrorObject(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What happened: to which model and request, and which field is wrong."""
 
@@ -149,6 +145,14 @@ class Documentation(NamedTuple):
 
     name: str
     description: str
-    operations: Operations
+    operations: Mapping[type, Mapping[str, Operation]] = {}
+    """Class of a resource → HTTP method → what it takes and answers; without those that have ``operations``, as declared routes do."""
     error: type = ErrorBody
     """The type of the body of an error below the family's ``error_prefixes``."""
+
+    def of(self, resource: object) -> Mapping[str, Operation]:
+        """Return what a resource takes and answers, by HTTP method; empty if that is not declared."""
+        found: Mapping[str, Operation] = getattr(resource, "operations", None) or self.operations.get(
+            type(resource), {}
+        )
+        return found

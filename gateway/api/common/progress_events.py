@@ -9,18 +9,28 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import falcon
 import msgspec
 
-from gateway.bus.calls import BuildMessage, SupervisorCall
-from gateway.bus.session import SupervisorSession
+from gateway.api.common.operations import EVENT_STREAM, Stream
 from gateway.http.request_context import request_context
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure, LemonbusError
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.log_stream import LogBatch
 
+if TYPE_CHECKING:  # the command line imports routes that answer so
+    import falcon
+
+    from gateway.bus.calls import BuildMessage, SupervisorCall
+    from gateway.bus.session import SupervisorSession
+
+PROGRESS_STREAM: Final = Stream(
+    EVENT_STREAM,
+    'event: progress\ndata: {"file":"model.gguf","file_index":1,"total_files":1,"percent":50}\n\n'
+    'event: complete\ndata: {"file_index":1,"total_files":1,"percent":100}\n\n',
+)
+"""The default form, for the OpenAPI document."""
 PROGRESS_INTERVAL_S: Final = 0.125
 """The shortest time between two progress events."""
 PING: Final = b": still here\n\n"
@@ -43,7 +53,7 @@ class ProgressWriter(abc.ABC):
     The default form is that of Lemonade's documents, server-sent events; a dialect with another form overrides what differs.
     """
 
-    media_type: ClassVar[str] = "text/event-stream"
+    media_type: ClassVar[str] = EVENT_STREAM
 
     def progress(self, progress: Progress) -> bytes:
         """Return what one report of progress becomes."""

@@ -6,46 +6,23 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import falcon
 from msgspec import structs
 
-from gateway.http.bodies import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.models.recipes import OptionValue
+
+if TYPE_CHECKING:
+    import falcon
 
 MAX_NAME_LENGTH: Final = 1024
 MAX_TTL_S: Final = 31_536_000
 """The longest idle time after which a model may be unloaded: a year."""
 DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
 JsonObject = dict[str, Any]
-
-
-def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
-    """Return the JSON object of a request, empty for a request without a body.
-
-    Raises like :func:`gateway.http.bodies.body_decoding.decode_object`.
-    """
-    data = body_decoding.read_json(req, settings.body_limit)
-    return body_decoding.decode_object(data) if data.strip() else {}
-
-
-def model_of(body: JsonObject, *, required: bool = True) -> str:
-    """Return ``model_name`` or ``model``; raises ``invalid_request`` if the request has both and they differ.
-
-    Without either: the empty string, or ``invalid_request`` if it is required.
-    """
-    names = {key: name for key in ("model_name", "model") if (name := text_of(body, key))}
-    if len(set(names.values())) > 1:
-        raise invalid("`model_name` and `model` name different models", "model_name")
-    if names:
-        return next(iter(names.values()))
-    if required:
-        raise invalid("`model_name` is required", "model_name")
-    return ""
 
 
 _OTHER_NAMES: Final = {
@@ -82,14 +59,6 @@ def text_of(body: JsonObject, key: str) -> str:
     return value
 
 
-def object_of(body: JsonObject, key: str) -> JsonObject:
-    """Return an object field, empty if it is absent or null; raises ``invalid_request`` naming it."""
-    value = body.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise invalid(f"`{key}` must be an object", key)
-    return value or {}
-
-
 def options_of(fields: JsonObject) -> dict[str, OptionValue]:
     """Return load options, without those that are null; raises ``invalid_request`` naming the wrong one.
 
@@ -110,27 +79,6 @@ def options_of(fields: JsonObject) -> dict[str, OptionValue]:
 def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
     """Return load options as :func:`options_of` does, without those that Lemonade's app leaves at their defaults: "" and -1."""
     return {key: value for key, value in options_of(fields).items() if value not in ("", -1)}
-
-
-def flag_of(body: JsonObject, key: str) -> bool:
-    """Return a true-or-false field, false if it is absent or null; raises ``invalid_request`` naming it."""
-    value = body.get(key)
-    if value is not None and not isinstance(value, bool):
-        raise invalid(f"`{key}` must be true or false", key)
-    return bool(value)
-
-
-def ttl_of(body: JsonObject, key: str = "ttl") -> float | None:
-    """Return the idle seconds after which a model is to be unloaded, 0 for never, None if it is absent or null.
-
-    Raises ``invalid_request`` naming the field.
-    """
-    value = body.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TTL_S:
-        raise invalid(f"`{key}` must be a number of seconds from 0 (never) to {MAX_TTL_S}", key)
-    return float(value)
 
 
 def flag_in_query(req: falcon.Request, key: str) -> bool:

@@ -8,6 +8,8 @@ import falcon
 import msgspec
 
 from gateway.api.common.health_reports import RECOVERING, HealthReports
+from gateway.api.common.operations import MODEL
+from gateway.api.common.routes import Caller, route
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages.health import FailedModel, GetStats, HealthReport, RunningModel, StatsReport
@@ -108,23 +110,6 @@ def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
     }
 
 
-def stats_body(stats: StatsReport) -> dict[str, Any]:
-    """Return the tokens and times of the last request: ``prompt_tokens`` in the prompt, ``input_tokens`` of them not cached."""
-    outcome = stats.outcome
-    return {
-        "time_to_first_token": outcome.first_token_s,
-        "tokens_per_second": outcome.tokens_per_second,
-        "input_tokens": max(0, outcome.prompt_tokens - outcome.cached_tokens),
-        "output_tokens": outcome.output_tokens,
-        "decode_token_times": outcome.each_token_s,
-        "prompt_tokens": outcome.prompt_tokens,
-        "cached_tokens": outcome.cached_tokens,
-        "cache_tokens": outcome.cached_tokens,
-        "model": stats.model or None,
-        "total_seconds": outcome.total_s,
-    }
-
-
 class HealthResource:
     """``GET health``: the state of the whole server."""
 
@@ -145,19 +130,48 @@ class HealthResource:
         resp.data = msgspec.json.encode(health_body(health, port, detail=context.is_admin, addresses=addresses))
 
 
-class StatsResource:
-    """``GET stats``: tokens and times of the last finished request."""
+class StatsQuery(msgspec.Struct):
+    """For the last request of one model."""
 
-    monitors: ClassVar[bool] = True
+    model: str | msgspec.UnsetType = msgspec.UNSET
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer; with ``?model=`` for the last request of that model."""
-        model = req.get_param("model", default="")
-        models = request_context(req.env).models
-        stats = self._session.call(req.env, lambda number: GetStats(number, model, models), StatsReport)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(stats_body(stats))
+class RequestStats(msgspec.Struct):
+    """Tokens and seconds of the last finished request."""
+
+    time_to_first_token: float
+    tokens_per_second: float
+    input_tokens: int
+    """Those in the prompt that were not cached."""
+    output_tokens: int
+    decode_token_times: list[float]
+    prompt_tokens: int
+    cached_tokens: int
+    cache_tokens: int
+    """The same, as Lemonade's app calls it."""
+    model: str | None
+    total_seconds: float
+
+
+@route("GET", "stats", monitors=True, failures=MODEL)
+def show_stats(caller: Caller, query: StatsQuery) -> RequestStats:
+    """Shows tokens and times of the last finished request."""
+    model = query.model or ""
+    return request_stats(caller.ask(lambda number: GetStats(number, model, caller.context.models), StatsReport))
+
+
+def request_stats(stats: StatsReport) -> RequestStats:
+    """Return the tokens and times as the documents call them."""
+    outcome = stats.outcome
+    return RequestStats(
+        time_to_first_token=outcome.first_token_s,
+        tokens_per_second=outcome.tokens_per_second,
+        input_tokens=max(0, outcome.prompt_tokens - outcome.cached_tokens),
+        output_tokens=outcome.output_tokens,
+        decode_token_times=outcome.each_token_s,
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        cache_tokens=outcome.cached_tokens,
+        model=stats.model or None,
+        total_seconds=outcome.total_s,
+    )

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, Final, Literal
 
-import falcon
 import msgspec
+from msgspec import Meta
 
-from gateway.api.common.progress_events import ProgressWriter, complete_event, stream_progress
-from gateway.api.common.request_fields import JsonObject, flag_of, optional_body, text_of
-from gateway.bus.session import SupervisorSession
-from protocol.failures import invalid
+from gateway.api.common.operations import CHANGE
+from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
+from gateway.api.common.request_fields import MAX_NAME_LENGTH
+from gateway.api.common.routes import Caller, Progressing, route
 from protocol.messages.backend_installs import BackendDone, InstallBackend, UninstallBackend
+from protocol.models.recipes import DEFAULT_RECIPE
 from protocol.wire import envelope
+
+_Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+_VULKAN: Final = {"recipe": DEFAULT_RECIPE, "backend": "vulkan"}
+
+
+class BackendRequest(msgspec.Struct):
+    """A backend of a recipe."""
+
+    recipe: _Name
+    backend: _Name
+
+
+class InstallRequest(BackendRequest):
+    """A backend to install or update."""
+
+    force: bool | None = None
+    stream: bool | None = None
+
+
+class BackendAnswer(msgspec.Struct):
+    """The backend is installed or removed."""
+
+    status: Literal["success"]
+    recipe: str
+    backend: str
+    version: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class InstallEventWriter(ProgressWriter):
@@ -25,56 +52,29 @@ class InstallEventWriter(ProgressWriter):
         return complete_event(done.files, status="success", recipe=done.recipe, backend=done.backend)
 
 
-class InstallResource:
-    """``POST install``: installs or updates a backend."""
+@route(
+    "POST",
+    "install",
+    changes=True,
+    stream=PROGRESS_STREAM,
+    failures=CHANGE,
+    examples={"with progress": {**_VULKAN, "stream": True}},
+)
+def install_backend(caller: Caller, request: InstallRequest) -> BackendAnswer | Progressing:
+    """Installs or updates a backend.
 
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the backend is installed; with ``stream`` stream its progress until then.
-
-        A client that hangs up does not stop the installation.
-        """
-        body = optional_body(req, self._session.settings)
-        recipe, backend = _recipe_and_backend(body)
-        force, stream = flag_of(body, "force"), flag_of(body, "stream")
-        build = partial(InstallBackend, recipe=recipe, backend=backend, force=force, progress=stream)
-        if stream:
-            stream_progress(self._session, req, resp, build, InstallEventWriter())
-        else:
-            _write_answer(resp, self._session.call(req.env, build, BackendDone))
+    A client that hangs up does not stop the installation.
+    """
+    stream, force = bool(request.stream), bool(request.force)
+    call = partial(InstallBackend, recipe=request.recipe, backend=request.backend, force=force, progress=stream)
+    return Progressing(call, InstallEventWriter()) if stream else _answer(caller.ask(call, BackendDone))
 
 
-class UninstallResource:
-    """``POST uninstall``: removes a backend."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the backend is removed; models that use it are unloaded first."""
-        recipe, backend = _recipe_and_backend(optional_body(req, self._session.settings))
-        build = partial(UninstallBackend, recipe=recipe, backend=backend)
-        _write_answer(resp, self._session.call(req.env, build, BackendDone))
+@route("POST", "uninstall", changes=True, failures=CHANGE, examples={"one": _VULKAN})
+def uninstall_backend(caller: Caller, request: BackendRequest) -> BackendAnswer:
+    """Removes a backend; models that use it are unloaded."""
+    return _answer(caller.ask(partial(UninstallBackend, recipe=request.recipe, backend=request.backend), BackendDone))
 
 
-def _recipe_and_backend(body: JsonObject) -> tuple[str, str]:
-    """Return ``recipe`` and ``backend``; raises ``invalid_request`` naming the one that is missing."""
-    recipe, backend = text_of(body, "recipe"), text_of(body, "backend")
-    for key, given in (("recipe", recipe), ("backend", backend)):
-        if not given:
-            raise invalid(f"`{key}` is required", key)
-    return recipe, backend
-
-
-def _write_answer(resp: falcon.Response, done: BackendDone) -> None:
-    resp.content_type = falcon.MEDIA_JSON
-    answer = {"status": "success", "recipe": done.recipe, "backend": done.backend}
-    resp.data = msgspec.json.encode({**answer, "version": done.version} if done.version else answer)
+def _answer(done: BackendDone) -> BackendAnswer:
+    return BackendAnswer("success", done.recipe, done.backend, done.version or msgspec.UNSET)

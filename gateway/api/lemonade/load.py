@@ -1,155 +1,146 @@
-"""``load`` and ``unload``: lemonade's and the preview's requests and answers."""
+"""``load``, ``unload`` and ``pin``: which models are loaded, and which of them stay."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from functools import partial
+from typing import Annotated, Final, Literal
 
-import falcon
 import msgspec
+from msgspec import Meta
 
-from gateway.api.common.request_fields import (
-    JsonObject,
-    check_cache_dir,
-    check_load_words,
-    chosen_options,
-    flag_of,
-    model_of,
-    optional_body,
-    params_as_sent,
-    text_of,
-    ttl_of,
-)
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import CHANGE
+from gateway.api.common.request_fields import DTYPES, MAX_TTL_S, check_cache_dir, check_load_words, chosen_options
+from gateway.api.common.routes import Caller, route
+from gateway.api.lemonade.named_model import Name, NamedModel
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.models import Loaded, LoadModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
+from protocol.models.devices import REQUEST_DEVICE_WORDS
 
-_REQUEST_FIELDS: Final = frozenset(
-    {"model_name", "model", "save_options", "merge_args", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint"}
-    | {"recipe"}
+NAME_FIELDS: Final = ("model_name", "model")
+_MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
+
+
+class LemonadeLoadRequest(NamedModel, kw_only=True):
+    """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on."""
+
+    save_options: bool | None = None
+    merge_args: bool | None = None
+    """Whether arguments of the engine that count for all models come before the request's; false: the request's alone."""
+    pinned: bool | None = None
+    """Never evict it for another model, until it is unloaded."""
+    ttl: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
+    """Unload it after so many idle seconds; 0: never."""
+    device: Annotated[str, Meta(extra_json_schema={"enum": list(REQUEST_DEVICE_WORDS)})] | None = None
+    dtype: Annotated[str, Meta(extra_json_schema={"enum": list(DTYPES)})] | None = None
+    cache_dir: Name | None = None
+    recipe: Name | None = None
+    checkpoint: Name | None = None
+
+
+class LoadAnswer(msgspec.Struct):
+    """The model is ready."""
+
+    status: Literal["success"]
+    message: str
+    model_name: str
+    model: str
+    """The same, under the preview's name."""
+    checkpoint: str
+    recipe: str
+
+
+class UnloadRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
+    """A model, or all: other fields are refused, so that a mistyped one does not unload all."""
+
+
+class UnloadedModels(msgspec.Struct):
+    """The processes of these models have ended."""
+
+    status: Literal["success"]
+    message: str
+    model_name: str
+    unloaded: list[str]
+
+
+class PinRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
+    """A loaded model, and whether it is never evicted for another one."""
+
+    pinned: bool
+
+
+class PinAnswer(msgspec.Struct):
+    """What counts now, until the model is unloaded."""
+
+    status: Literal["success"]
+    model_name: str
+    pinned: bool
+
+
+@route(
+    "POST",
+    "load",
+    changes=True,
+    needs=NAME_FIELDS,
+    failures=CHANGE,
+    examples={"with options": {**_MODEL, "ctx_size": 4096}},
 )
-"""Everything else in a load request is an option of the model's recipe."""
-_NOT_FOUND: Final = (Code.MODEL_NOT_FOUND, Code.NOT_LOADED)
-"""Failures of an unload for which the document has one message."""
-_NAME_FIELDS: Final = ("model_name", "model")
-_METHODS: Final = ["GET", "POST", "OPTIONS"]
+def load_model(caller: Caller, request: LemonadeLoadRequest) -> LoadAnswer:
+    """Loads a model, after downloading it if necessary."""
+    check_cache_dir(request.cache_dir or "", caller.session.settings)
+    check_load_words(request.device or "", request.dtype or "")
+    caller.context.model = request.name
+    declared = request.__struct_fields__
+    call = partial(
+        LoadModel,
+        model=request.name,
+        options=chosen_options({field: value for field, value in caller.fields.items() if field not in declared}),
+        save_options=bool(request.save_options),
+        pinned=request.pinned,
+        ttl=request.ttl,
+        recipe=request.recipe or "",
+        device=(request.device or "").lower(),
+        merge_args=request.merge_args,
+    )
+    loaded = caller.ask(call, Loaded)
+    caller.context.model = name = loaded.model
+    return LoadAnswer("success", f"Loaded model: {request.name}", name, name, loaded.checkpoint, loaded.recipe)
 
 
-def load_call(number: int, body: JsonObject) -> LoadModel:
-    """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field."""
-    model = model_of(body)
-    check_load_words(text_of(body, "device"), text_of(body, "dtype"))
-    options = chosen_options({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
-    merge_args = flag_of(body, "merge_args") if body.get("merge_args") is not None else None
-    pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
-    recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
-    save_options = flag_of(body, "save_options")
-    return LoadModel(number, model, options, save_options, pinned, ttl_of(body), recipe, device, merge_args=merge_args)
+@route(
+    "POST",
+    "unload",
+    changes=True,
+    body_required=False,
+    failures=CHANGE,
+    examples={"one": _MODEL, "all": {}},
+)
+def unload_model(caller: Caller, request: UnloadRequest) -> UnloadedModels:
+    """Unloads a model, or all of them if the request names none."""
+    for field in NAME_FIELDS:
+        if getattr(request, field) == "":
+            raise invalid(f"`{field}` is empty", field)
+    caller.context.model = name = request.given_name
+    try:
+        unloaded = caller.ask(lambda number: UnloadModel(number, name), list[str])
+    except LemonbusError as problem:
+        if problem.failure.code not in (Code.MODEL_NOT_FOUND, Code.NOT_LOADED):
+            raise
+        # For which the document has one message.
+        raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
+    return UnloadedModels("success", "Model unloaded successfully", name, unloaded)
 
 
-def unload_name(body: JsonObject) -> str:
-    """Return the model that an unload request names, empty for all.
-
-    Raises ``invalid_request`` for an empty name and for unknown fields: a mistyped field must not unload all models.
-    """
-    unknown = next((key for key in body if key not in _NAME_FIELDS), "")
-    if unknown:
-        raise invalid("unload takes `model_name`, or nothing to unload all models", unknown[:80])
-    for key in _NAME_FIELDS:
-        if body.get(key) == "":
-            raise invalid(f"`{key}` is empty", key)
-    return model_of(body, required=False)
-
-
-def named_in_query(req: falcon.Request) -> JsonObject:
-    """Return the model that a GET request names in its query, as its body would."""
-    return {key: req.params[key] for key in _NAME_FIELDS if key in req.params}
-
-
-class LoadResource:
-    """``POST load``: loads a model, after downloading it if necessary."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is ready."""
-        self._load(req, resp, optional_body(req, self._session.settings))
-
-    def _load(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
-        check_cache_dir(text_of(body, "cache_dir"), self._session.settings)
-        requested = request_context(req.env).model = load_call(0, body).model
-        with params_as_sent(body):
-            loaded = self._session.call(req.env, lambda number: load_call(number, body), Loaded)
-        request_context(req.env).model = loaded.model
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(
-            {
-                "status": "success",
-                "message": f"Loaded model: {requested}",
-                "model_name": loaded.model,
-                "model": loaded.model,
-                "checkpoint": loaded.checkpoint,
-                "recipe": loaded.recipe,
-            }
-        )
-
-
-class PreviewLoadResource(LoadResource):
-    """The preview's ``load``: GET loads too."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The same as POST; the model may also be named in the query."""
-        body = optional_body(req, self._session.settings)
-        self._load(req, resp, {**named_in_query(req), **body})
-
-    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Refuse: HEAD must not load a model."""
-        raise falcon.HTTPMethodNotAllowed(_METHODS)
-
-
-class UnloadResource:
-    """``POST unload``: unloads one model, or all."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model's processes have ended; a model that is not loaded is 404."""
-        self._unload(req, resp, optional_body(req, self._session.settings))
-
-    def _unload(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
-        name = request_context(req.env).model = unload_name(body)
-        try:
-            unloaded = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
-        except LemonbusError as problem:
-            code = problem.failure.code
-            if code not in _NOT_FOUND:
-                raise
-            raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(
-            {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": unloaded}
-        )
-
-
-class PreviewUnloadResource(UnloadResource):
-    """The preview's ``unload``: GET unloads too."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The same as POST; the model may also be named in the query."""
-        self._unload(req, resp, {**named_in_query(req), **optional_body(req, self._session.settings)})
-
-    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Refuse: HEAD must not unload a model."""
-        raise falcon.HTTPMethodNotAllowed(_METHODS)
+@route(
+    "POST",
+    "pin",
+    also="/internal/pin",  # as Lemonade calls it
+    changes=True,
+    needs=NAME_FIELDS,
+    failures=CHANGE,
+    examples={"one": {**_MODEL, "pinned": True}},
+)
+def pin_model(caller: Caller, request: PinRequest) -> PinAnswer:
+    """Keeps a loaded model from being evicted for another one, or lets it be evicted again."""
+    caller.context.model = name = request.name
+    caller.context.model = model = caller.ask(lambda number: PinModel(number, name, request.pinned), str)
+    return PinAnswer("success", model, request.pinned)

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, Literal
 
-import falcon
 import msgspec
+from msgspec import Meta
 
-from gateway.api.common.request_fields import optional_body
-from gateway.bus.session import SupervisorSession
-from protocol.models import sampling
-from protocol.models.sampling import GetParams, SetParams
-from protocol.models.sampling import ParamsReport as Report
-
-
-class ParamsResource:
-    """``GET params`` shows the defaults, ``POST params`` sets some of them."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with all six, and the names of those that were set."""
-        write_answer(resp, self._session.call(req.env, GetParams, Report), "Generation parameters")
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Set the values in the body; null resets a value, and values that the body does not name stay."""
-        values = sampling.check_params(optional_body(req, self._session.settings))
-        report = self._session.call(req.env, lambda number: SetParams(number, values), Report)
-        write_answer(resp, report, "Generation parameters set successfully")
+from gateway.api.common.operations import BODY
+from gateway.api.common.routes import Caller, Nothing, route
+from protocol.models.sampling import GetParams, ParamsReport, SamplingValue, SetParams, check_params
 
 
-def write_answer(resp: falcon.Response, report: Report, message: str) -> None:
-    """Make ``resp`` the documented answer; beyond the documents it names the values that were set."""
-    body = {"status": "success", "message": message, "params": report.params, "set": report.set}
-    resp.content_type = falcon.MEDIA_JSON
-    resp.data = msgspec.json.encode(body | ({"ignored": report.ignored} if report.ignored else {}))
+class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Values to set; null resets one, and those that are missing stay."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    min_length: Annotated[int, Meta(ge=0)] | None = None
+    max_length: Annotated[int, Meta(ge=1)] | None = None
+    do_sample: bool | None = None
+
+
+class ParamsAnswer(msgspec.Struct):
+    """All sampling defaults, and the names of those that were set."""
+
+    status: Literal["success"]
+    message: str
+    params: dict[str, SamplingValue]
+    set: list[str]
+    ignored: dict[str, list[str]] | msgspec.UnsetType = msgspec.UNSET
+
+
+@route("GET", "params")
+def show_params(caller: Caller, _request: Nothing) -> ParamsAnswer:
+    """Shows the sampling defaults."""
+    return _answer(caller.ask(GetParams, ParamsReport), "Generation parameters")
+
+
+@route(
+    "POST",
+    "params",
+    changes=True,
+    body_required=False,
+    failures=BODY,
+    examples={"two": {"temperature": 0.2, "max_length": 1000}},
+)
+def set_params(caller: Caller, _request: ParamsRequest) -> ParamsAnswer:
+    """Sets sampling defaults of all models."""
+    values = check_params(caller.fields)  # of which null is one
+    report = caller.ask(lambda number: SetParams(number, values), ParamsReport)
+    return _answer(report, "Generation parameters set successfully")
+
+
+def _answer(report: ParamsReport, message: str) -> ParamsAnswer:
+    return ParamsAnswer("success", message, report.params, report.set, report.ignored or msgspec.UNSET)

@@ -11,9 +11,10 @@ import falcon
 import msgspec
 
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
-from gateway.api.common.request_fields import optional_body, text_of
+from gateway.api.common.request_fields import text_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.bus.session import SupervisorSession
+from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
@@ -125,7 +126,8 @@ class SlotResource:
     def on_post(self, req: falcon.Request, resp: falcon.Response, slot_id: str) -> None:
         """Do what ``?action=`` names."""
         query = slot_query(req.get_param("action"), slot_id)
-        body = optional_body(req, self._session.settings)
+        data = body_decoding.read_optional_json(req, self._session.settings.body_limit)
+        body = body_decoding.decode_object(data)
         fields = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
 
         def document(answer: bytes) -> bytes:

@@ -10,8 +10,9 @@ import msgspec
 
 from gateway.access.scopes import Scope
 from gateway.api.common.models.model_list import MAX_PAGE, Page, model_list, model_object
-from gateway.api.common.request_fields import check_cache_dir, flag_in_query, optional_body, text_of
+from gateway.api.common.request_fields import check_cache_dir, flag_in_query, text_of
 from gateway.bus.session import SupervisorSession
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import GetModel, ListModels, ModelEntry
@@ -45,7 +46,8 @@ class PreviewModelsResource(ModelsResource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The same as GET; ``cache_dir`` may be in the body."""
         settings = self._session.settings
-        check_cache_dir(text_of(optional_body(req, settings), "cache_dir"), settings)
+        body = body_decoding.decode_object(body_decoding.read_optional_json(req, settings.body_limit))
+        check_cache_dir(text_of(body, "cache_dir"), settings)
         self.on_get(req, resp)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated
 
-import falcon
 import msgspec
+from msgspec import Meta
 
-from gateway.bus.session import SupervisorSession
-from protocol.failures import invalid
+from gateway.api.common.operations import MODEL
+from gateway.api.common.routes import Caller, route
 from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.models.recipes import OptionValue
 
@@ -16,7 +16,7 @@ from protocol.models.recipes import OptionValue
 class ConfigurationQuery(msgspec.Struct):
     """Which model."""
 
-    model: str
+    model: Annotated[str, Meta(min_length=1)]
 
 
 class ConfigurationAnswer(msgspec.Struct):
@@ -35,34 +35,20 @@ class ConfigurationAnswer(msgspec.Struct):
     loaded_options: dict[str, OptionValue]
 
 
-class ConfigurationResource:
-    """Shows the configuration of one model."""
-
-    # It changes nothing. But arguments name files of this machine, so only an administrator may read them.
-    changes: ClassVar[frozenset[str]] = frozenset({"GET"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer."""
-        model: Any = req.get_param("model")
-        if not model:
-            raise invalid("`model` is missing: which model's configuration?", "model")
-        found = self._session.call(req.env, lambda number: ShowModel(number, model), ConfiguredModel)
-        entry = found.entry
-        answer = ConfigurationAnswer(
-            entry.id,
-            found.names,
-            entry.recipe,
-            entry.type,
-            entry.downloaded,
-            found.state,
-            found.options,
-            found.settings,
-            found.groups,
-            found.loaded_options,
-        )
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(answer)
+@route("GET", "/internal/configuration", changes=True, failures=MODEL)  # arguments name files of this machine
+def show_configuration(caller: Caller, query: ConfigurationQuery) -> ConfigurationAnswer:
+    """Shows what is configured for a model, and where each value comes from."""
+    found = caller.ask(lambda number: ShowModel(number, query.model), ConfiguredModel)
+    entry = found.entry
+    return ConfigurationAnswer(
+        entry.id,
+        found.names,
+        entry.recipe,
+        entry.type,
+        entry.downloaded,
+        found.state,
+        found.options,
+        found.settings,
+        found.groups,
+        found.loaded_options,
+    )

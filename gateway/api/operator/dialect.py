@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
-from gateway.api.operator.configuration import ConfigurationResource
-from gateway.api.operator.keys import KeyResource, KeysResource
-from gateway.api.operator.reload import ReloadResource
-from gateway.api.operator.settings import SettingsResource
-from gateway.api.operator.upgrade import UpgradeResource
+from gateway.api.common.route_resource import resources
+from gateway.api.operator import configuration, keys, reload, settings, upgrade
 from gateway.bus.session import SupervisorSession
 
 
@@ -17,17 +14,8 @@ class OperatorDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return {
-            "/internal/configuration": ConfigurationResource(session),
-            "/internal/keys": KeysResource(session),
-            "/internal/keys/{name}": KeyResource(session),
-            "/internal/reload": ReloadResource(session),
-            "/internal/settings": SettingsResource(session),
-            "/internal/upgrade": UpgradeResource(session),
-        }
+        return resources(session, configuration, keys, reload, settings, upgrade)
 
     def documentation(self) -> Documentation:
-        """Return what the routes take and answer."""
-        from gateway.api.operator.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
-
-        return DOCUMENTATION
+        """Return what the routes are about."""
+        return Documentation("lemonbus", "Routes for the operator of this server.")

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
 
-import falcon
 import msgspec
+from msgspec import Meta
 
-from gateway import threads
-from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
+from gateway.api.common.routes import Caller, Nothing, route
 from protocol.config import api_keys
-from protocol.config.api_keys import ApiKey, KeyRights, Scope
-from protocol.config.settings import Settings
+from protocol.config.api_keys import ApiKey, KeyRights, NewKey, Scope
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
 
 R = TypeVar("R")
+_PATH: Final = "/internal/keys"
+_Sleep = Callable[[float], object]
 
 
 class ListedKey(msgspec.Struct):
@@ -73,117 +73,119 @@ class AddedKey(ChangedKeys, kw_only=True):
     """Whether no client needed a key until now."""
 
 
-class _Resource:
-    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST", "DELETE"})
+class NamedKey(msgspec.Struct):
+    """A key by its name."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Manage the keys of the settings' state directory."""
-        self._session = session
-
-    @property
-    def _settings(self) -> Settings:
-        return self._session.settings
-
-    def _change(self, change: Callable[[list[ApiKey]], list[ApiKey]]) -> list[ApiKey]:
-        """Replace the keys of the file by what ``change`` makes of them, and return these."""
-        path = api_keys.key_file(self._settings)
-
-        def work() -> list[ApiKey]:
-            with api_keys.locked_keys(path, threads.sleep) as keys:
-                changed = change(keys)
-                api_keys.write_keys(path, changed)
-            return changed
-
-        return _in_thread(work)
-
-    def _result(self, keys: list[ApiKey], name: str) -> dict[str, Any]:
-        now = time.time()
-        everyone = [*api_keys.keys_of_settings(self._settings), *keys]
-        return {
-            "name": name,
-            "file": str(api_keys.key_file(self._settings)),
-            "valid_keys": sum(not key.expired(now) for key in everyone),
-            "valid_admin_keys": len(api_keys.administrators(everyone, now)),
-        }
+    name: Annotated[str, Meta(min_length=1)]
 
 
-def _in_thread(work: Callable[[], R]) -> R:
+@route("GET", _PATH, changes=True, secret=True)
+def list_keys(caller: Caller, _request: Nothing) -> KeysAnswer:
+    """Lists the API keys, without their digests."""
+    settings = caller.session.settings
+    path = api_keys.key_file(settings)
+    keys = _in_thread(lambda _: api_keys.read_keys(path) if path.exists() else [])
+    shown = [
+        *(listed(key, "settings") for key in api_keys.keys_of_settings(settings)),
+        *(listed(key, "file") for key in keys),
+    ]
+    return KeysAnswer(str(path), caller.context.keys_needed, shown)
+
+
+@route(
+    "POST",
+    _PATH,
+    changes=True,
+    secret=True,
+    failures=BODY | CONFLICT,
+    examples={"a client": {"name": "ci", "models": ["Qwen*"], "requests_per_minute": 60}},
+)
+def add_key(caller: Caller, rights: KeyRights) -> AddedKey:
+    """Adds an API key, and returns it this once. 409 if it would be the first one and not an administrator's."""
+    made = api_keys.make_key(rights, time.time())
+    fixed = api_keys.keys_of_settings(caller.session.settings)
+
+    def add(keys: list[ApiKey]) -> list[ApiKey]:
+        more = api_keys.with_key(keys, made.entry)
+        if not api_keys.administrators([*fixed, *more], time.time()):
+            raise Failure(Code.CONFLICT, api_keys.NO_ADMINISTRATOR, param="scopes").raised()
+        return more
+
+    everyone, file = _change(caller, "API key added", rights.name, add)
+    return added(made, everyone, file, first=not caller.context.keys_needed)
+
+
+@route("DELETE", _PATH + "/{name}", changes=True, secret=True, failures=NOT_FOUND | CONFLICT)
+def revoke_key(caller: Caller, key: NamedKey) -> ChangedKeys:
+    """Revokes an API key: no request that begins after the answer is admitted with it.
+
+    Those that run end within a second.
+    """
+    fixed = {each.sha256: each.name for each in api_keys.keys_of_settings(caller.session.settings)}
+
+    def revoke(keys: list[ApiKey]) -> list[ApiKey]:
+        same = next((fixed[each.sha256] for each in keys if each.name == key.name and each.sha256 in fixed), "")
+        if same:
+            reason = f"the key {key.name} is also {same} of the settings, and would stay valid: change it there first"
+            raise Failure(Code.CONFLICT, reason).raised()
+        return api_keys.without_key(keys, key.name)
+
+    everyone, file = _change(caller, "API key revoked", key.name, revoke)
+    return changed(everyone, key.name, file)
+
+
+def listed(key: ApiKey, origin: Literal["file", "settings"]) -> ListedKey:
+    """Return a key as the list shows it."""
+    fields = msgspec.structs.asdict(key)
+    del fields["sha256"]
+    return ListedKey(origin=origin, **fields)
+
+
+def changed(keys: list[ApiKey], name: str, file: Path) -> ChangedKeys:
+    """Return what a change has come to: these keys are left."""
+    now = time.time()
+    valid = sum(not key.expired(now) for key in keys)
+    admins = len(api_keys.administrators(keys, now))
+    return ChangedKeys(name=name, file=str(file), valid_keys=valid, valid_admin_keys=admins)
+
+
+def added(made: NewKey, keys: list[ApiKey], file: Path, *, first: bool) -> AddedKey:
+    """Return the same of a key that was made."""
+    change = msgspec.structs.asdict(changed(keys, made.entry.name, file))
+    return AddedKey(**change, key=made.secret, first=first)
+
+
+def _change(
+    caller: Caller, event: str, name: str, change: Callable[[list[ApiKey]], list[ApiKey]]
+) -> tuple[list[ApiKey], Path]:
+    """Replace the keys of the file by what ``change`` makes of them; return all that are valid then, and the file."""
+    settings = caller.session.settings
+    path = api_keys.key_file(settings)
+
+    def work(sleep: _Sleep) -> list[ApiKey]:
+        with api_keys.locked_keys(path, sleep) as keys:
+            kept = change(keys)
+            api_keys.write_keys(path, kept)
+        return kept
+
+    everyone = [*api_keys.keys_of_settings(settings), *_in_thread(work)]
+    by = caller.context.api_key
+    logs.get_logger().info(event, key=name, by=by.name if by else "a client without a key")
+    return everyone, path
+
+
+def _in_thread(work: Callable[[_Sleep], R]) -> R:
     """Return what ``work`` returns; raises a failure that says what is wrong with the file.
 
     It waits for disk and lock in a thread of the pool, so that other requests of the process go on.
     """
+    from gateway import threads  # noqa: PLC0415 - gevent, which the command line does not need
+
     try:
-        return threads.in_thread(work)
+        return threads.in_thread(lambda: work(threads.sleep))
     except OSError as problem:
         reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are as they were"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
     except ValueError as problem:
         reason = f"the file of API keys is broken, and was not changed: {problem}"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
-
-
-class KeysResource(_Resource):
-    """``/internal/keys``."""
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """List the keys."""
-        path = api_keys.key_file(self._settings)
-        keys = _in_thread(lambda: api_keys.read_keys(path) if path.exists() else [])
-        listed = [
-            *(_listed(key, "settings") for key in api_keys.keys_of_settings(self._settings)),
-            *(_listed(key, "file") for key in keys),
-        ]
-        required = request_context(req.env).keys_needed
-        _answer(resp, KeysAnswer(str(path), required, listed))
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Add a key, and return it this once."""
-        data = body_decoding.read_json(req, self._settings.body_limit)
-        made = api_keys.make_key(body_decoding.decode(data, KeyRights), time.time())
-        fixed = api_keys.keys_of_settings(self._settings)
-
-        def add(keys: list[ApiKey]) -> list[ApiKey]:
-            changed = api_keys.with_key(keys, made.entry)
-            if not api_keys.administrators([*fixed, *changed], time.time()):
-                raise Failure(Code.CONFLICT, api_keys.NO_ADMINISTRATOR, param="scopes").raised()
-            return changed
-
-        context = request_context(req.env)
-        keys = self._change(add)
-        _log("API key added", context.api_key, made.entry.name)
-        _answer(resp, AddedKey(**self._result(keys, made.entry.name), key=made.secret, first=not context.keys_needed))
-
-
-class KeyResource(_Resource):
-    """``/internal/keys/{name}``."""
-
-    def on_delete(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Revoke a key: requests that begin after the answer are refused. Those that run end within a second."""
-        fixed = {key.sha256: key.name for key in api_keys.keys_of_settings(self._settings)}
-
-        def revoke(keys: list[ApiKey]) -> list[ApiKey]:
-            same = next((fixed[key.sha256] for key in keys if key.name == name and key.sha256 in fixed), "")
-            if same:
-                reason = f"the key {name} is also {same} of the settings, and would stay valid: change it there first"
-                raise Failure(Code.CONFLICT, reason).raised()
-            return api_keys.without_key(keys, name)
-
-        keys = self._change(revoke)
-        _log("API key revoked", request_context(req.env).api_key, name)
-        _answer(resp, ChangedKeys(**self._result(keys, name)))
-
-
-def _listed(key: ApiKey, origin: Literal["file", "settings"]) -> ListedKey:
-    fields = msgspec.structs.asdict(key)
-    del fields["sha256"]
-    return ListedKey(origin=origin, **fields)
-
-
-def _log(event: str, caller: ApiKey | None, name: str) -> None:
-    logs.get_logger().info(event, key=name, by=caller.name if caller else "a client without a key")
-
-
-def _answer(resp: falcon.Response, answer: msgspec.Struct) -> None:
-    resp.content_type = falcon.MEDIA_JSON
-    resp.cache_control = ["no-store"]
-    resp.data = msgspec.json.encode(answer)

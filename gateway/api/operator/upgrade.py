@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Final, Literal
 
-import falcon
 import msgspec
 
-from gateway.api.common.request_fields import optional_body
-from gateway.bus.session import SupervisorSession
-from protocol.failures import invalid
-from protocol.messages.peers import LoadedCode
+from gateway.api.common.operations import BODY, UNSUPPORTED
+from gateway.api.common.routes import Caller, Nothing, route
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
+
+_PATH: Final = "/internal/upgrade"
+
+
+class UpgradeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An upgrade has no fields."""
 
 
 class UpgradeAnswer(msgspec.Struct):
@@ -24,38 +27,29 @@ class UpgradeAnswer(msgspec.Struct):
     """What served when the upgrade was asked for; None in the answer to a GET."""
 
 
-class UpgradeResource:
-    """Asks for a supervisor of the installed release, and what came of it."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Say what serves now; 500 if the last upgrade has failed since the present supervisor serves."""
-        _answer(resp, self._session.call(req.env, lambda number: UpgradeServer(number, begun=True), UpgradeReport))
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Upgrade, and wait until the new supervisor answers; 500 if it cannot start: then nothing has changed.
-
-        A supervisor that speaks another version of the protocol does not answer this process, but that of the new release:
-        202 says that it takes over, and a GET waits for it and says what came of it.
-        """
-        for unknown in optional_body(req, self._session.settings):
-            raise invalid(f"`{unknown}` is no field of an upgrade; it has none", unknown)
-        former = self._session.supervisor_code
-        report = self._session.call(req.env, lambda number: UpgradeServer(number, replaces=former), UpgradeReport)
-        _answer(resp, report, former)
-
-
-def _answer(resp: falcon.Response, report: UpgradeReport, former: LoadedCode | None = None) -> None:
-    resp.content_type = falcon.MEDIA_JSON
-    former_release = former.release if former is not None else None
+def _answer(report: UpgradeReport, former: str | None = None) -> UpgradeAnswer:
     if report.release:
-        answer = UpgradeAnswer("success", report.release, report.pid, former_release)
-    else:
-        answer = UpgradeAnswer("taking_over", None, None, former_release)
-        resp.status = falcon.HTTP_202
-    resp.data = msgspec.json.encode(answer)
+        return UpgradeAnswer("success", report.release, report.pid, former)
+    return UpgradeAnswer("taking_over", None, None, former)
+
+
+def _goes_on(answer: UpgradeAnswer) -> bool:
+    return answer.status == "taking_over"
+
+
+@route("GET", _PATH, changes=True, goes_on=_goes_on)
+def show_upgrade(caller: Caller, _request: Nothing) -> UpgradeAnswer:
+    """Says what serves now; 500 if the last upgrade has failed since the present supervisor serves."""
+    return _answer(caller.ask(lambda number: UpgradeServer(number, begun=True), UpgradeReport))
+
+
+@route("POST", _PATH, changes=True, goes_on=_goes_on, body_required=False, failures=BODY | UNSUPPORTED)
+def upgrade_server(caller: Caller, _request: UpgradeRequest) -> UpgradeAnswer:
+    """Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.
+
+    It waits until the new supervisor answers. One that speaks another version of the protocol does not answer this process, but
+    that of the new release: 202 says that it takes over, and a GET waits for it and says what came of it.
+    """
+    former = caller.session.supervisor_code
+    report = caller.ask(lambda number: UpgradeServer(number, replaces=former), UpgradeReport)
+    return _answer(report, former.release if former is not None else None)

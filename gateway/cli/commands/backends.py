@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
+from gateway.api.lemonade.install import BackendRequest, uninstall_backend
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
@@ -32,7 +33,9 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
 _argument = click.argument("backend", metavar="RECIPE:BACKEND", callback=_checked, shell_complete=_names)
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    "backends", short_help="Show, install or remove the programs that models run on.", invoke_without_command=True
+)
 @server_option
 @click.pass_context
 def command(context: click.Context, server: ApiClient) -> None:
@@ -97,7 +100,7 @@ def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None
 def uninstall(backend: str, as_json: bool, server: ApiClient) -> None:
     """Remove a backend; models that run on it are unloaded first."""
     recipe, _, name = backend.partition(":")
-    answer = server.call("POST", "/v1/uninstall", {"recipe": recipe, "backend": name}, seconds=None)
+    answer = server.ask(uninstall_backend, BackendRequest(recipe, name), seconds=None)
     if as_json:
         output.print_json(answer)
     else:

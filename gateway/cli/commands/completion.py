@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from gateway.cli.exit_codes import CommandError
 
 
-@click.command()
+@click.command("completion", short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:

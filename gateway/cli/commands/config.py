@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from gateway.api.common.routes import Nothing
+from gateway.api.operator.settings import SettingInUse, show_settings
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
@@ -22,7 +24,7 @@ from protocol.config.settings import Settings
 _TIMEOUT_S: Final = 5.0
 
 
-@click.command()
+@click.command("config", short_help="Show every setting and where its value comes from.")
 @config_option
 @json_option("one JSON object")
 def command(config: str, as_json: bool) -> None:
@@ -69,32 +71,31 @@ def _server(settings: Settings) -> ApiClient | None:
     return ApiClient(where_it_listens(settings).base_url, settings.admin_api_key or settings.api_key)
 
 
-def _running_settings(server: ApiClient | None) -> dict[str, dict[str, Any]]:
+def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:
     """Return the settings of the running server, by their names; none if it cannot be asked, which stderr says."""
     if server is None:
         return {}
     try:
-        settings: dict[str, dict[str, Any]] = server.call("GET", "/internal/settings", seconds=_TIMEOUT_S)["settings"]
+        return server.ask(show_settings, Nothing(), seconds=_TIMEOUT_S).settings
     except CommandError as problem:
         if problem.exit_code == UNREACHABLE:
             click.echo(f"lemonbus: no server is running at {server.url}", err=True)
         else:
             click.echo(f"lemonbus: what the running server has is not known: {problem}", err=True)
         return {}
-    return settings
 
 
-def _show_running(url: str, running: dict[str, dict[str, Any]], values: dict[str, Any]) -> None:
+def _show_running(url: str, running: dict[str, SettingInUse], values: dict[str, Any]) -> None:
     """Show the directories of the running server, and what else it has that the values here are not."""
     rows = []
     for name, of_server in running.items():
         field = setting_fields().get(name)
         if name in SECRET_SETTINGS:  # masked, and those here are for this command
             continue
-        differs = name not in values or of_server["value"] != values[name]
+        differs = name not in values or of_server.value != values[name]
         if differs or (field is not None and field.is_directory):
-            value = json.dumps(of_server["value"], ensure_ascii=False)
-            rows.append((name, value, of_server["origin"], "differs" if differs else "the same"))
+            value = json.dumps(of_server.value, ensure_ascii=False)
+            rows.append((name, value, of_server.origin, "differs" if differs else "the same"))
     rows.extend((name, "-", "-", "differs") for name in values if name not in running)
     click.echo(f"\nThe server at {url} runs with:")
     output.table(("SETTING", "VALUE", "ORIGIN", "HERE"), rows)

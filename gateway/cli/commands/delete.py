@@ -6,12 +6,14 @@ import sys
 
 import click
 
+from gateway.api.lemonade.model_files import delete_model
+from gateway.api.lemonade.named_model import NamedModel
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
 
 
-@click.command()
+@click.command("delete", short_help="Delete a model.")
 @model_argument()
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option("the server's answer")
@@ -23,10 +25,10 @@ def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
     """
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {output.plain(model)} and its files?", abort=True, err=True)
-    answer = server.call("POST", "/v1/delete", {"model_name": model}, seconds=None)
+    answer = server.ask(delete_model, NamedModel(model_name=model), seconds=None)
     if as_json:
         output.print_json(answer)
         return
-    click.echo(answer.get("message", f"Deleted model: {model}"))
-    if answer.get("kept_for"):
-        click.echo(f"Kept the files that {', '.join(answer['kept_for'])} uses.", err=True)
+    click.echo(output.plain(answer.message))
+    if answer.kept_for:
+        click.echo(f"Kept the files that {', '.join(answer.kept_for)} uses.", err=True)

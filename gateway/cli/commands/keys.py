@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from gateway.api.operator.keys import ChangedKeys
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.key_store import FileKeys, KeyStore, ServerKeys
@@ -21,7 +22,7 @@ from protocol.config.api_keys import KEY_VARIABLES, KeyRights, Scope
 _limit = click.IntRange(min=1, max=10**12)
 
 
-@click.group()
+@click.group("keys", short_help="Make, list or revoke API keys.")
 def command() -> None:
     """Make, list or revoke API keys.
 
@@ -90,22 +91,22 @@ def add(
         allowed = "letters, digits, dots, dashes and underscores" if field == "NAME" else "patterns of names of models"
         raise click.BadParameter(f"expected {allowed}.", param_hint=field) from problem
     added = store.add(rights)
-    click.echo(added["key"])
+    click.echo(added.key)
     click.echo(f"Added key {name}. It is not stored and will not be shown again.", err=True)
     _report(store, added)
-    if added["first"]:
+    if added.first:
         click.echo(
             "It is the first key: every client needs one from then on, also `lemonbus` and `systemctl reload`: LEMONBUS_ADMIN_API_KEY.",
             err=True,
         )
 
 
-def _report(store: KeyStore, changed: dict[str, Any]) -> None:
+def _report(store: KeyStore, changed: ChangedKeys) -> None:
     """Say on stderr where the change was made, since when it holds, and what is left."""
-    count, file = changed["valid_keys"], output.plain(changed["file"])
+    count, file = changed.valid_keys, output.plain(changed.file)
     valid = f"{count} valid key{'' if count == 1 else 's'}"
     click.echo(f"Written to {file}. {store.effect(valid)}", err=True)
-    if count and not changed["valid_admin_keys"]:
+    if count and not changed.valid_admin_keys:
         click.echo(
             "None of them has the scope admin: a server without one in its settings refuses commands that change it."
             f" `lemonbus keys add NAME --scope admin --state-dir {Path(file).parent}` makes one.",
@@ -119,28 +120,28 @@ def _report(store: KeyStore, changed: dict[str, Any]) -> None:
 def show(store: KeyStore, as_json: bool) -> None:
     """List the keys: their scopes, limits and expiry. The keys themselves are not stored."""
     answer = store.listed()
-    keys = answer["keys"]
+    keys = answer.keys
     if as_json:
-        output.print_json([{name: value for name, value in key.items() if name != "sha256"} for key in keys])
+        output.print_json(keys)
         return
     output.table(
         ("KEY", "SCOPES", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "CONCURRENT", "CREATED", "EXPIRES"),
         [
             (
-                key["name"],
-                ",".join(key["scopes"]),
-                ",".join(key["models"]) or "all",
-                key["requests_per_minute"] or "-",
-                key["tokens_per_minute"] or "-",
-                key["concurrent"] or "-",
-                _day(key["created"]) if key["origin"] == "file" else "(settings)",
-                "expired" if 0 < key["expires"] <= time.time() else _day(key["expires"]),
+                key.name,
+                ",".join(key.scopes),
+                ",".join(key.models) or "all",
+                key.requests_per_minute or "-",
+                key.tokens_per_minute or "-",
+                key.concurrent or "-",
+                _day(key.created) if key.origin == "file" else "(settings)",
+                "expired" if 0 < key.expires <= time.time() else _day(key.expires),
             )
             for key in keys
         ],
     )
-    needed = "" if answer["required"] else " Clients need no key."
-    click.echo(f"The file: {output.plain(answer['file'])}.{needed}", err=True)
+    needed = "" if answer.required else " Clients need no key."
+    click.echo(f"The file: {output.plain(answer.file)}.{needed}", err=True)
 
 
 @command.command()
@@ -151,10 +152,10 @@ def revoke(store: KeyStore, name: str) -> None:
     changed = store.revoke(name)
     click.echo(f"Revoked key {name}")
     _report(store, changed)
-    if not changed["valid_keys"]:
+    if not changed.valid_keys:
         click.echo(
             "No key is valid any more: a server without a key in its settings refuses every request."
-            f" `lemonbus keys add NAME --scope admin --state-dir {Path(output.plain(changed['file'])).parent}` makes a key."
+            f" `lemonbus keys add NAME --scope admin --state-dir {Path(output.plain(changed.file)).parent}` makes a key."
             " To serve without keys, delete the file and start the server again.",
             err=True,
         )

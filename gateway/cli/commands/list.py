@@ -11,7 +11,7 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
 
 
-@click.command()
+@click.command("list", short_help="List the models.")
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also models that are not downloaded.")
 @click.option("--hidden", is_flag=True, help="Only models that this machine cannot run, with the reason.")
 @json_option("the server's answer")

@@ -1,15 +1,18 @@
-"""``lemonbus load``: loads a model, with options."""
+"""``lemonbus load`` and ``unload``: load a model, with options, and unload one or all."""
 
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Any
 
 import click
 
+from gateway.api.lemonade.load import LemonadeLoadRequest, UnloadRequest, load_model, unload_model
 from gateway.cli import output
-from gateway.cli.api_client import ApiClient
+from gateway.cli.api_client import MODELS_HINT, ApiClient
 from gateway.cli.downloads import ensure_downloaded
+from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 
 
@@ -34,7 +37,7 @@ def _option_value(text: str) -> bool | int | float | str:
     return text
 
 
-@click.command()
+@click.command(short_help="Load a model, or load it again with other options.")
 @model_argument()
 @click.option("--ctx-size", type=click.IntRange(min=0), help="Tokens each request may use.")
 @click.option(
@@ -56,7 +59,7 @@ def _option_value(text: str) -> bool | int | float | str:
 )
 @json_option("the server's answer")
 @server_option
-def command(
+def load(
     model: str,
     ctx_size: int | None,
     options: dict[str, Any],
@@ -70,18 +73,34 @@ def command(
 
     A model that is loaded with the same options stays loaded; with other options it is loaded again.
     """
-    body: dict[str, Any] = {**options, "model_name": model}
-    if ctx_size is not None:
-        body["ctx_size"] = ctx_size
-    if save_options:
-        body["save_options"] = True
-    if pin is not None:
-        body["pinned"] = pin
-    if ttl is not None:
-        body["ttl"] = ttl
+    request = LemonadeLoadRequest(model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl)
+    more = options if ctx_size is None else {**options, "ctx_size": ctx_size}
     ensure_downloaded(server, model)
-    answer = server.call("POST", "/v1/load", body, seconds=None)
+    answer = server.ask(load_model, request, None, more)
     if as_json:
         output.print_json(answer)
     else:
-        click.echo(answer.get("message", f"Loaded model: {model}"))
+        click.echo(output.plain(answer.message))
+
+
+@click.command(short_help="Unload a model, or all of them.")
+@model_argument(required=False)
+@click.option("--all", "-a", "all_models", is_flag=True, help="Unload every model.")
+@json_option("the server's answer")
+@server_option
+def unload(model: str, all_models: bool, as_json: bool, server: ApiClient) -> None:
+    """Unload MODEL once its running requests have ended, or all models with --all."""
+    if bool(model) == all_models:
+        raise click.UsageError("Name a MODEL, or use --all.")
+    try:
+        answer = server.ask(unload_model, UnloadRequest(model_name=model or None), seconds=None)
+    except CommandError as problem:
+        if problem.status != HTTPStatus.NOT_FOUND:
+            raise
+        # The API also says "not found" of a model that is known but not loaded.
+        message = str(problem).removesuffix(MODELS_HINT)
+        raise CommandError(f"{message}; `lemonbus status` shows the loaded ones", status=problem.status) from problem
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(answer.message)

@@ -18,7 +18,7 @@ DIMMED: Final = ("Debug", "Trace")
 PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job")
 
 
-@click.command()
+@click.command("logs", short_help="Show the logs of all processes.")
 @click.option("--follow", "-f", is_flag=True, help="Continue with new lines, also after a restart of the server.")
 @click.option(
     "--model",

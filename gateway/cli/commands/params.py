@@ -21,7 +21,7 @@ def _words(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return [name + equals for name in SAMPLING_PARAMS if name.startswith(incomplete)]
 
 
-@click.command()
+@click.command("params", short_help="Show or set the sampling defaults.")
 @click.argument("action", type=click.Choice(["show", "set", "reset"]), default="show")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE | KEY]...", shell_complete=_words)
 @json_option("the server's answer")

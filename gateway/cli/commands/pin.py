@@ -1,18 +1,36 @@
-"""``lemonbus pin``: keeps a loaded model from being evicted for another one."""
+"""``lemonbus pin`` and ``unpin``: keep a loaded model from being evicted for another one, or let it be evicted again."""
 
 from __future__ import annotations
 
 import click
 
+from gateway.api.lemonade.load import PinRequest, pin_model
+from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
-from gateway.cli.pins import set_pinned
 
 
-@click.command()
+@click.command(short_help="Keep a loaded model from being evicted.")
 @model_argument()
 @json_option("the server's answer")
 @server_option
-def command(model: str, as_json: bool, server: ApiClient) -> None:
+def pin(model: str, as_json: bool, server: ApiClient) -> None:
     """Never evict the loaded MODEL for another one, nor unload it because it is idle, until it is unloaded."""
-    set_pinned(server, model, pinned=True, as_json=as_json)
+    _pin(server, PinRequest(model_name=model, pinned=True), as_json)
+
+
+@click.command(short_help="Let a loaded model be evicted again.")
+@model_argument()
+@json_option("the server's answer")
+@server_option
+def unpin(model: str, as_json: bool, server: ApiClient) -> None:
+    """Let the loaded MODEL be evicted for another one, until it is unloaded; after that its configuration counts."""
+    _pin(server, PinRequest(model_name=model, pinned=False), as_json)
+
+
+def _pin(server: ApiClient, request: PinRequest, as_json: bool) -> None:
+    answer = server.ask(pin_model, request)
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(f"{'Pinned' if answer.pinned else 'Unpinned'} model: {output.plain(answer.model_name)}")

@@ -18,7 +18,7 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 """Label → the switch of a pull request that sets it."""
 
 
-@click.command()
+@click.command("pull", short_help="Download a model.")
 @model_argument()
 @click.option("--checkpoint", default="", help="Register MODEL as this: OWNER/REPO:VARIANT of a Hugging Face hub.")
 @click.option("--recipe", default="", help=f"What runs it. Without it {DEFAULT_RECIPE}.")

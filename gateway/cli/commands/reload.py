@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
 
 import click
 
+from gateway.api.operator.reload import ReloadRequest, reload_configuration
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
+from protocol.messages.reload import SettingChange
 
 
-@click.command()
+@click.command("reload", short_help="Read the configuration again, without a restart.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @json_option("the server's answer")
 @partial(server_option, reads_configuration=True)
@@ -23,31 +24,26 @@ def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
     What did not change goes on untouched: models stay loaded, and answers that are being written are not interrupted. A
     configuration that is wrong is refused whole. Flags and variables of `lemonbus serve` stay as they were at the start.
     """
-    answer = server.call("POST", "/internal/reload", {"dry_run": dry_run}, seconds=None)
+    answer = server.ask(reload_configuration, ReloadRequest(dry_run), seconds=None)
     if as_json:
         output.print_json(answer)
         return
-    for warning in answer["warnings"]:
+    for warning in answer.warnings:
         click.echo(f"lemonbus: {output.plain(warning)}", err=True)
-    repeated = answer.get("repeated", False)
-    if repeated:
+    if answer.repeated:
         click.echo(
             "lemonbus: the supervisor was replaced meanwhile; it may have applied more, which its log says", err=True
         )
-    if not answer["changes"]:
-        click.echo("The configuration is in effect." if repeated else "Nothing has changed.")
+    if not answer.changes:
+        click.echo("The configuration is in effect." if answer.repeated else "Nothing has changed.")
         return
-    output.table(("SETTING", "OLD", "NEW", "TAKES EFFECT"), [_row(change) for change in answer["changes"]])
+    output.table(("SETTING", "OLD", "NEW", "TAKES EFFECT"), [_row(change) for change in answer.changes])
     if dry_run:
         click.echo("\nNothing was applied.")
 
 
-def _row(change: dict[str, Any]) -> tuple[str, str, str, str]:
-    effects = ", ".join(change["effects"])
-    models = f": {', '.join(map(output.plain, change['models']))}" if change.get("models") else ""
-    return (
-        output.plain(change["setting"]),
-        json.dumps(change.get("old"), ensure_ascii=False),
-        json.dumps(change.get("new"), ensure_ascii=False),
-        effects + models,
-    )
+def _row(change: SettingChange) -> tuple[str, str, str, str]:
+    effects = ", ".join(change.effects)
+    models = f": {', '.join(map(output.plain, change.models))}" if change.models else ""
+    old, new = (json.dumps(value, ensure_ascii=False) for value in (change.old, change.new))
+    return output.plain(change.setting), old, new, effects + models

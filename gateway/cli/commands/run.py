@@ -18,7 +18,7 @@ from gateway.cli.options import json_option, model_argument, server_option
 GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins a new chat, Ctrl-D or /bye ends."
 
 
-@click.command()
+@click.command("run", short_help="Chat with a model.")
 @model_argument()
 @click.argument("prompt", required=False)
 @click.option("--system", default="", metavar="TEXT", help="System prompt.")

@@ -21,7 +21,9 @@ from protocol.failures import LemonbusError
 
 
 @click.command(
-    epilog="\b\nEvery flag is also a variable, LEMONBUS_PORT and so on, and a key of the configuration file."
+    "serve",
+    short_help="Start the server.",
+    epilog="\b\nEvery flag is also a variable, LEMONBUS_PORT and so on, and a key of the configuration file.",
 )
 @config_option
 def command(config: str, **flags: Any) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import urlencode
 
 import click
 
+from gateway.api.operator.configuration import ConfigurationQuery, show_configuration
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
+from protocol.messages.model_configuration import ConfiguredValue
 
 
-@click.command()
+@click.command("show", short_help="Show what is configured for a model.")
 @model_argument()
 @json_option("the server's answer")
 @server_option
@@ -22,27 +23,25 @@ def command(model: str, as_json: bool, server: ApiClient) -> None:
 
     `lemonbus config` shows the whole configuration of this machine, with lines of the file.
     """
-    shown = server.call("GET", "/internal/configuration?" + urlencode({"model": model}))
+    shown = server.ask(show_configuration, ConfigurationQuery(model))
     if as_json:
         output.print_json(shown)
         return
-    facts = [("model", shown["id"]), ("recipe", shown["recipe"]), ("type", shown["type"])]
-    facts += [("names", ", ".join(shown["names"]) or "-"), ("groups", ", ".join(shown["groups"]) or "-")]
-    facts += [("downloaded", "yes" if shown["downloaded"] else "no"), ("state", shown["state"] or "not loaded")]
+    facts = [("model", shown.id), ("recipe", shown.recipe), ("type", shown.type)]
+    facts += [("names", ", ".join(shown.names) or "-"), ("groups", ", ".join(shown.groups) or "-")]
+    facts += [("downloaded", "yes" if shown.downloaded else "no"), ("state", shown.state or "not loaded")]
     for name, value in facts:
         click.echo(f"{name:<12}{output.plain(value)}")
-    loaded = shown["loaded_options"]
+    loaded = shown.loaded_options
     click.echo()
-    output.table(
-        ("SETTING", "VALUE", "ORIGIN"), [_row(each, loaded) for each in [*shown["options"], *shown["settings"]]]
-    )
+    output.table(("SETTING", "VALUE", "ORIGIN"), [_row(each, loaded) for each in [*shown.options, *shown.settings]])
 
 
-def _row(given: dict[str, Any], loaded: dict[str, Any]) -> tuple[str, str, str]:
-    name, value = given["name"], given["value"]
+def _row(given: ConfiguredValue, loaded: dict[str, Any]) -> tuple[str, str, str]:
+    name, value = given.name, given.value
     differs = loaded and name in loaded and loaded[name] != value
     now = f" (loaded with {_text(loaded[name])})" if differs else ""
-    return name, _text(value) + now, given["origin"]
+    return name, _text(value) + now, given.origin
 
 
 def _text(value: Any) -> str:

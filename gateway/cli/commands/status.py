@@ -12,7 +12,7 @@ from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.options import json_option, server_option
 
 
-@click.command()
+@click.command("status", short_help="Show what the server is doing.")
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:

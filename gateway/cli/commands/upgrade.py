@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 import click
+import msgspec
 
+from gateway.api.common.routes import Nothing
+from gateway.api.operator.upgrade import UpgradeAnswer, UpgradeRequest, show_upgrade, upgrade_server
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, server_option
 
-_PATH: Final = "/internal/upgrade"
 _TIMEOUT_S: Final = 120.0
 """How long the new release may take from its first process to its first answer."""
 _INTERVAL_S: Final = 0.2
@@ -24,7 +26,7 @@ _OTHER_PROTOCOL: Final = (
 )
 
 
-@click.command()
+@click.command("upgrade", short_help="Let the release that is installed now take over, without a restart.")
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
@@ -36,10 +38,10 @@ def command(as_json: bool, server: ApiClient) -> None:
     If the releases speak different versions of the protocol, the command says so: requests that waited for their turn are
     answered 503 with `Retry-After`, and models are loaded again when their last request has ended.
     """
-    answer = server.call("POST", _PATH, {}, seconds=None)
-    other_protocol = answer["status"] == "taking_over"
+    answer = server.ask(upgrade_server, UpgradeRequest(), seconds=None)
+    other_protocol = answer.status == "taking_over"
     if other_protocol:
-        answer = {**_wait(server), "former_release": answer.get("former_release")}
+        answer = msgspec.structs.replace(_wait(server), former_release=answer.former_release)
     if as_json:
         output.print_json(answer)
     else:
@@ -48,15 +50,15 @@ def command(as_json: bool, server: ApiClient) -> None:
         click.echo(_OTHER_PROTOCOL, err=True)
 
 
-def _result(answer: dict[str, Any]) -> str:
+def _result(answer: UpgradeAnswer) -> str:
     """Return what serves, and what served when the upgrade was asked for."""
-    release, former = output.plain(answer["release"]), output.plain(answer.get("former_release") or "")
+    release, former = output.plain(answer.release or ""), output.plain(answer.former_release or "")
     if former == release:
         return f"Release {release} serves, loaded from the files that are installed now. The one before had the same version."
     return f"Release {release} serves." + (f" Before, it was {former}." if former else "")
 
 
-def _wait(server: ApiClient) -> Any:
+def _wait(server: ApiClient) -> UpgradeAnswer:
     """Return what the release answers that serves in the end; raises ``CommandError`` if the upgrade has failed.
 
     Until processes of the new release have taken the place of those that were asked first, these refuse or hang up; a proxy
@@ -65,13 +67,13 @@ def _wait(server: ApiClient) -> Any:
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
-            answer = server.call("GET", _PATH)
+            answer = server.ask(show_upgrade, Nothing())
         except CommandError as problem:
             if problem.status not in _NOT_YET:
                 raise
             last = problem
         else:
-            if answer["status"] == "success":
+            if answer.status == "success":
                 return answer
             last = CommandError("the new release does not answer yet")
         if time.monotonic() >= deadline:

@@ -7,7 +7,7 @@ import click
 from protocol import RELEASE, VERSION
 
 
-@click.command()
+@click.command("version", short_help="Show the version.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(as_json: bool) -> None:
     """Show the version of this program and of the protocol between its processes."""

@@ -28,6 +28,7 @@ _decoding: Final = BoundedSemaphore(1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _FREE_TEXTS: Final = ("prompt", "negative_prompt")
 """Fields of forms that may be any text."""
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
@@ -67,6 +68,12 @@ def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
     except ValueError as problem:
         raise invalid(f"the form cannot be read: {problem}") from None
     return [part for part in parts if part.filename or part.data != b"null" or part.name in _FREE_TEXTS]
+
+
+def read_optional_json(req: falcon.Request, limit: int) -> bytes:
+    """Return the same, an empty object for a request without a body."""
+    data = read_json(req, limit)
+    return data if data.strip() else b"{}"
 
 
 @lru_cache(maxsize=64)
@@ -117,7 +124,7 @@ def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
         value: T = _decoder(wanted).decode(clean)
         return value, clean
     except msgspec.ValidationError as problem:
-        raise _wrong_field(str(problem)) from None
+        raise _wrong_field(str(problem), cls) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise _bad_json(data, problem) from None
     except RecursionError:
@@ -129,20 +136,25 @@ def decode_object(data: bytes) -> dict[str, Any]:
     return decode(data, dict)
 
 
-def convert(value: dict[str, Any], cls: type[T], where: str) -> T:
+def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: bool = True) -> T:
     """Return a decoded JSON object as ``cls``; ``where`` is its name in the body, such as ``input[0]``.
+
+    ``strict``: texts are no numbers, as they are in a query.
 
     Raises ``invalid_request`` naming the field in ``param``.
     """
     try:
-        return msgspec.convert(null_fields.without_nulls(value, cls), cls)
+        return msgspec.convert(null_fields.without_nulls(value, cls), cls, strict=strict)
     except msgspec.ValidationError as problem:
-        raise _wrong_field(str(problem), where) from None
+        raise _wrong_field(str(problem), cls, where) from None
 
 
-def _wrong_field(text: str, where: str = "") -> LemonbusError:
+def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
     """Return the failure for msgspec's words; ``where``: the name of the object that was decoded, the body's own if empty."""
     prefix = f"{where}." if where else ""
+    if not where and (unknown := _UNKNOWN_FIELD.fullmatch(text)):
+        known = ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(cls)) or "none"
+        return invalid(f"`{unknown[1]}` is not a field of this request; its fields: {known}", unknown[1][:80])
     field = _AT_FIELD.search(text)
     if field is None:
         missing = re.search(r"missing required field `([^`]+)`", text)

@@ -44,7 +44,7 @@ def _cleaned(data: bytes, fields: _Fields) -> bytes:
     kept: dict[str, msgspec.Raw] = {}
     for name, raw in _object(data).items():
         value = bytes(raw)
-        if value == _NULL and name not in fields.nullable:
+        if value == _NULL and fields.null_is_absent(name):
             continue
         clean = fields.cleaners.get(name)
         if clean is not None and _NULL in value:
@@ -67,6 +67,12 @@ class _Fields:
         self.cleaners: dict[str, _Cleaner] = {}
         """Field → what removes the null fields of the objects in it."""
         self.nullable: set[str] = set()
+        self.known: set[str] | None = None
+        """The fields, if no other one is allowed."""
+
+    def null_is_absent(self, name: str) -> bool:
+        """Return whether a field that is null is absent. An unknown one stays where it is an error: it may be a mistyped one."""
+        return name not in self.nullable and (self.known is None or name in self.known)
 
     def clean(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -76,7 +82,7 @@ class _Fields:
             if each is not None:
                 cleaner = self.cleaners.get(name)
                 kept[name] = each if cleaner is None else cleaner(each)
-            elif name in self.nullable:
+            elif not self.null_is_absent(name):
                 kept[name] = None
         return kept
 
@@ -92,6 +98,8 @@ def _struct_fields(info: inspect.StructType, known: dict[type, _Fields]) -> _Fie
     if info.cls in known:
         return known[info.cls]
     fields = known[info.cls] = _Fields()
+    if info.forbid_unknown_fields:
+        fields.known = {field.encode_name for field in info.fields}
     for field in info.fields:
         if _marked(field.type) == "value":
             fields.nullable.add(field.encode_name)

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.health_reports import report_for
-from gateway.api.lemonade.health import health_body, stats_body
+from gateway.api.lemonade.health import health_body, request_stats
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from tests.gateway.api.error_bodies import is_error
@@ -146,7 +146,7 @@ def test_stats_of_one_model_and_of_none(ask: AppClient) -> None:
     ask.reports[GetStats] = StatsReport()
     body = ask("GET", "/v1/stats?model=m").json
     assert ask.asked(GetStats)[0].model == "m"
-    assert body == stats_body(StatsReport())
+    assert body == msgspec.to_builtins(request_stats(StatsReport()))
     assert (body["tokens_per_second"], body["decode_token_times"], body["model"]) == (0.0, [], None)
 
 

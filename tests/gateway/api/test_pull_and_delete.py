@@ -9,7 +9,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S, ProgressStream
-from gateway.api.lemonade.pull import PullEventWriter
+from gateway.api.lemonade.model_files import PullEventWriter
 from protocol.failures import Code, Failure
 from protocol.messages import model_files
 from protocol.messages.calls import CallResult, Progress

@@ -12,14 +12,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from click import Context
 
 from gateway.cli.api_client import KEY_HINT
-from gateway.cli.main import COMMANDS
+from gateway.cli.main import cli
 from protocol.config.settings import Settings, write_settings
 from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
+
+COMMANDS = cli.list_commands(Context(cli))
+NOTHING_CHANGED = {"status": "success", "applied": True, "changes": [], "warnings": [], "repeated": False}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -93,7 +97,7 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
     monkeypatch.setenv("LEMONBUS_RUNTIME_DIR", str(tmp_path))
     running = Settings(port=urlsplit(server.url).port or 0)
     write_settings(running, tmp_path, {"port": "/etc/lemonbus/lemonbus.toml:1"})
-    server.replies["POST", "/internal/reload"] = Reply({"applied": True, "changes": [], "warnings": []})
+    server.replies["POST", "/internal/reload"] = Reply(NOTHING_CHANGED)
     with running_fake_server() as foreign:
         for configured in (f"http://127.0.0.1:{free_port}", foreign.url):
             monkeypatch.setenv("LEMONBUS_PORT", configured.rpartition(":")[2])

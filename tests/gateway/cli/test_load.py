@@ -12,9 +12,19 @@ from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, 
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
+LOADED = {
+    "status": "success",
+    "message": "Loaded model: A",
+    "model_name": "A",
+    "model": "A",
+    "checkpoint": "o/A:Q4_0",
+    "recipe": "llamacpp",
+}
+UNLOADED = {"status": "success", "message": "Model unloaded successfully", "model_name": "A", "unloaded": ["A"]}
+
 
 def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus: Ends) -> None:
-    server.replies["POST", "/v1/load"] = Reply({"status": "success", "message": "Loaded model: A"})
+    server.replies["POST", "/v1/load"] = Reply(LOADED)
     words = "load A --ctx-size 512 -o llamacpp_args=--no-mmap -o llamacpp-backend=cpu --save-options --pin --ttl 600"
     assert lemonbus(*words.split()) == (0, "Loaded model: A\n", "")
     assert server.last() == {
@@ -57,7 +67,7 @@ def test_a_model_that_is_not_downloaded_is_downloaded_first(
 ) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "A", "downloaded": False}]})
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
-    server.replies["POST", "/v1/load"] = Reply({"message": "Loaded model: A"})
+    server.replies["POST", "/v1/load"] = Reply(LOADED)
     server.replies[CHAT] = Reply(pieces=[chunk(content="yes"), end(), DONE])
     code, _, err = lemonbus(*words)
     assert code == 0
@@ -80,7 +90,7 @@ def test_an_unknown_model_leads_to_the_list(server: FakeServer, lemonbus: Ends) 
 
 
 def test_unload(server: FakeServer, lemonbus: Ends) -> None:
-    server.replies["POST", "/v1/unload"] = Reply({"status": "success", "message": "Model unloaded successfully"})
+    server.replies["POST", "/v1/unload"] = Reply(UNLOADED)
     assert lemonbus("unload", "A") == (0, "Model unloaded successfully\n", "")
     assert server.last() == {"model_name": "A"}
     assert lemonbus("unload", "--all")[0] == 0

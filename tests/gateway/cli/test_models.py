@@ -46,7 +46,13 @@ def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lem
 
 
 def test_delete(server: FakeServer, lemonbus: Ends) -> None:
-    answer = {"status": "success", "message": "Deleted model: A", "kept_for": []}
+    answer = {
+        "status": "success",
+        "message": "Deleted model: A",
+        "model_name": "A",
+        "files_removed": 1,
+        "kept_for": list[str](),
+    }
     server.replies["POST", "/v1/delete"] = Reply(answer)
     assert lemonbus("delete", "A") == (0, "Deleted model: A\n", "")
     assert server.last() == {"model_name": "A"}

@@ -68,9 +68,9 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 def declared(ask: AppClient) -> Iterator[tuple[str, object, str, Operation]]:
     """Yield the path, resource, method and declaration of every operation of a dialect."""
     for dialect in DIALECTS:
-        table = dialect.documentation().operations
+        documentation = dialect.documentation()
         for path, resource in dialect.routes(ask.session).items():
-            for method, operation in table[type(resource)].items():
+            for method, operation in documentation.of(resource).items():
                 yield path, resource, method, operation
 
 

@@ -1,0 +1,80 @@
+"""Falcon's side of declared routes: reads and checks a request, calls the route's handler, and writes the answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import falcon
+import msgspec
+
+from gateway.api.common.dialect import Routes, versioned
+from gateway.api.common.progress_events import stream_progress
+from gateway.api.common.request_fields import params_as_sent
+from gateway.api.common.routes import Caller, Progressing, Route
+from gateway.bus.session import SupervisorSession
+from gateway.http.bodies import body_decoding
+from gateway.http.request_context import request_context
+from protocol.failures import invalid
+
+
+class RouteResource:
+    """The routes of one path, one for each HTTP method."""
+
+    def __init__(self, session: SupervisorSession, routes: list[Route[Any, Any]]) -> None:
+        """Let handlers ask ``session``."""
+        self.session = session
+        self.changes = frozenset(route.method for route in routes if route.changes)
+        self.monitors = any(route.monitors for route in routes)
+        self.operations = {route.method: route.operation for route in routes}
+        for route in routes:
+            setattr(self, f"on_{route.method.lower()}", partial(self._respond, route))
+
+    def _respond(self, route: Route[Any, Any], req: falcon.Request, resp: falcon.Response, **path: str) -> None:
+        if route.source == "body":
+            self.respond(route, body_decoding.read_optional_json(req, self.session.settings.body_limit), req, resp)
+        else:
+            query = {name: req.get_param(name) for name in route.request.__struct_fields__ if name not in path}
+            self.respond(route, {**query, **path}, req, resp)
+
+    def respond(
+        self, route: Route[Any, Any], given: bytes | dict[str, Any], req: falcon.Request, resp: falcon.Response
+    ) -> None:
+        """Answer what was ``given``: as JSON, or as texts by the names of fields. Raises what is wrong with it."""
+        if isinstance(given, bytes):
+            request = body_decoding.decode(given, route.request)
+            given = body_decoding.decode_object(given)
+        else:
+            request = body_decoding.convert(given, route.request, strict=False)
+        _check_texts(request)
+        with params_as_sent(given):
+            answer = route.handler(Caller(self.session, req.env, request_context(req.env), given), request)
+            if isinstance(answer, Progressing):
+                stream_progress(self.session, req, resp, answer.build, answer.writer)
+                return
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(answer)
+        if route.secret:
+            resp.cache_control = ["no-store"]
+        if route.goes_on is not None and route.goes_on(answer):
+            resp.status = falcon.HTTP_202
+
+
+def _check_texts(request: msgspec.Struct) -> None:
+    for field, value in msgspec.structs.asdict(request).items():
+        if isinstance(value, str) and "\0" in value:
+            raise invalid(f"`{field}` must not contain NUL", field)
+
+
+def resources(session: SupervisorSession, *modules: ModuleType) -> Routes:
+    """Return a resource for each path of the routes that these modules declare, in that order."""
+    by_path: dict[str, list[Route[Any, Any]]] = {}
+    for module in modules:
+        for route in vars(module).values():
+            if isinstance(route, Route):
+                for path in filter(None, (route.path, route.also)):
+                    by_path.setdefault(path, []).append(route)
+    found = {path: RouteResource(session, routes) for path, routes in by_path.items()}
+    whole = {path: resource for path, resource in found.items() if path.startswith("/")}
+    return {**whole, **versioned({path: resource for path, resource in found.items() if path not in whole})}

@@ -1,0 +1,132 @@
+"""A route as one declaration: what it is called, takes, does and answers.
+
+All else is derived from it: the resource that answers (:mod:`gateway.api.common.route_resource`), the checks of the request, the
+scope that a key needs, the operation in the OpenAPI document, and the call of the command line, which imports the files with
+declarations. So these import no library of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from gateway.api.common.operations import Operation, Stream
+from gateway.api.common.progress_events import ProgressWriter
+from protocol.failures import Failure
+
+if TYPE_CHECKING:
+    from gateway.bus.session import SupervisorSession
+    from gateway.http.request_context import RequestContext
+
+R = TypeVar("R")
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+Answered = TypeVar("Answered")
+
+
+class Caller:
+    """Who sent a request, and what its handler may ask."""
+
+    def __init__(
+        self, session: SupervisorSession, env: dict[str, Any], context: RequestContext, fields: dict[str, Any]
+    ) -> None:
+        """``env``: the WSGI environment of the request."""
+        self.session = session
+        self.env = env
+        self.context = context
+        self.fields = fields
+        """The request as it was sent: also what its type does not declare, and what is null."""
+
+    def ask(self, build: Callable[[int], msgspec.Struct], report: type[R]) -> R:
+        """Ask the supervisor, and wait: ``ask(lambda number: GetModel(number, name), ModelEntry)``. Raises its refusal."""
+        return self.session.call(self.env, build, report)
+
+
+class Progressing(NamedTuple):
+    """The answer of a handler that is a stream of progress."""
+
+    build: Callable[[int], msgspec.Struct]
+    """Makes the call to the supervisor."""
+    writer: ProgressWriter
+
+
+class Nothing(msgspec.Struct):
+    """A request without fields."""
+
+
+class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True, eq=False):
+    """One HTTP method of one path; :func:`route` makes it of a handler."""
+
+    method: str
+    path: str
+    request: type[Asked]
+    """Its fields are those of the path if that has parameters, else those of the query for GET, else those of the JSON body."""
+    answer: Any
+    """The type of the answer, or a tuple of several."""
+    handler: Callable[[Caller, Asked], Answered]
+    """Returns the answer, or raises a failure."""
+    summary: str
+    changes: bool = False
+    """Whether it changes the server, or shows what only an administrator may see."""
+    monitors: bool = False
+    """Whether monitors ask for it: a key for metrics suffices."""
+    also: str = ""
+    """Another path of it."""
+    stream: Stream | None = None
+    """How progress is streamed."""
+    secret: bool = False
+    """Whether nobody may store the answer."""
+    goes_on: Callable[[Any], bool] | None = None
+    """Returns whether an answer says that what was asked for goes on: its status is 202."""
+    needs: tuple[str, ...] = ()
+    """Fields of the body, one of which is required."""
+    body_required: bool = True
+    failures: frozenset[Failure] = frozenset()
+    """What the request may be answered with, besides :data:`gateway.api.common.operations.EVERY`."""
+    examples: Mapping[str, Any] = {}
+
+    @property
+    def source(self) -> str:
+        """Where the fields of the request are: ``path``, ``query`` or ``body``."""
+        return "path" if "{" in self.path else "query" if self.method == "GET" else "body"
+
+    @property
+    def operation(self) -> Operation:
+        """The route in the OpenAPI document."""
+        return Operation(
+            self.summary,
+            answer=self.answer,
+            body=self.request if self.source == "body" else None,
+            body_required=self.body_required,
+            needs=self.needs,
+            query=self.request if self.source == "query" else None,
+            path_parameters=self.request if self.source == "path" else None,
+            stream=self.stream,
+            failures=self.failures,
+            examples=self.examples,
+            may_take_longer=self.goes_on is not None,
+        )
+
+
+def route(
+    method: str, path: str, **about: Any
+) -> Callable[[Callable[[Caller, Asked], Answered]], Route[Asked, Answered]]:
+    """Declare the handler below as a route: its annotations are the request and the answer, its docstring begins with the summary.
+
+    ``path``: such as ``/internal/reload``; without its first slash it is below each version prefix: ``pin``. ``about``: the other
+    fields of :class:`Route`.
+    """
+
+    def declared(handler: Callable[[Caller, Asked], Answered]) -> Route[Asked, Answered]:
+        _, request, answers = get_type_hints(handler).values()
+        several = get_args(answers) if isinstance(answers, UnionType) else [answers]
+        first, *others = (each for each in several if each is not Progressing)
+        answer = (first, *others) if others else first
+        summary = (handler.__doc__ or "").partition("\n")[0]
+        return Route(
+            method=method, path=path, request=request, answer=answer, handler=handler, summary=summary, **about
+        )
+
+    return declared

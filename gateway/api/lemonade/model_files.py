@@ -1,0 +1,234 @@
+"""``pull``, ``downloads``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.operations import CHANGE, MODEL
+from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
+from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
+from gateway.api.common.routes import Caller, Nothing, Progressing, route
+from gateway.api.lemonade.load import NAME_FIELDS
+from gateway.api.lemonade.named_model import Name, NamedModel
+from protocol.failures import invalid
+from protocol.messages.calls import Progress
+from protocol.messages.model_files import (
+    Deleted,
+    DeleteModel,
+    DownloadReport,
+    ListDownloads,
+    ListVariants,
+    Pulled,
+    PullModel,
+    Registration,
+    Variants,
+)
+from protocol.models import checkpoints
+from protocol.models.checkpoints import HubCheckpoint
+from protocol.models.recipes import DEFAULT_RECIPE, OptionValue
+from protocol.wire import envelope
+
+HUGGING_FACE: Final = "huggingface"
+_LABEL_BY_SWITCH: Final = {
+    "reasoning": "reasoning",
+    "vision": "vision",
+    "embedding": "embeddings",
+    "reranking": "reranking",
+}
+"""Switch of a request → the label that it gives the model."""
+_Registry = Annotated[str, Meta(extra_json_schema={"enum": [HUGGING_FACE]})]
+_MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
+
+
+class LemonadePullRequest(NamedModel, kw_only=True):
+    """A registered model, or a new one: `user.NAME` with its checkpoint and recipe."""
+
+    checkpoint: Name | None = None
+    checkpoints: dict[str, Name] | None = None
+    recipe: Name | None = None
+    mmproj: Name | None = None
+    reasoning: bool | None = None
+    vision: bool | None = None
+    embedding: bool | None = None
+    reranking: bool | None = None
+    recipe_options: dict[str, OptionValue | None] | None = None
+    source: _Registry | None = None
+    registry_source: _Registry | None = None
+    stream: bool | None = None
+    subscribe: bool | None = None
+    """Only with `stream`: false answers at once with the download, which `downloads` shows from then on."""
+
+    def check_source(self) -> None:
+        """Raise ``invalid_request``, naming the field, for a registry of models other than Hugging Face's."""
+        for field in ("source", "registry_source"):
+            if getattr(self, field) not in (None, "", HUGGING_FACE):
+                raise invalid(f"`{field}` must be {HUGGING_FACE}: models come from no other registry here", field)
+
+    @property
+    def registration(self) -> Registration | None:
+        """The model that the request registers, None if it only names one; raises ``invalid_request``.
+
+        The supervisor checks the name, the recipe and the checkpoint.
+        """
+        labels = [label for switch, label in _LABEL_BY_SWITCH.items() if getattr(self, switch)]
+        files = {role: name for role, name in (self.checkpoints or {}).items() if name}
+        options = chosen_options(self.recipe_options or {})
+        if not any((self.checkpoint, self.recipe, self.mmproj, labels, files, options)):
+            return None
+        if not self.name.startswith("user."):
+            field = "model_name" if self.model_name else "model"
+            raise invalid(f"`{field}` of a model that is registered must begin with `user.`", field)
+        if not self.checkpoint and not files:
+            raise invalid("`checkpoint` is required to register a model", "checkpoint")
+        if not self.recipe:
+            raise invalid("`recipe` is required to register a model", "recipe")
+        return Registration(self.checkpoint or "", self.recipe, self.mmproj or "", labels, files, options)
+
+
+class PulledModel(msgspec.Struct):
+    """The model is downloaded."""
+
+    status: Literal["success"]
+    message: str
+    model_name: str
+
+
+class DownloadJob(msgspec.Struct, kw_only=True):
+    """A download; `percent` and the bytes are those of the present file."""
+
+    id: str
+    type: Literal["model"]
+    model_name: str
+    status: Literal["downloading", "completed", "error"]
+    running: bool
+    complete: bool
+    file: str
+    file_index: int
+    total_files: int
+    bytes_downloaded: int
+    bytes_total: int
+    percent: int
+    error: str | msgspec.UnsetType = msgspec.UNSET
+    code: str | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, report: DownloadReport) -> DownloadJob:
+        """Return a download as ``downloads`` shows it."""
+        progress, failure = report.progress or _NOT_BEGUN, report.failure
+        complete = report.ended and failure is None
+        return cls(
+            id=f"model:{report.model}",
+            type="model",
+            model_name=report.model,
+            status="completed" if complete else "error" if failure else "downloading",
+            running=not report.ended,
+            complete=complete,
+            file=progress.file,
+            file_index=progress.file_index,
+            total_files=progress.total_files,
+            bytes_downloaded=progress.bytes_downloaded,
+            bytes_total=progress.bytes_total,
+            percent=100 if complete else progress.percent,
+            error=failure.message if failure else msgspec.UNSET,
+            code=failure.code.value if failure else msgspec.UNSET,
+        )
+
+
+_NOT_BEGUN: Final = Progress(0, "", "", 0, 0, 0, 0)
+
+
+class PullEventWriter(ProgressWriter):
+    """The events of one download."""
+
+    def complete(self, report: bytes) -> bytes:
+        """Return the documented ``complete`` event."""
+        return complete_event(envelope.unpack_payload(report, Pulled).files)
+
+
+class VariantsQuery(msgspec.Struct):
+    """The repository: `owner/repo`."""
+
+    checkpoint: str
+
+
+class DeletedModel(msgspec.Struct):
+    """The files that were removed, and the models that keep others."""
+
+    status: Literal["success"]
+    message: str
+    model_name: str
+    files_removed: int
+    kept_for: list[str]
+
+
+@route(
+    "POST",
+    "pull",
+    changes=True,
+    needs=NAME_FIELDS,
+    stream=PROGRESS_STREAM,
+    failures=CHANGE,
+    examples={
+        "a model of the catalogue": {**_MODEL, "stream": True},
+        "a new one": {
+            "model_name": "user.Phi-4-mini",
+            "checkpoint": "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M",
+            "recipe": DEFAULT_RECIPE,
+        },
+    },
+)
+def pull_model(caller: Caller, request: LemonadePullRequest) -> PulledModel | DownloadJob | Progressing:
+    """Downloads a model, and registers it first if the request describes a new one.
+
+    A client that hangs up does not stop the download.
+    """
+    caller.context.model = request.name
+    request.check_source()
+    call = partial(PullModel, model=request.name, registration=request.registration)
+    if request.stream and request.subscribe is False:
+        return DownloadJob.of(caller.ask(partial(call, detached=True), DownloadReport))
+    if request.stream:
+        return Progressing(partial(call, progress=True), PullEventWriter())
+    pulled = caller.ask(call, Pulled)
+    return PulledModel("success", f"Installed model: {pulled.name}", pulled.name)
+
+
+@route("GET", "downloads")
+def list_downloads(caller: Caller, _request: Nothing) -> list[DownloadJob]:
+    """Lists downloads that run or ended within half a minute."""
+    reports = caller.ask(ListDownloads, list[DownloadReport])
+    return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
+
+
+@route("GET", "pull/variants", failures=MODEL)
+def list_variants(caller: Caller, query: VariantsQuery) -> Variants:
+    """Lists what a repository of a hub has to download.
+
+    At most five quantizations, the best known first, and the fields with which to register one.
+    """
+    checkpoint = checked_repository(query.checkpoint)
+    return caller.ask(lambda number: ListVariants(number, checkpoint), Variants)
+
+
+def checked_repository(given: str) -> str:
+    """Return ``given`` if it names a repository of a hub; raises ``invalid_request``."""
+    checkpoint = checkpoints.parse(given) if "/" in given and len(given) <= MAX_NAME_LENGTH else None
+    if not isinstance(checkpoint, HubCheckpoint) or checkpoint.variant:
+        shown = checkpoints.printable(given)
+        raise invalid(f"`checkpoint` must be owner/repo of a Hugging Face hub, not {shown!r}", "checkpoint")
+    return given
+
+
+@route("POST", "delete", changes=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": _MODEL})
+def delete_model(caller: Caller, request: NamedModel) -> DeletedModel:
+    """Removes a model and the files that no other model uses.
+
+    It is unloaded, and unregistered if a user registered it.
+    """
+    caller.context.model = name = request.name
+    deleted = caller.ask(lambda number: DeleteModel(number, name), Deleted)
+    return DeletedModel("success", f"Deleted model: {deleted.name}", deleted.name, deleted.files, deleted.kept_for)
