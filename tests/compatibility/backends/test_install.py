@@ -139,9 +139,9 @@ def test_what_came_with_the_server_is_not_installed_again(server: LemonbusServer
         ({"recipe": "llamacpp", "backend": "nope"}, ["nope", "vulkan"]),
         ({"recipe": "llamacpp"}, ["`backend` is required"]),
         ({"backend": "cpu"}, ["`recipe` is required"]),
-        ({"recipe": 7, "backend": "cpu"}, ["`recipe` must be a string"]),
-        ({**VULKAN, "stream": "yes"}, ["`stream` must be true or false"]),
-        ({**VULKAN, "force": 1}, ["`force` must be true or false"]),
+        ({"recipe": 7, "backend": "cpu"}, ["`recipe`: expected string, got integer"]),
+        ({**VULKAN, "stream": "yes"}, ["`stream`: expected boolean or null, got string"]),
+        ({**VULKAN, "force": 1}, ["`force`: expected boolean or null, got integer"]),
     ],
 )
 def test_mistakes(shared_server: LemonbusServer, body: dict[str, Any], words: list[str]) -> None:
