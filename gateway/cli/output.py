@@ -41,7 +41,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def _fields(struct: Any) -> Any:
-    import msgspec  # noqa: PLC0415 - whoever has a struct has imported it
+    import msgspec  # noqa: PLC0415 - a command that has a struct has imported it
 
     return msgspec.to_builtins(struct)
 

@@ -12,7 +12,7 @@ import msgspec
 from gateway.api.common.dialect import Routes, versioned
 from gateway.api.common.progress_events import stream_progress
 from gateway.api.common.request_fields import params_as_sent
-from gateway.api.common.routes import Caller, Progressing, Route
+from gateway.api.common.routes import HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
@@ -49,7 +49,7 @@ class RouteResource:
             request = body_decoding.convert(given, route.request, strict=False)
         _check_texts(request)
         with params_as_sent(given):
-            answer = route.handler(Caller(self.session, req.env, request_context(req.env), given), request)
+            answer = route.handler(HttpCaller(self.session, req.env, request_context(req.env), given), request)
             if isinstance(answer, Progressing):
                 stream_progress(self.session, req, resp, answer.build, answer.writer)
                 return
@@ -57,7 +57,7 @@ class RouteResource:
         resp.data = msgspec.json.encode(answer)
         if route.secret:
             resp.cache_control = ["no-store"]
-        if route.goes_on is not None and route.goes_on(answer):
+        if route.unfinished is not None and route.unfinished(answer):
             resp.status = falcon.HTTP_202
 
 

@@ -26,7 +26,7 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 Answered = TypeVar("Answered")
 
 
-class Caller:
+class HttpCaller:
     """Who sent a request, and what its handler may ask."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """Its fields are those of the path if that has parameters, else those of the query for GET, else those of the JSON body."""
     answer: Any
     """The type of the answer, or a tuple of several."""
-    handler: Callable[[Caller, Asked], Answered]
+    handler: Callable[[HttpCaller, Asked], Answered]
     """Returns the answer, or raises a failure."""
     summary: str
     changes: bool = False
@@ -77,8 +77,8 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     stream: Stream | None = None
     """How progress is streamed."""
     secret: bool = False
-    """Whether nobody may store the answer."""
-    goes_on: Callable[[Any], bool] | None = None
+    """Whether no cache may store the answer."""
+    unfinished: Callable[[Any], bool] | None = None
     """Returns whether an answer says that what was asked for goes on: its status is 202."""
     needs: tuple[str, ...] = ()
     """Fields of the body, one of which is required."""
@@ -106,20 +106,20 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
             stream=self.stream,
             failures=self.failures,
             examples=self.examples,
-            may_take_longer=self.goes_on is not None,
+            may_take_longer=self.unfinished is not None,
         )
 
 
 def route(
     method: str, path: str, **about: Any
-) -> Callable[[Callable[[Caller, Asked], Answered]], Route[Asked, Answered]]:
+) -> Callable[[Callable[[HttpCaller, Asked], Answered]], Route[Asked, Answered]]:
     """Declare the handler below as a route: its annotations are the request and the answer, its docstring begins with the summary.
 
     ``path``: such as ``/internal/reload``; without its first slash it is below each version prefix: ``pin``. ``about``: the other
     fields of :class:`Route`.
     """
 
-    def declared(handler: Callable[[Caller, Asked], Answered]) -> Route[Asked, Answered]:
+    def declared(handler: Callable[[HttpCaller, Asked], Answered]) -> Route[Asked, Answered]:
         _, request, answers = get_type_hints(handler).values()
         several = get_args(answers) if isinstance(answers, UnionType) else [answers]
         first, *others = (each for each in several if each is not Progressing)

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.api.common.health_reports import RECOVERING, HealthReports
 from gateway.api.common.operations import MODEL
-from gateway.api.common.routes import Caller, route
+from gateway.api.common.routes import HttpCaller, route
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages.health import FailedModel, GetStats, HealthReport, RunningModel, StatsReport
@@ -154,7 +154,7 @@ class RequestStats(msgspec.Struct):
 
 
 @route("GET", "stats", monitors=True, failures=MODEL)
-def show_stats(caller: Caller, query: StatsQuery) -> RequestStats:
+def show_stats(caller: HttpCaller, query: StatsQuery) -> RequestStats:
     """Shows tokens and times of the last finished request."""
     model = query.model or ""
     return request_stats(caller.ask(lambda number: GetStats(number, model, caller.context.models), StatsReport))

@@ -11,7 +11,7 @@ from msgspec import Meta
 from gateway.api.common.operations import CHANGE
 from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.api.common.routes import Caller, Progressing, route
+from gateway.api.common.routes import HttpCaller, Progressing, route
 from protocol.messages.backend_installs import BackendDone, InstallBackend, UninstallBackend
 from protocol.models.recipes import DEFAULT_RECIPE
 from protocol.wire import envelope
@@ -60,7 +60,7 @@ class InstallEventWriter(ProgressWriter):
     failures=CHANGE,
     examples={"with progress": {**_VULKAN, "stream": True}},
 )
-def install_backend(caller: Caller, request: InstallRequest) -> BackendAnswer | Progressing:
+def install_backend(caller: HttpCaller, request: InstallRequest) -> BackendAnswer | Progressing:
     """Installs or updates a backend.
 
     A client that hangs up does not stop the installation.
@@ -71,7 +71,7 @@ def install_backend(caller: Caller, request: InstallRequest) -> BackendAnswer | 
 
 
 @route("POST", "uninstall", changes=True, failures=CHANGE, examples={"one": _VULKAN})
-def uninstall_backend(caller: Caller, request: BackendRequest) -> BackendAnswer:
+def uninstall_backend(caller: HttpCaller, request: BackendRequest) -> BackendAnswer:
     """Removes a backend; models that use it are unloaded."""
     return _answer(caller.ask(partial(UninstallBackend, recipe=request.recipe, backend=request.backend), BackendDone))
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from gateway.api.common.operations import CHANGE
 from gateway.api.common.request_fields import DTYPES, MAX_TTL_S, check_cache_dir, check_load_words, chosen_options
-from gateway.api.common.routes import Caller, route
+from gateway.api.common.routes import HttpCaller, route
 from gateway.api.lemonade.named_model import Name, NamedModel
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
@@ -84,7 +84,7 @@ class PinAnswer(msgspec.Struct):
     failures=CHANGE,
     examples={"with options": {**_MODEL, "ctx_size": 4096}},
 )
-def load_model(caller: Caller, request: LemonadeLoadRequest) -> LoadAnswer:
+def load_model(caller: HttpCaller, request: LemonadeLoadRequest) -> LoadAnswer:
     """Loads a model, after downloading it if necessary."""
     check_cache_dir(request.cache_dir or "", caller.session.settings)
     check_load_words(request.device or "", request.dtype or "")
@@ -114,7 +114,7 @@ def load_model(caller: Caller, request: LemonadeLoadRequest) -> LoadAnswer:
     failures=CHANGE,
     examples={"one": _MODEL, "all": {}},
 )
-def unload_model(caller: Caller, request: UnloadRequest) -> UnloadedModels:
+def unload_model(caller: HttpCaller, request: UnloadRequest) -> UnloadedModels:
     """Unloads a model, or all of them if the request names none."""
     for field in NAME_FIELDS:
         if getattr(request, field) == "":
@@ -139,7 +139,7 @@ def unload_model(caller: Caller, request: UnloadRequest) -> UnloadedModels:
     failures=CHANGE,
     examples={"one": {**_MODEL, "pinned": True}},
 )
-def pin_model(caller: Caller, request: PinRequest) -> PinAnswer:
+def pin_model(caller: HttpCaller, request: PinRequest) -> PinAnswer:
     """Keeps a loaded model from being evicted for another one, or lets it be evicted again."""
     caller.context.model = name = request.name
     caller.context.model = model = caller.ask(lambda number: PinModel(number, name, request.pinned), str)

@@ -11,7 +11,7 @@ from msgspec import Meta
 from gateway.api.common.operations import CHANGE, MODEL
 from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
-from gateway.api.common.routes import Caller, Nothing, Progressing, route
+from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
 from gateway.api.lemonade.load import NAME_FIELDS
 from gateway.api.lemonade.named_model import Name, NamedModel
 from protocol.failures import invalid
@@ -181,7 +181,7 @@ class DeletedModel(msgspec.Struct):
         },
     },
 )
-def pull_model(caller: Caller, request: LemonadePullRequest) -> PulledModel | DownloadJob | Progressing:
+def pull_model(caller: HttpCaller, request: LemonadePullRequest) -> PulledModel | DownloadJob | Progressing:
     """Downloads a model, and registers it first if the request describes a new one.
 
     A client that hangs up does not stop the download.
@@ -198,14 +198,14 @@ def pull_model(caller: Caller, request: LemonadePullRequest) -> PulledModel | Do
 
 
 @route("GET", "downloads")
-def list_downloads(caller: Caller, _request: Nothing) -> list[DownloadJob]:
+def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
     """Lists downloads that run or ended within half a minute."""
     reports = caller.ask(ListDownloads, list[DownloadReport])
     return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
 
 
 @route("GET", "pull/variants", failures=MODEL)
-def list_variants(caller: Caller, query: VariantsQuery) -> Variants:
+def list_variants(caller: HttpCaller, query: VariantsQuery) -> Variants:
     """Lists what a repository of a hub has to download.
 
     At most five quantizations, the best known first, and the fields with which to register one.
@@ -224,7 +224,7 @@ def checked_repository(given: str) -> str:
 
 
 @route("POST", "delete", changes=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": _MODEL})
-def delete_model(caller: Caller, request: NamedModel) -> DeletedModel:
+def delete_model(caller: HttpCaller, request: NamedModel) -> DeletedModel:
     """Removes a model and the files that no other model uses.
 
     It is unloaded, and unregistered if a user registered it.

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import BODY
-from gateway.api.common.routes import Caller, Nothing, route
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.models.sampling import GetParams, ParamsReport, SamplingValue, SetParams, check_params
 
 
@@ -34,7 +34,7 @@ class ParamsAnswer(msgspec.Struct):
 
 
 @route("GET", "params")
-def show_params(caller: Caller, _request: Nothing) -> ParamsAnswer:
+def show_params(caller: HttpCaller, _request: Nothing) -> ParamsAnswer:
     """Shows the sampling defaults."""
     return _answer(caller.ask(GetParams, ParamsReport), "Generation parameters")
 
@@ -47,7 +47,7 @@ def show_params(caller: Caller, _request: Nothing) -> ParamsAnswer:
     failures=BODY,
     examples={"two": {"temperature": 0.2, "max_length": 1000}},
 )
-def set_params(caller: Caller, _request: ParamsRequest) -> ParamsAnswer:
+def set_params(caller: HttpCaller, _request: ParamsRequest) -> ParamsAnswer:
     """Sets sampling defaults of all models."""
     values = check_params(caller.fields)  # of which null is one
     report = caller.ask(lambda number: SetParams(number, values), ParamsReport)

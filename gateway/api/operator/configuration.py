@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import MODEL
-from gateway.api.common.routes import Caller, route
+from gateway.api.common.routes import HttpCaller, route
 from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.models.recipes import OptionValue
 
@@ -36,7 +36,7 @@ class ConfigurationAnswer(msgspec.Struct):
 
 
 @route("GET", "/internal/configuration", changes=True, failures=MODEL)  # arguments name files of this machine
-def show_configuration(caller: Caller, query: ConfigurationQuery) -> ConfigurationAnswer:
+def show_configuration(caller: HttpCaller, query: ConfigurationQuery) -> ConfigurationAnswer:
     """Shows what is configured for a model, and where each value comes from."""
     found = caller.ask(lambda number: ShowModel(number, query.model), ConfiguredModel)
     entry = found.entry

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
-from gateway.api.common.routes import Caller, Nothing, route
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, NewKey, Scope
 from protocol.failures import Code, Failure
@@ -80,7 +80,7 @@ class NamedKey(msgspec.Struct):
 
 
 @route("GET", _PATH, changes=True, secret=True)
-def list_keys(caller: Caller, _request: Nothing) -> KeysAnswer:
+def list_keys(caller: HttpCaller, _request: Nothing) -> KeysAnswer:
     """Lists the API keys, without their digests."""
     settings = caller.session.settings
     path = api_keys.key_file(settings)
@@ -100,7 +100,7 @@ def list_keys(caller: Caller, _request: Nothing) -> KeysAnswer:
     failures=BODY | CONFLICT,
     examples={"a client": {"name": "ci", "models": ["Qwen*"], "requests_per_minute": 60}},
 )
-def add_key(caller: Caller, rights: KeyRights) -> AddedKey:
+def add_key(caller: HttpCaller, rights: KeyRights) -> AddedKey:
     """Adds an API key, and returns it this once. 409 if it would be the first one and not an administrator's."""
     made = api_keys.make_key(rights, time.time())
     fixed = api_keys.keys_of_settings(caller.session.settings)
@@ -116,7 +116,7 @@ def add_key(caller: Caller, rights: KeyRights) -> AddedKey:
 
 
 @route("DELETE", _PATH + "/{name}", changes=True, secret=True, failures=NOT_FOUND | CONFLICT)
-def revoke_key(caller: Caller, key: NamedKey) -> ChangedKeys:
+def revoke_key(caller: HttpCaller, key: NamedKey) -> ChangedKeys:
     """Revokes an API key: no request that begins after the answer is admitted with it.
 
     Those that run end within a second.
@@ -156,7 +156,7 @@ def added(made: NewKey, keys: list[ApiKey], file: Path, *, first: bool) -> Added
 
 
 def _change(
-    caller: Caller, event: str, name: str, change: Callable[[list[ApiKey]], list[ApiKey]]
+    caller: HttpCaller, event: str, name: str, change: Callable[[list[ApiKey]], list[ApiKey]]
 ) -> tuple[list[ApiKey], Path]:
     """Replace the keys of the file by what ``change`` makes of them; return all that are valid then, and the file."""
     settings = caller.session.settings

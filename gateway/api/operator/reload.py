@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from gateway.api.common.operations import BODY, UNSUPPORTED
-from gateway.api.common.routes import Caller, route
+from gateway.api.common.routes import HttpCaller, route
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange
 
 
@@ -36,7 +36,7 @@ class ReloadAnswer(msgspec.Struct):
     failures=BODY | UNSUPPORTED,
     examples={"only show": {"dry_run": True}},
 )
-def reload_configuration(caller: Caller, request: ReloadRequest) -> ReloadAnswer:
+def reload_configuration(caller: HttpCaller, request: ReloadRequest) -> ReloadAnswer:
     """Reads the configuration again, and applies what has changed.
 
     A configuration that is wrong is answered with 400, and changes nothing.

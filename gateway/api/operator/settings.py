@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.common.routes import Caller, Nothing, route
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol import RELEASE
 from protocol.config.fields import setting_fields
 from protocol.config.model_sections import section_values
@@ -32,7 +32,7 @@ class SettingsAnswer(msgspec.Struct):
 
 
 @route("GET", "/internal/settings", changes=True)  # they name directories of this machine
-def show_settings(caller: Caller, _request: Nothing) -> SettingsAnswer:
+def show_settings(caller: HttpCaller, _request: Nothing) -> SettingsAnswer:
     """Shows the settings of this server, and where each comes from."""
     # Another process may have accepted others since this one started.
     runtime = Path(caller.session.settings.runtime_dir)

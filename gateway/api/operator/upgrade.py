@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.api.common.operations import BODY, UNSUPPORTED
-from gateway.api.common.routes import Caller, Nothing, route
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 
 _PATH: Final = "/internal/upgrade"
@@ -33,18 +33,18 @@ def _answer(report: UpgradeReport, former: str | None = None) -> UpgradeAnswer:
     return UpgradeAnswer("taking_over", None, None, former)
 
 
-def _goes_on(answer: UpgradeAnswer) -> bool:
+def _is_unfinished(answer: UpgradeAnswer) -> bool:
     return answer.status == "taking_over"
 
 
-@route("GET", _PATH, changes=True, goes_on=_goes_on)
-def show_upgrade(caller: Caller, _request: Nothing) -> UpgradeAnswer:
+@route("GET", _PATH, changes=True, unfinished=_is_unfinished)
+def show_upgrade(caller: HttpCaller, _request: Nothing) -> UpgradeAnswer:
     """Says what serves now; 500 if the last upgrade has failed since the present supervisor serves."""
     return _answer(caller.ask(lambda number: UpgradeServer(number, begun=True), UpgradeReport))
 
 
-@route("POST", _PATH, changes=True, goes_on=_goes_on, body_required=False, failures=BODY | UNSUPPORTED)
-def upgrade_server(caller: Caller, _request: UpgradeRequest) -> UpgradeAnswer:
+@route("POST", _PATH, changes=True, unfinished=_is_unfinished, body_required=False, failures=BODY | UNSUPPORTED)
+def upgrade_server(caller: HttpCaller, _request: UpgradeRequest) -> UpgradeAnswer:
     """Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.
 
     It waits until the new supervisor answers. One that speaks another version of the protocol does not answer this process, but
