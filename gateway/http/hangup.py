@@ -21,10 +21,6 @@ from gateway.http.request_context import SOCKET_KEY
 CLIENT_LEFT: Final = "the client hung up, or ended its side of the connection"
 """Message of the failure."""
 _READ: Final = 1
-_CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
-"""TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""
-
-
 WATCH_DELAY_S: Final = 0.05
 """Seconds of a request without watching."""
 CUT_DELAY_S: Final = 0.4
@@ -98,11 +94,7 @@ class HangUpWatch:
         self._timer.start(self._check_state)
 
     def _check_state(self) -> None:
-        try:
-            state = self._socket.raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-        except OSError:
-            state = 7
-        if state in _CLOSED_BY_PEER:
+        if self._socket.is_closed_by_client():
             self._stop()
             self._callback()
 

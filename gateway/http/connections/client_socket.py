@@ -21,6 +21,8 @@ from protocol.runtime import logs
 
 _READ: Final = 1
 _WRITE: Final = 2
+_CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
+"""TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 FIRST_REQUEST_S: Final = 0.5
@@ -71,6 +73,13 @@ class ClientSocket:
     def fileno(self) -> int:
         """Return its descriptor."""
         return self.raw.fileno()
+
+    def is_closed_by_client(self) -> bool:
+        """Return whether the client closed the connection, or its own side of it, whatever is left to read."""
+        try:
+            return self.raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _CLOSED_BY_PEER
+        except OSError:
+            return True
 
     def expect_request(self, seconds: float, idle: dict[ClientSocket, None]) -> None:
         """Wait for a request from now on: reading ends after ``seconds``, or with :meth:`stop_expecting`.

@@ -19,6 +19,7 @@ from gateway.http.connections.response import HttpResponseWriter
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors import error_responses
 from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS
@@ -32,6 +33,7 @@ _REQUESTS_BEFORE_YIELD: Final = 16
 one wait, and would have the process to itself."""
 _LINGER_S: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
+_LEFT: Final = Failure(Code.CANCELLED, CLIENT_LEFT)
 _CLIENT_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ETIMEDOUT})
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -135,8 +137,8 @@ class ClientConnection:
     def _answer(self, response: HttpResponseWriter, request: HttpRequest) -> bool:
         """Answer one request; return whether another may follow."""
         environ, body = request.environ, request.body
-        self._wait_for_others(environ["PATH_INFO"])
         context = request_context(environ)
+        self._wait_for_others(environ["PATH_INFO"])
         context.close_after = response.force_close
         context.hand_over = response.hand_over
         if not self._process.keeps_connections:
@@ -173,9 +175,15 @@ class ClientConnection:
         return not response.should_close()
 
     def _wait_for_others(self, path: str) -> None:
-        """Let other requests go first where there are too many, or where this connection had too many."""
+        """Let other requests go first where there are too many, or where this connection had too many.
+
+        Raises ``ConnectionResetError`` if the client left meanwhile.
+        """
         if not self._answered and not path.endswith(MONITORING_PATHS):
-            self._process.start_queue.wait()
+            may_begin = self._process.start_queue.wait(self._socket.is_closed_by_client)
+            if not may_begin:
+                self._process.request_counts.observe(path, _LEFT.http_status, 0.0, _LEFT.code.value)
+                raise ConnectionResetError(errno.ECONNRESET, CLIENT_LEFT)
         self._answered += 1
         if not self._answered % _REQUESTS_BEFORE_YIELD:
             gevent.sleep(0)

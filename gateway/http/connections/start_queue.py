@@ -7,6 +7,7 @@ request, which does not wait here, is found behind a thousand others within a fr
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
@@ -14,6 +15,8 @@ import gevent
 from gateway.waker import GreenletWaker
 
 STARTS_PER_ITERATION: Final = 4
+CHECKS_PER_ITERATION: Final = 64
+"""How many of those that wait may be looked at in one iteration: clients that have left take no turn of others."""
 
 
 class StartQueue:
@@ -25,25 +28,25 @@ class StartQueue:
         self._iteration = 0.0
         """The loop's time, which stands still within an iteration."""
         self._started = 0
-        self._waiting: deque[GreenletWaker] = deque()
+        self._waiting: deque[tuple[GreenletWaker, Callable[[], bool]]] = deque()
         self._timer: Any = None
 
-    def wait(self) -> None:
-        """Return when the present greenlet may begin; mostly at once."""
+    def wait(self, has_left: Callable[[], bool]) -> bool:
+        """Return when the present greenlet may begin, mostly at once; False if its client left while it waited."""
         now = self._loop.now()
         if now != self._iteration:
             self._iteration, self._started = now, 0
         if self._started < STARTS_PER_ITERATION and not self._waiting:
             self._started += 1
-            return
-        waiter = GreenletWaker()
-        self._waiting.append(waiter)
+            return True
+        waiting = GreenletWaker(), has_left
+        self._waiting.append(waiting)
         self._wake_in_next_iteration()
         try:
-            waiter.wait(None)
+            return waiting[0].wait(None)
         except BaseException:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
             raise
 
     def _wake_in_next_iteration(self) -> None:
@@ -54,7 +57,13 @@ class StartQueue:
     def _wake(self) -> None:
         self._timer.close()
         self._timer = None
-        for _ in range(min(STARTS_PER_ITERATION, len(self._waiting))):
-            self._waiting.popleft().wake()
+        starts = STARTS_PER_ITERATION
+        for _ in range(min(CHECKS_PER_ITERATION, len(self._waiting))):
+            waiter, has_left = self._waiting.popleft()
+            begins = not has_left()
+            waiter.wake(begins)
+            starts -= begins
+            if not starts:
+                break
         if self._waiting:
             self._wake_in_next_iteration()
