@@ -47,9 +47,9 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     OllamaDialect(),
     OperatorDialect(),
 )
-"""Every dialect that is served."""
+"""All supported dialects."""
 SERVER: Final = "server"
-"""The ``dialect`` in metrics of the routes that belong to none."""
+"""The ``dialect`` in metrics of routes that belong to none."""
 
 
 class GatewayApp(falcon.App[Any, Any]):

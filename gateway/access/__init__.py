@@ -1,5 +1,5 @@
 """Access checks: API keys, the scope that each route needs, pages of foreign origins.
 
-`gateway.middleware` uses the checks; API families import `scopes` alone, the log stream also `presented_key`.
-The supervisor counts the usage of keys and knows their limits: nothing of that is added here.
+`gateway.middleware` uses the checks. API families import only `scopes`, and the log stream also `presented_key`. The
+supervisor counts the usage of keys and knows their limits, so nothing about these is added here.
 """

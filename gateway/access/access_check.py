@@ -1,4 +1,7 @@
-"""Falcon middleware: finds the caller's key and checks its scope; without keys, looks at the page that a request is from."""
+"""Falcon middleware: finds the caller's key and checks its scope.
+
+Without keys, it checks the page that sent the request.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _ACTIONS: Final = {
 
 
 class AccessCheck:
-    """Answers 401 to a request without a valid key, and 403 to one whose key has not the scope of the route."""
+    """Answers 401 to a request without a valid key, and 403 to one whose key lacks the scope of the route."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the keys of the settings and the file."""
@@ -50,7 +53,7 @@ class AccessCheck:
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
     ) -> None:
-        """Refuse what the key, or the page, may not do."""
+        """Refuse what the key or the page may not do."""
         context = request_context(req.env)
         key = context.api_key
         if key is None:
@@ -69,7 +72,7 @@ class AccessCheck:
 
 
 def _scopes_of(resource: object, method: str) -> tuple[Scope, ...]:
-    """Return the scopes of which one suffices for a request, the usual one first."""
+    """Return the scopes any one of which suffices for a request, the usual one first."""
     needed = needed_scope(resource, method)
     return (needed, Scope.METRICS) if suffices_for_monitor(resource, method) else (needed,)
 

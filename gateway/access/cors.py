@@ -1,6 +1,6 @@
 """CORS: which web pages may read responses, and what a preflight is told. Pure.
 
-This is what browsers are told. What pages of foreign origins may do here is decided in ``foreign_origins.py``.
+This is what browsers are told. ``foreign_origins.py`` decides what pages of foreign origins may do here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 METHODS: Final = "GET, HEAD, POST, DELETE, OPTIONS"
 """The methods that routes have."""
 _ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-"""A page that uses another one gets our 405 to read, and no mere network error."""
+"""A page that uses another method gets our 405 to read, instead of a bare network error."""
 _USUAL_HEADERS: Final = "Authorization, Content-Type, X-Request-ID"
 _MAX_AGE_S: Final = "600"
 EXPOSED: Final = ", ".join(
@@ -31,7 +31,7 @@ EXPOSED: Final = ", ".join(
         ),
     ]
 )
-"""Headers that scripts of a page may read, beside the few that they always may."""
+"""Headers that scripts of a page may read, besides the few that they always may."""
 
 
 class CorsPolicy:
@@ -46,7 +46,7 @@ class CorsPolicy:
     def headers(self, origin: str) -> Mapping[str, str]:
         """Return the headers of any response, errors included; ``origin``: empty if the request had none.
 
-        The first ones are in every response: a cache may give the response for one client to another.
+        The first ones are in every response, because a cache may give the response for one client to another.
         """
         if not origin:
             return self._always
@@ -56,7 +56,9 @@ class CorsPolicy:
         return headers
 
     def preflight_headers(self, wanted: str) -> dict[str, str]:
-        """Return what a response to ``OPTIONS`` has besides; ``wanted``: the headers that the page wants to send.
+        """Return the additional headers of a response to ``OPTIONS``.
+
+        ``wanted``: the headers that the page wants to send.
 
         They are echoed, because ``*`` does not cover ``Authorization``.
         """

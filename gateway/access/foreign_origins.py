@@ -1,4 +1,4 @@
-"""Without keys: programs and pages of this machine are administrators, and pages of other sites change nothing."""
+"""Servers without keys: programs and pages of this machine are administrators; pages of other sites may change nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gateway.http.request_context import is_browser
 from protocol.failures import Code, Failure
 
 _OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
-"""What ``Sec-Fetch-Site`` says of pages of this machine, and of an address that a person has typed in."""
+"""Values of ``Sec-Fetch-Site`` for pages of this machine, and for an address that a person typed in."""
 _REMEMBERED: Final = 64
-"""Parsed names and addresses that are remembered."""
+"""How many parsed names and addresses are remembered."""
 
 
 class ForeignOriginCheck:
     """Refuses changes of the server's state by foreign web pages.
 
-    A resource names its methods that change state in the class attribute ``changes`` (``frozenset({"POST"})``), and in
-    ``action`` the words for what they do, if that is something else.
+    A resource names its methods that change state in the class attribute ``changes`` (``frozenset({"POST"})``).
+    ``action`` says in words what they do, if the default does not fit.
     """
 
     def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
@@ -49,23 +49,23 @@ class ForeignOriginCheck:
         )
 
     def check(self, req: falcon.Request, resource: object) -> None:
-        """Refuse a request to a resource that changes state, by a foreign page or under a foreign host name."""
+        """Refuse a request to change state if it comes from a foreign page or names a foreign host."""
         if handled_as(req.method) in getattr(resource, "changes", ()):
             self.check_change(req, getattr(resource, "action", "change the server"))
         elif not self._any and req.method == "POST":
-            # CORS only keeps a page from reading the answer; a model would have worked for it all the same.
+            # CORS only keeps a page from reading the answer; the model would still have done the work.
             origin = req.env.get("HTTP_ORIGIN")
             if origin is not None and not self._is_known_origin(origin):
                 refusal = "pages of this origin may not use models; name it in cors_origins to allow it"
                 raise Failure(Code.FORBIDDEN, refusal).raised()
 
     def check_change(self, req: falcon.Request, action: str) -> None:
-        """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
+        """Refuse an ``action`` that changes state if it comes from a foreign page or names a foreign host."""
         if refusal := self.refusal(req, action):
             raise Failure(Code.FORBIDDEN, refusal).raised()
 
     def refusal(self, req: falcon.Request, action: str) -> str:
-        """Return why the caller may not do what changes state, in words; empty if it may."""
+        """Return why the caller may not change state, in words; empty if it may."""
         environ = req.env
         if environ.get(FORWARDED_KEY):
             return f"requests that a proxy forwarded may not {action}; make an API key to allow it"
@@ -83,7 +83,7 @@ class ForeignOriginCheck:
         return name is not None and (name in self._names or _address(name) is not None)
 
     def _is_known_origin(self, origin: str) -> bool:
-        """Return whether it is configured, or of this machine."""
+        """Return whether an origin is configured, or of this machine."""
         if origin.lower() in self._origins:
             return True
         name = _hostname(origin)
@@ -94,23 +94,23 @@ class ForeignOriginCheck:
 
 
 def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
-    """Return why a request without an Origin may not do an ``action``: it is, or may be, of a link or an image of a foreign page."""
+    """Return why a request without an Origin may not do an ``action``: a link or an image of a foreign page may have sent it."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return "" if site in _OWN_SITES else f"pages of other sites may not {action}"
     if handled_as(environ.get("REQUEST_METHOD", "")) != "GET":
-        return ""  # browsers send an Origin with all others
-    # Over plain HTTP, browsers say which site a request is from to loopback addresses only, and some say it nowhere. A page
-    # can hide its Referer, and choose what is accepted.
+        return ""  # browsers send an Origin with all other requests
+    # Over plain HTTP, browsers say which site a request comes from to loopback addresses only, and some never say it. A
+    # page can hide its Referer, and choose what is accepted.
     if "HTTP_REFERER" in environ or is_browser(environ):
-        return f"a browser may {action} by POST alone: of a GET without Sec-Fetch-Site it cannot be told which page sent it"
+        return f"a browser may {action} only by POST: a GET without Sec-Fetch-Site does not say which page sent it"
     return ""
 
 
-# Every request has a Host, and most have the same one: reading it takes as long as a whole step of the request.
+# Every request has a Host, and most have the same one. Parsing it takes as long as a whole step of the request.
 @lru_cache(maxsize=_REMEMBERED)
 def _hostname(url: str) -> str | None:
-    """Return the name in ``url``, None if there is none, an invalid one if it cannot be parsed."""
+    """Return the host name in ``url``: None if there is none, an invalid name if it cannot be parsed."""
     try:
         return urlsplit(url).hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""The keys of a server, as one gateway process knows them: those of the settings, and those of the file as it is now."""
+"""The keys of a server as one gateway process knows them: those of the settings, and the present ones of the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyRing:
         self._file = KeyFile(settings)
 
     def use_setting_keys(self, keys: list[ApiKey]) -> None:
-        """Let these be the keys of the settings from now on: of a reload, after which this process only ends what it has begun."""
+        """Replace the keys of the settings, after a reload: this process then only finishes what it has begun."""
         self._fixed = {key.sha256: key for key in keys}
         self._by_digest = self._fixed | {key.sha256: key for key in self._file.keys}
 
@@ -31,9 +31,10 @@ class KeyRing:
         return bool(self._fixed) or self._file.exists
 
     def find(self, given: bytes) -> ApiKey:
-        """Return what is known of a key; raises ``unauthorized`` if it is unknown or expired."""
+        """Return a key's record; raises ``unauthorized`` if the key is unknown or expired."""
         found = digest(given)
-        # The table is found by a digest, of which a caller cannot choose the first digits: time tells nothing of a key.
+        # The table is searched by a digest. A caller cannot choose its first digits, so the time reveals nothing about
+        # a key.
         key = self._by_digest.get(found)
         if key is None or not hmac.compare_digest(found, key.sha256):
             raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
@@ -42,10 +43,11 @@ class KeyRing:
         return key
 
     def withdrawal(self, key: ApiKey | None, scopes: Collection[Scope], model: str) -> Failure | None:
-        """Return why a request that was admitted may not go on; None if it may.
+        """Return why an admitted request may not go on; None if it may.
 
-        ``key``: the one that it came with, as it was then; ``scopes``: those of which one suffices; ``model``: the registered
-        name of the model that it uses, empty if none is known.  What began without a key may end, except for reading the log.
+        ``key``: the key that it came with, as it was then. ``scopes``: one of them suffices. ``model``: the registered
+        name of the model that it uses, empty if unknown. A request that began without a key may finish, unless it reads
+        the log.
         """
         if key is None:
             refused = Scope.LOGS in scopes and self.required()

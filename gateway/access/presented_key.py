@@ -11,12 +11,12 @@ import falcon
 from protocol.failures import Code, Failure
 
 BEARER_PREFIX: Final = "bearer."
-"""A subprotocol of a WebSocket that begins so is a key, in base64url with or without padding."""
+"""A WebSocket subprotocol with this prefix is a key, in base64url with or without padding."""
 WEBSOCKET_PATH: Final = "/logs/stream"
 SUBPROTOCOL: Final = "lemonbus"
-"""The one that a handshake is answered with, if it was offered.
+"""The subprotocol in the answer to a handshake, if the client offered it.
 
-A browser that offered some wants one of them in the answer, and proxies log answers: it must not be the key.
+A browser that offers some needs one of them in the answer. It must not be the key, because proxies log answers.
 """
 _REQUIRED: Final = "an API key is required: Authorization: Bearer KEY, or x-api-key"
 _REQUIRED_BY_WEBSOCKET: Final = (
@@ -27,16 +27,16 @@ _REQUIRED_BY_WEBSOCKET: Final = (
 def presented_key(req: falcon.Request) -> bytes:
     """Return the key of a request; raises ``unauthorized`` if there is none.
 
-    ``Authorization: Bearer`` counts before ``x-api-key``. A page in a browser cannot set headers for a WebSocket: the
-    handshake may also have the key as a subprotocol or in the query. Other requests may not, because addresses are logged
-    by every proxy on their way: not even those that only ask for a WebSocket, where there is none.
+    ``Authorization: Bearer`` takes precedence over ``x-api-key``. A page in a browser cannot set headers for a
+    WebSocket, so its handshake may also carry the key as a subprotocol or in the query. Other requests may not, because
+    every proxy on the way logs addresses. This includes requests for a WebSocket on routes that have none.
     """
     given: str = req.env.get("HTTP_X_API_KEY", "")
     scheme, _, token = req.env.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() == "bearer":
         given = token.strip()
     if given:
-        # Headers are latin-1 on their way through WSGI.
+        # WSGI passes headers as latin-1.
         return given.encode("latin-1", "replace")
     if (req.get_header("Upgrade") or "").lower() != "websocket" or not req.path.endswith(WEBSOCKET_PATH):
         raise Failure(Code.UNAUTHORIZED, _REQUIRED).raised()
@@ -53,4 +53,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise Failure(Code.UNAUTHORIZED, f"the subprotocol {BEARER_PREFIX}… is no base64url").raised() from None
+        raise Failure(Code.UNAUTHORIZED, f"the subprotocol {BEARER_PREFIX}… is not base64url").raised() from None

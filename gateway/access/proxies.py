@@ -1,4 +1,4 @@
-"""Requests that a proxy forwarded: the real client's address from a trusted proxy, and no rights from any other one."""
+"""Requests that a proxy forwarded: a trusted proxy tells the real client's address; any other proxy gets no rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 FORWARDED_KEY: Final = "lemonbus.forwarded"
-"""Key in the WSGI environment: the request came through a proxy, and its client is unknown or is no program of this machine."""
+"""Key in the WSGI environment: the request came through a proxy, and its client is unknown or not a program of this machine."""
 _MARKS: Final = frozenset(
     {
         "HTTP_X_FORWARDED_FOR",
@@ -28,13 +28,13 @@ _MARKS: Final = frozenset(
     }
 )
 _PROXYS_PROTOCOL: Final = "HTTP/1.0"
-"""nginx speaks it where only ``proxy_pass`` is configured, and adds no header then. Clients do not use it any more."""
+"""nginx speaks it where only ``proxy_pass`` is configured, and then adds no header. Clients no longer use it."""
 _WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*):\d{1,5}")
 _SCHEMES: Final = frozenset({"http", "https"})
 
 
 def address_of(text: str) -> Address | None:
-    """Return an address without its zone, IPv4 also where it is written as IPv6; None for any other text."""
+    """Return an address without its zone, also for IPv4 written as IPv6; None for any other text."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -43,10 +43,12 @@ def address_of(text: str) -> Address | None:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) -> str:
-    """Return the client's address: the last one of ``X-Forwarded-For`` that is not a trusted proxy's. Empty if it is unknown.
+    """Return the client's address: the last one of ``X-Forwarded-For`` that is not a trusted proxy's.
 
-    Each proxy appends the address that it was asked from; what is before an untrusted one may be invented.  The client of
-    a trusted proxy that named none, or something else than an address, is unknown.
+    Empty if it is unknown.
+
+    Each proxy appends the address of its own client, so anything before an untrusted address may be invented. If a
+    trusted proxy gives no address, or something else, the client is unknown.
     """
     trusted = list(trusted)
     address = peer
@@ -61,7 +63,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) ->
 
 
 def _hop_address(hop: str) -> Address | None:
-    """Return the address that a proxy has written, with or without a port and brackets."""
+    """Return the address that a proxy wrote, with or without a port and brackets."""
     if found := _WITH_PORT.fullmatch(hop):
         hop = found[1]
     return address_of(hop[1:-1] if hop[:1] == "[" and hop[-1:] == "]" else hop)
@@ -74,14 +76,14 @@ def is_trusted(address: str, trusted: Iterable[Network]) -> bool:
 
 
 class ProxyHeaders:
-    """Middleware: believes the forwarding headers of trusted proxies, and marks the requests of others."""
+    """Middleware that reads the forwarding headers of trusted proxies, and marks requests from other proxies."""
 
     def __init__(self, networks: Sequence[str]) -> None:
-        """Trust proxies whose addresses lie in ``networks``."""
+        """Trust proxies with addresses in ``networks``."""
         self._trusted = [ipaddress.ip_network(network) for network in networks]
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Put the client's address, scheme and host into the environment; logs and checks read them there."""
+        """Put the client's address, scheme and host into the environment, where logs and checks read them."""
         environ: dict[str, Any] = req.env
         if environ.keys().isdisjoint(_MARKS) and environ.get("SERVER_PROTOCOL") != _PROXYS_PROTOCOL:
             return

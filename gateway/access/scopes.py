@@ -1,10 +1,10 @@
 """The scope that a key needs for a route. Pure.
 
 A resource of a dialect declares it by method: ``scopes = {"POST": Scope.INFERENCE}``; ``changes = frozenset({"POST"})``
-means :attr:`Scope.ADMIN`.  ``monitors = True`` lets :attr:`Scope.METRICS` suffice for a GET too: what a monitor asks for.
-A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must be declared:
-``tests/gateway/access/test_scopes.py`` goes through the routes of all dialects, and a method without a declaration is an
-administrator's.
+means :attr:`Scope.ADMIN`. With ``monitors = True``, :attr:`Scope.METRICS` also suffices for a GET, for monitors. A GET
+without a declaration is a read and needs :attr:`Scope.INFERENCE`. Everything else must be declared:
+``tests/gateway/access/test_scopes.py`` checks the routes of all dialects, and a method without a declaration needs
+:attr:`Scope.ADMIN`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["Scope", "declared_scope", "handled_as", "needed_scope", "suffices_fo
 
 
 def handled_as(method: str) -> str:
-    """Return the method that answers: GET for HEAD."""
+    """Return the method that answers: for HEAD, it is GET."""
     return "GET" if method == "HEAD" else method
 
 
 def declared_scope(resource: object, method: str) -> Scope | None:
-    """Return what a resource declares for an HTTP method; None if it declares nothing."""
+    """Return the scope that a resource declares for an HTTP method; None if it declares none."""
     method = handled_as(method)
     scopes: dict[str, Scope] = getattr(resource, "scopes", {})
     if method in scopes:
@@ -36,5 +36,5 @@ def needed_scope(resource: object, method: str) -> Scope:
 
 
 def suffices_for_monitor(resource: object, method: str) -> bool:
-    """Return whether a key with :attr:`Scope.METRICS` alone may send the request."""
+    """Return whether a key with only :attr:`Scope.METRICS` may send the request."""
     return handled_as(method) == "GET" and bool(getattr(resource, "monitors", False))

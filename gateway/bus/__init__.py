@@ -1,5 +1,5 @@
-"""The ZeroMQ sockets of a gateway process, and its session with the supervisor: calls, messages, events, subscriptions, log lines.
+"""The ZeroMQ sockets of a gateway process, and its session with the supervisor.
 
-`SupervisorSession` is what resources get; `GatewayBus` is made by `server`, and gives what it receives to `MessageHandlers`.
-No HTTP here, and no decision about a single request: that is in `requests`.
+Resources get `SupervisorSession`. `server` makes `GatewayBus`, which passes what it receives to `MessageHandlers`.
+There is no HTTP here, and no decision about a single request: these are in `requests`.
 """

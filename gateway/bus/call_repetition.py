@@ -1,7 +1,7 @@
-"""Which calls are made again of a supervisor that takes over, and what its answer means then. A table, and pure.
+"""Which calls are repeated when another supervisor takes over, and what its answer then means. A table, and pure.
 
-A supervisor that dies may have carried out a call whose answer is lost.  A call is repeated if doing it twice gives its
-caller the same answer.  Any other is answered with ``outcome_unknown``.
+A supervisor that dies may have carried out a call whose answer is lost. If doing the call twice gives the caller the
+same answer, it is repeated. Any other call is answered with ``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -31,32 +31,34 @@ from protocol.models import sampling
 
 OUTCOME_UNKNOWN: Final = Failure(
     Code.OUTCOME_UNKNOWN,
-    "the server's supervisor was replaced meanwhile: whether this was done is not known; look before you repeat it",
+    "the server's supervisor was replaced meanwhile: it is unknown whether this was done; check before you repeat it",
 )
 
 
 class Repetition(NamedTuple):
-    """What becomes of one kind of call when its supervisor has died."""
+    """What to do with one kind of call when its supervisor has died."""
 
     repeated: bool = True
     change: Callable[[Any], msgspec.Struct] | None = None
-    """Makes the message that is sent again, if it differs from the first."""
+    """Makes the message for the repetition, if it differs from the first one."""
     done: Mapping[Code, Callable[[Any], Any]] = {}
-    """Refusals which say that the first message had its effect: they are answered with the report that this makes."""
+    """Refusals that show that the first message had its effect. They are answered with the report that this makes."""
     replaced: Callable[[], Any] | None = None
-    """Makes the report when a supervisor of another version has taken over, which this process cannot ask; without it the
-    caller is told to repeat the call."""
+    """Makes the report when the new supervisor speaks another version, so that this process cannot ask it.
+
+    Without it, the caller is told to repeat the call.
+    """
     survived: frozenset[Code] = frozenset()
-    """Refusals that do not end a call which the first supervisor had answered and which goes on."""
+    """Refusals that do not end a call that the first supervisor had answered and that goes on."""
 
 
 def _whether_loaded_or_not(call: models.LoadModel) -> models.LoadModel:
-    """Return the load without its condition: it may be this call that has loaded the model."""
+    """Return the load without its condition: this very call may have loaded the model."""
     return msgspec.structs.replace(call, unless_loaded=False)
 
 
 def _from_the_beginning(call: log_stream.FollowLogs) -> log_stream.FollowLogs:
-    """Return the call for a log that begins anew: its numbers, too."""
+    """Return the call for a log that begins anew, with new numbers."""
     return msgspec.structs.replace(call, after_seq=None, boot="")
 
 
@@ -65,12 +67,12 @@ def _nothing(_call: Any) -> None:
 
 
 def _begun(call: upgrade.UpgradeServer) -> upgrade.UpgradeServer:
-    """Return the call as the supervisor gets it that has taken over because of it."""
+    """Return the call for the supervisor that has taken over because of it."""
     return msgspec.structs.replace(call, begun=True)
 
 
 def _read_again(call: reload.ReloadSettings) -> reload.ReloadSettings:
-    """Return the call for a report which says that there may have been more changes; a dry run makes none."""
+    """Return the call for a report that says that there may have been more changes; a dry run makes none."""
     return msgspec.structs.replace(call, repeated=not call.dry_run)
 
 
@@ -89,7 +91,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     models.PinModel: _REPEATED,
     reload.ReloadSettings: Repetition(change=_read_again),
     upgrade.UpgradeServer: Repetition(change=_begun, replaced=upgrade.UpgradeReport),
-    # Without a reservation at the new supervisor its request is counted when it comes.
+    # The new supervisor has no reservation for the request, so it is counted when it comes.
     work.ReserveRequest: Repetition(survived=frozenset(Code)),
     model_files.ListVariants: _REPEATED,
     model_files.PullModel: _REPEATED,

@@ -1,4 +1,4 @@
-"""Calls to the supervisor beside inference: one report, or messages until the client leaves."""
+"""Calls to the supervisor other than inference: one report, or messages until the client leaves."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ BuildMessage = Callable[[int], msgspec.Struct]
 """Makes the call's message with the number that the session gives it: ``lambda n: LoadModel(n, "name")``."""
 
 MAX_WAITING_MESSAGES = 1000
-"""Messages that may wait for a follower that does not read."""
+"""How many messages may wait for a follower that does not read."""
 
 
 class CallSession(Protocol):
-    """What a call needs of the session."""
+    """What a call needs from the session."""
 
     def send_end(self, message: AbandonCall) -> None:
-        """Tell the supervisor that no client waits any more; does nothing if it is gone."""
+        """Tell the supervisor that the client no longer waits; does nothing if the supervisor is gone."""
 
     def end_call(self, number: int) -> None:
         """Deliver no more messages to this call."""
 
 
 class SupervisorCall:
-    """The messages that come back under one number. A context manager; leaving it sends ``AbandonCall`` if the call still runs.
+    """The messages that answer one call, by its number.
 
-    Iterate: each item is :class:`Progress`, :class:`LogBatch`, or :class:`CallResult` whose report is then in
-    :attr:`report` (still packed).  After the answer the iteration ends, unless the call was made ``endless``
-    (log followers).  Raises ``LemonbusError`` if the supervisor refuses, is lost, or the client hangs up.
+    A context manager; leaving it sends ``AbandonCall`` if the call still runs.
+
+    Iterating yields :class:`Progress`, :class:`LogBatch`, or :class:`CallResult`, whose report is then in
+    :attr:`report` (still packed). The answer ends the iteration, unless the call was made ``endless`` (log followers).
+    Raises ``LemonbusError`` if the supervisor refuses or is lost, or if the client hangs up.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class SupervisorCall:
         *,
         endless: bool = False,
     ) -> None:
-        """Collect what answers ``message``, which is kept: a supervisor that takes over gets it again."""
+        """Collect the answers to ``message``, which is kept to be sent again to a supervisor that takes over."""
         self.number = number
         self.message = message
         self.payload = payload
@@ -71,20 +73,20 @@ class SupervisorCall:
         """The payload of the answer, once it has arrived: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
         self._session = session
         self.endless = endless
-        """Whether it goes on after its answer."""
+        """Whether the call goes on after its answer."""
         self.rate_limits: RateLimits | None = None
-        """What the caller's key has left, if the supervisor has said it (``ReserveRequest``)."""
+        """The remaining limits of the caller's key, if the supervisor has sent them (``ReserveRequest``)."""
         self.queue_status: QueueStatus | None = None
         """None: a call never waits in a queue."""
         self.warning = ""
-        """See :class:`~gateway.http.request_context.Exchange`; empty: a call has no such part."""
+        """See :class:`~gateway.http.request_context.Exchange`; empty, because a call has no such part."""
         self._arrived: deque[CallResult | Progress | LogBatch] = deque()
         self._failure: Failure | None = None
         self.answered = False
         self._open = True
         self._waker = GreenletWaker()
         self.on_failure: Callable[[], None] | None = None
-        """Called once, in the hub, when the call fails: the greenlet may be blocked elsewhere than in :meth:`next`."""
+        """Called once, in the hub, when the call fails: the greenlet may be blocked somewhere other than in :meth:`next`."""
         self._watch = HangUpWatch(env, self._hung_up)
 
     def deliver(self, message: CallResult | Progress | LogBatch, payload: bytes) -> None:
@@ -102,7 +104,7 @@ class SupervisorCall:
         self._waker.wake()
 
     def _take_second_answer(self, payload: bytes) -> None:
-        """Take the answer of a second supervisor to a call that goes on: a new log has entries that are new to a follower."""
+        """Take the second supervisor's answer to a call that goes on: all entries of a new log are new to a follower."""
         if isinstance(self.message, FollowLogs):
             snapshot: LogSnapshot = unpack_payload(payload, LogSnapshot)
             if snapshot.entries:
@@ -110,11 +112,14 @@ class SupervisorCall:
 
     @property
     def repeatable(self) -> bool:
-        """Whether a supervisor that takes over may get the call: it has no second effect, or no supervisor has had it."""
+        """Return whether a supervisor that takes over may get the call: repeating it is harmless, or no supervisor has had it."""
         return self.repetition.repeated or not self.exposed
 
     def repeat(self) -> msgspec.Struct:
-        """Return the message for a supervisor that takes over. What none can have acted on is sent as it is."""
+        """Return the message for a supervisor that takes over.
+
+        It is unchanged if no supervisor can have acted on it.
+        """
         if not self.exposed:
             return self.message
         self._repeated = True
@@ -122,7 +127,7 @@ class SupervisorCall:
         return self.message if change is None else change(self.message)
 
     def refuse(self, failure: Failure) -> None:
-        """Take the supervisor's refusal (in the hub); it fails the call, unless it is the answer to a repetition."""
+        """Take the supervisor's refusal (in the hub). It fails the call, unless it answers a repetition."""
         if self._repeated:
             if not self.answered and failure.code in self.repetition.done:
                 self.deliver(CallResult(self.number), pack_payload(self.repetition.done[failure.code](self.message)))
@@ -134,7 +139,7 @@ class SupervisorCall:
         self.fail(failure)
 
     def process_replaced(self) -> None:
-        """Answer the call if it is its answer that this process cannot ask the supervisor that has taken over (in the hub)."""
+        """Answer the call (in the hub) if its answer is that a supervisor has taken over that this process cannot ask."""
         if self.exposed and self.repetition.replaced is not None:
             self.deliver(CallResult(self.number), pack_payload(self.repetition.replaced()))
 
@@ -180,7 +185,7 @@ class SupervisorCall:
                 return
 
     def stop_watching(self) -> None:
-        """Stop watching the connection: the caller reads it now (WebSocket), and notices a hang-up itself."""
+        """Stop watching the connection: the caller reads it from now on (WebSocket), and notices a hang-up itself."""
         self._watch.close()
 
     def stop(self) -> None:
@@ -188,7 +193,7 @@ class SupervisorCall:
         gevent.get_hub().loop.run_callback(self._hung_up)
 
     def close(self, *, sent: bool = True) -> None:
-        """End the call. Idempotent. ``sent``: whether the supervisor may know of the call."""
+        """End the call. Idempotent. ``sent``: whether the supervisor may know about the call."""
         if not self._open:
             return
         self._open = False

@@ -12,16 +12,16 @@ from protocol.runtime.log_records import DropCounter
 from protocol.wire import frames
 
 MAX_RECORDS: Final = 10_000
-"""Records that wait here, and messages that wait in the socket; further ones are dropped and counted."""
+"""How many records wait here, and how many messages in the socket. Further ones are dropped and counted."""
 DELAY_S: Final = 0.02
 RECORDS_PER_MESSAGE: Final = 256
 
 
 class LogSender:
-    """Keeps each record for a moment: a message for each line would wake three threads and another process."""
+    """Keeps each record for a moment: a message per line would wake three threads and another process."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        """Send through ``socket``, a PUSH, which its owner connects and closes."""
+        """Send through ``socket``, a PUSH that its owner connects and closes."""
         self._socket = socket
         self._socket.linger = 200
         self._socket.sndhwm = MAX_RECORDS
@@ -38,7 +38,7 @@ class LogSender:
         return True
 
     def _send_soon(self) -> None:
-        # A new timer each time: a one-shot timer of libev that is started again fires at once.
+        # A new timer each time: a one-shot timer of libev fires at once when it is started again.
         self._timer = gevent.get_hub().loop.timer(DELAY_S)
         self._timer.start(self._send, update=True)
 
@@ -58,7 +58,7 @@ class LogSender:
         return True
 
     def close(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send the waiting records, as many as the socket takes."""
         logs.set_sink(None)
         while self._send_some():
             pass

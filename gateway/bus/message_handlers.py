@@ -1,11 +1,12 @@
-"""What the gateway does with what arrives on its bus: the supervisor's messages, workers' events, ends of connections.
+"""Handles what arrives on the gateway's bus: the supervisor's messages, workers' events, ends of connections.
 
 Invariants:
 
-* No message raises into the bus: an exception fails the requests that the message is about, and the next is handled.
+* No message raises into the bus. An exception fails the requests that the message is about, and the next message is
+  handled.
 * Each such exception is logged and counted. The answer to a ``Ping`` reports each exception of this process once, also
   those of request greenlets and of the event loop (:mod:`gateway.internal_errors`).
-* A request is woken after all the events that have arrived were taken, not once for each.
+* A request is woken once after all arrived events were taken, not once for each.
 """
 
 from __future__ import annotations
@@ -29,26 +30,29 @@ from protocol.messages.log_stream import LogBatch
 from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
-"""Messages whose number is that of a request or a call."""
+"""Messages with the number of a request or a call."""
 
 
 class AdmissionControl(Protocol):
-    """What messages change of the session."""
+    """The parts of the session that messages change."""
 
     def welcomed(
         self, supervisor_pid: int, code: peers.LoadedCode | None = None, keys: list[ApiKey] | None = None
     ) -> None:
-        """Admit requests from now on: this supervisor has taken this process over."""
+        """Admit requests from now on: this supervisor has taken over this process."""
 
     def pause_accepting(self) -> None:
-        """Take no new connections until a supervisor has taken this process over."""
+        """Accept no new connections until a supervisor has taken over this process."""
 
     def drain(self, grace: float, *, replaced: bool = False) -> None:
-        """Admit no more requests; those that run have ``grace`` seconds. ``replaced``: this process ends, and not the server."""
+        """Admit no more requests; running ones have ``grace`` seconds.
+
+        ``replaced``: this process ends, not the server.
+        """
 
 
 class ControlSocket(EventSocket, Protocol):
-    """The sockets, as far as the handlers use them (``sockets.py``)."""
+    """The parts of the sockets that the handlers use (``sockets.py``)."""
 
     def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         """Send to the supervisor; raises ``LemonbusError`` if its outbox is full, unless the message ``must_arrive``."""
@@ -57,26 +61,26 @@ class ControlSocket(EventSocket, Protocol):
         """Deliver what the supervisor has sent."""
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
 
     def connect_control(self, snapshot: bytes) -> None:
         """Say Hello with ``snapshot`` on a new connection to that supervisor."""
 
     def disconnect_control(self) -> None:
-        """Drop the connection with all that waits in it, if there is one."""
+        """Drop the connection with everything that waits in it, if there is one."""
 
     def connection_is_broken(self) -> bool:
         """Return whether that connection has ended, or could not be made."""
 
     def watch_supervisor(self, pid: int) -> None:
-        """Tell the session when the process of this pid has ended; of no other any more."""
+        """Tell the session when the process with this pid has ended, instead of the one watched before."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back in the hub, in a later iteration of its loop."""
 
 
 class MessageHandlers:
-    """Handles messages one after the other. Called in gevent's hub only."""
+    """Handles messages one after the other. Called only in gevent's hub."""
 
     def __init__(
         self,
@@ -92,9 +96,9 @@ class MessageHandlers:
         self._request_counts = request_counts
         self._subscriptions = WorkerSubscriptions(control, self._end_worker)
         self._to_wake: dict[int, RequestExchange] = {}
-        """Requests that got events and are not woken yet."""
+        """Requests that got events and have not been woken yet."""
         self._errors_reported = INTERNAL_ERRORS.count
-        """Exceptions of our own code that the supervisor knows of, or that were before this session with it."""
+        """Our own exceptions that the supervisor knows about, or that precede this session with it."""
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.KeyUsage: self._key_usage,
@@ -125,7 +129,7 @@ class MessageHandlers:
         try:
             handler(message, payload)
         except Exception as problem:  # noqa: BLE001 - the loop must go on
-            # The number of another message, such as a ping, is none of a request.
+            # A message with another kind of number, such as a ping, is not about a request.
             self._on_error(problem, message.number if isinstance(message, _ABOUT_ONE_REQUEST) else None)
 
     def on_events(self, batch: list[Event], worker: str) -> None:
@@ -142,7 +146,7 @@ class MessageHandlers:
                 self._on_error(problem, event.number)
 
     def notify_exchanges(self) -> None:
-        """Wake the requests that got events: everything that has arrived was read."""
+        """Wake the requests that got events, once everything that has arrived was read."""
         if self._to_wake:
             exchanges, self._to_wake = self._to_wake, {}
             for exchange in exchanges.values():
@@ -155,7 +159,7 @@ class MessageHandlers:
     # What the session calls
 
     def supervisor_lost(self) -> None:
-        """Take the end of a connection for the end of its worker from now on: no message will say it."""
+        """From now on, take the end of a connection for the end of its worker: no message will say it."""
         self._subscriptions.supervisor_lost()
         self.notify_exchanges()
 
@@ -210,7 +214,7 @@ class MessageHandlers:
         self._subscriptions.recovered(living)
         working = {exchange.worker for exchange in self._pending.exchanges.values() if exchange.worker}
         for worker in working - living:
-            if not self._subscriptions.knows(worker):  # else it is settled when all its events are read
+            if not self._subscriptions.knows(worker):  # otherwise it is settled when all its events are read
                 self._end_worker(worker, WORKER_ENDED)
 
     def _end_worker(self, worker: str, failure: Failure) -> None:
@@ -240,7 +244,7 @@ class MessageHandlers:
             logs.get_logger().warning("metrics not sent", problem=problem.failure.message)
 
     def _report_requests(self) -> None:
-        """Send what was counted since the last time; if that is impossible now, it stays for the next time."""
+        """Send the counts since the last time. If that is impossible now, they stay for the next time."""
         series = self._request_counts.unreported()
         if series:
             self._control.send(metrics.RequestsObserved(series))
@@ -255,7 +259,7 @@ class MessageHandlers:
     # Errors of ours
 
     def _on_error(self, problem: Exception, number: int | None) -> None:
-        """Log and count an exception; the request or call that it is about is answered 500."""
+        """Log and count an exception. The request or call that it is about is answered with 500."""
         waiting = self._pending.find(number) if number is not None else None
         label = waiting.label if waiting is not None else ""
         fields = {"request_id": label} if label else {}

@@ -1,10 +1,10 @@
-"""The inference requests and calls of this gateway that still wait for messages, by number.
+"""This gateway's inference requests and calls that still wait for messages, by number.
 
 Invariants:
 
-* One sequence numbers requests and calls, and no number is used again: a message means one of them at most.
-* What was removed gets nothing more, however late a message or an event for it arrives.
-* An exception while one of them fails is logged and counted, and keeps no other from its failure.
+* One sequence numbers requests and calls, and no number is used again: a message is about at most one of them.
+* After its removal, a request or call gets nothing more, however late a message or an event for it arrives.
+* If one of them raises while it fails, that is logged and counted, and the others fail all the same.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class PendingRequests:
         self._fail_each([*self.exchanges.values(), *self.calls.values()], failure)
 
     def fail_without_worker(self, failure: Failure) -> None:
-        """Fail what only the supervisor could go on with: requests that no worker has, and all calls."""
+        """Fail what only the supervisor could continue: requests that no worker has, and all calls."""
         without_worker = [each for each in self.exchanges.values() if not each.worker]
         self._fail_each([*without_worker, *self.calls.values()], failure)
 
     def fail_waiting(self, failure: Failure) -> None:
-        """Fail what waits for a supervisor: requests that no worker has, and calls without an answer."""
+        """Fail what waits for a supervisor: requests that no worker has, and unanswered calls."""
         without_worker = [each for each in self.exchanges.values() if not each.worker]
         unanswered = [each for each in self.calls.values() if not each.answered]
         self._fail_each([*without_worker, *unanswered], failure)
 
     def process_replaced(self) -> None:
-        """Answer the calls whose answer it is that another supervisor has taken over, which this process cannot ask."""
+        """Answer the calls whose answer is that a supervisor has taken over that this process cannot ask."""
         for call in [each for each in self.calls.values() if not each.answered]:
             call.process_replaced()
 
@@ -64,7 +64,7 @@ class PendingRequests:
         self._fail_each([each for each in self.calls.values() if each.endless], failure)
 
     def fail_one(self, waiting: RequestExchange | SupervisorCall, failure: Failure) -> None:
-        """Fail one request or call; an exception on the way is logged and counted. Raises nothing."""
+        """Fail one request or call. An exception on the way is logged and counted. Raises nothing."""
         try:
             waiting.fail(failure)
         except Exception as problem:  # noqa: BLE001 - others wait for their failure, too

@@ -1,6 +1,6 @@
-"""Batches the log lines of requests: the first is written at once, those that follow within 10 ms together.
+"""Batches the log lines of requests: the first is written at once, and those of the next 10 ms together.
 
-Writing a single line is a sixth of the work for a small request: two system calls, and code that is in no cache.
+Writing a single line is a sixth of the work for a small request: two system calls, and code that is not in any cache.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ class RequestLogBuffer:
             self._timer = None
 
     def close(self) -> None:
-        """Write the lines that wait, and delay no more."""
+        """Write the waiting lines, and delay no more."""
         self._stop()
         logs.set_batching(None)

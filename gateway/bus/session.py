@@ -1,15 +1,15 @@
 """The gateway's session with the supervisor: what requests and calls send to it, and whether new ones are admitted.
 
-Resources get it in their constructor.  They use :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call` and
-:meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.inference`.  What comes back is handled in
-:mod:`gateway.bus.message_handlers`, and reaches the request or the call of its number.
+Resources get it in their constructor. They use :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call` and
+:meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.inference`.
+:mod:`gateway.bus.message_handlers` passes what comes back to the request or call with its number.
 
 Invariants:
 
-* The state goes ``STARTING`` → ``OPEN`` → ``DRAINING`` → ``LOST``; it may skip some. The one way back is from ``OPEN`` to
-  ``RECOVERING`` and to ``OPEN`` again, once for each supervisor that ends.
-* Requests and calls begin while it is ``OPEN``, or wait in ``STARTING`` and ``RECOVERING``, for a bounded time. Those that run
-  may end in every state.
+* The state goes ``STARTING`` → ``OPEN`` → ``DRAINING`` → ``LOST``; it may skip some. The only way back is from ``OPEN``
+  to ``RECOVERING`` and to ``OPEN`` again, once for each supervisor that ends.
+* Requests and calls begin while it is ``OPEN``, or wait in ``STARTING`` and ``RECOVERING``, for a bounded time. Running
+  ones may finish in every state.
 * ``on_shutdown`` is called when the state becomes ``DRAINING``, and when it becomes ``LOST``.
 """
 
@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 
 class SupervisorSession:
-    """The state of this gateway. It changes in callbacks of gevent's hub only."""
+    """The state of this gateway. It only changes in callbacks of gevent's hub."""
 
     def __init__(self, gateway: str, settings: Settings, spool: Spool) -> None:
         """Start without a supervisor."""
@@ -60,27 +60,27 @@ class SupervisorSession:
         self.spool = spool
         self.state = AdmissionState.STARTING
         self._replaced = False
-        """While it drains: whether this process alone ends."""
+        """While it drains: whether only this process ends."""
         self.has_started = GreenletEvent()
         """Set when a supervisor has answered for the first time."""
         self.inbox_bytes = settings.inbox_bytes
         self.request_counts = RequestCounts()
-        """The requests that this process has answered; reported with each answer to a ping."""
+        """How many requests this process has answered; reported with each answer to a ping."""
         self._pending = PendingRequests()
         self.on_shutdown: Callable[[float], None] | None = None
-        """Called when this process has to end, with the seconds that running requests have."""
+        """Called when this process has to end, with the seconds left for running requests."""
         self.on_pause: Callable[[], None] = lambda: None
         """Called when new connections are to be left to other processes."""
         self.on_resume: Callable[[], None] = lambda: None
-        """Called when that is over."""
+        """Called when this process may accept them again."""
         self.on_setting_keys: Callable[[list[ApiKey]], None] = lambda _: None
         """Called with the API keys of the present settings."""
         self._paused = False
         self.supervisor_code: LoadedCode | None = None
-        """What the last supervisor runs that has answered."""
+        """The release and code of the supervisor that answered last."""
 
     def open(self, sockets: ControlSocket) -> MessageHandlers:
-        """Use ``sockets`` from now on; return the handlers of what they receive."""
+        """Use ``sockets`` from now on, and return the handlers for what they receive."""
         self._sockets = sockets
         self._connection = SupervisorConnection(sockets, self._pending)
         self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts)
@@ -93,16 +93,16 @@ class SupervisorSession:
     # For resources
 
     def admit(self) -> None:
-        """Raise the failure that says why new requests are not admitted, unless they are."""
+        """If new requests are not admitted, raise the failure that says why."""
         if self.state is AdmissionState.OPEN:
             return
         if self.state not in WAITING_STATES or self._overdue(time.monotonic()):
             raise self.refusal.raised()
 
     def check_readiness(self) -> None:
-        """Raise the failure that says why a load balancer should choose another server now, if it should.
+        """If a load balancer should choose another server now, raise the failure that says why.
 
-        While it is ``RECOVERING`` it should not: requests are served, a moment later.
+        While the state is ``RECOVERING`` it should not: requests are served a moment later.
         """
         if self.state is AdmissionState.STARTING:
             raise ADMISSION_FAILURES[self.state].raised()
@@ -111,7 +111,8 @@ class SupervisorSession:
     def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R], payload: bytes = b"") -> R:
         """Call the supervisor and wait for its report: ``call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
 
-        Raises ``LemonbusError`` if it refuses, and when the client hangs up meanwhile (then the call is abandoned).
+        Raises ``LemonbusError`` if the supervisor refuses, or if the client hangs up meanwhile, which abandons the
+        call.
         """
         with self.start_call(env, build, payload=payload) as call:
             for message in call:
@@ -123,7 +124,7 @@ class SupervisorSession:
     def start_call(
         self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False, payload: bytes = b""
     ) -> SupervisorCall:
-        """Call the supervisor and get everything that comes under the call's number; see :class:`SupervisorCall`."""
+        """Call the supervisor and get everything that it answers; see :class:`SupervisorCall`."""
         self.admit()
         request_context(env).check_access()
         number = self._pending.next_number()
@@ -140,9 +141,9 @@ class SupervisorSession:
     def start_exchange(
         self, request: InferenceRequest, context: RequestContext, reservation: int = 0
     ) -> RequestExchange:
-        """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body.
+        """Send an inference request; raises ``LemonbusError`` if it is not admitted, or if the spool is full.
 
-        ``context``: of the HTTP request, whose key it counts for.  ``reservation``: see
+        ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.admit()
@@ -166,7 +167,7 @@ class SupervisorSession:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
                 self.admit()  # other greenlets ran meanwhile
-            # Not before: a new connection sends all that is in it.
+            # Not earlier: a new connection sends everything in it.
             self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
         except BaseException:
@@ -183,7 +184,7 @@ class SupervisorSession:
 
     @property
     def server_ends(self) -> bool:
-        """Whether this process drains because the whole server does."""
+        """Return whether this process drains because the whole server does."""
         return self.state is AdmissionState.DRAINING and not self._replaced
 
     @property
@@ -202,7 +203,7 @@ class SupervisorSession:
         self.send_end(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
 
     def report_lost(self, exchange: RequestExchange) -> None:
-        """Report how many tokens a stream had whose worker is gone."""
+        """Report how many tokens a stream had when its worker was lost."""
         self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
 
     def forget(self, exchange: RequestExchange) -> None:
@@ -210,7 +211,7 @@ class SupervisorSession:
         self._pending.exchanges.pop(exchange.number, None)
 
     def may_retry(self) -> bool:
-        """Return whether there is, or will be, a supervisor to send another attempt to."""
+        """Return whether there is, or will be, a supervisor for another attempt."""
         return self.state is not AdmissionState.LOST
 
     def send_end(self, message: work.Cancel | work.AnswerLost | AbandonCall) -> None:
@@ -224,9 +225,9 @@ class SupervisorSession:
     # Start and shutdown, in the hub
 
     def welcomed(self, supervisor_pid: int, code: LoadedCode | None = None, keys: list[ApiKey] | None = None) -> None:
-        """Admit requests: the supervisor of this pid, which runs this code, knows this gateway.
+        """Admit requests: the supervisor with this pid, which runs this code, knows this gateway.
 
-        ``keys``: those of the present settings, None if it does not say.
+        ``keys``: those of the present settings; None if unspecified.
         """
         if self.state is AdmissionState.LOST:
             return
@@ -248,18 +249,19 @@ class SupervisorSession:
             self.on_pause()
 
     def supervisor_ended(self) -> None:
-        """Let requests wait for the supervisor's successor; those that run go on."""
+        """Let requests wait for the supervisor's successor. Running ones go on."""
         if self.state is AdmissionState.LOST:
             return
         if self.state is AdmissionState.OPEN:
-            # No warning: it may have been replaced by an order. The next one says if it was not ("the last supervisor has ended").
+            # No warning: it may have been replaced on purpose. If not, the next one says so ("the last supervisor has
+            # ended").
             logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
             self.state = AdmissionState.RECOVERING
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()
 
     def check_connection(self, now: float) -> None:
-        """Say Hello again if no supervisor answers, and let no request wait for it too long. Call it twice a second.
+        """Say Hello again if no supervisor answers, and limit how long requests wait for one. Call it twice a second.
 
         ``now``: the time of ``time.monotonic``.
         """
@@ -270,14 +272,20 @@ class SupervisorSession:
             self._pending.fail_waiting(self.refusal)
 
     def end_withdrawn(self) -> None:
-        """End the requests and calls whose keys were revoked, have expired or have lost a right. Call it twice a second."""
+        """End the requests and calls whose keys were revoked, have expired or have lost a right.
+
+        Call it twice a second.
+        """
         self._pending.end_withdrawn()
 
     def _overdue(self, now: float) -> bool:
         return not self._connection.welcomed and now - self._connection.waiting_since >= MAX_WAIT_FOR_SUPERVISOR_S
 
     def drain(self, grace: float, *, replaced: bool = False) -> None:
-        """Admit no more requests; those that run have ``grace`` seconds. ``replaced``: this process ends, and not the server."""
+        """Admit no more requests; running ones have ``grace`` seconds.
+
+        ``replaced``: this process ends, not the server.
+        """
         if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
             return
         waits = self.state in WAITING_STATES
@@ -291,7 +299,7 @@ class SupervisorSession:
             self.on_shutdown(grace)
 
     def lose_supervisor(self) -> None:
-        """Fail the requests that no worker has; those that run may go on for the grace."""
+        """Fail the requests that no worker has. Running ones may go on during the grace period."""
         if self.state is AdmissionState.LOST:
             return
         self.state = AdmissionState.LOST
@@ -302,10 +310,10 @@ class SupervisorSession:
             self.on_shutdown(self.settings.grace)
 
     def fail_everything(self) -> None:
-        """Fail all requests and calls that still run: the grace is over."""
+        """Fail all requests and calls that still run: the grace period is over."""
         code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
 
     def give_up_waiting(self) -> None:
-        """Fail all that waits for a supervisor: this process ends, because none answers it."""
+        """Fail everything that waits for a supervisor: this process ends, because none answers it."""
         self._pending.fail_waiting(self.refusal)

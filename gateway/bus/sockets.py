@@ -1,7 +1,7 @@
 """The gateway's sockets: control (DEALER), events (SUB) and logs (PUSH), read from gevent's loop.
 
-Plain ZeroMQ sockets, not gevent's: a socket's file descriptor only signals edges.  So a watcher reads until nothing is
-left, every send checks afterwards whether there is something to read, and a timer reads all sockets twice a second.
+Plain ZeroMQ sockets, not gevent's: a socket's file descriptor only signals edges. So a watcher reads until nothing is
+left, every send is followed by a check for something to read, and a timer reads all sockets twice a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from protocol.wire.bus_connection import connect_once, find_supervisor, is_broke
 
 _READ: Final = 1
 MAX_OUTBOX_MESSAGES: Final = 10_000
-"""Control messages that wait for a supervisor that does not read; beyond them, only those that must arrive."""
+"""How many control messages wait for a supervisor that does not read.
+
+Beyond that, only those that must arrive are sent.
+"""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
 READ_ALL_INTERVAL_S: Final = 0.5
@@ -47,7 +50,7 @@ class GatewayBus:
         self._connected: dict[str, bool] = {}
         self._scheduled: set[Callable[[], None]] = set()
         self._closed = False
-        """Callbacks that the loop still calls do nothing then."""
+        """If the loop still calls callbacks, they do nothing then."""
         self._watchers: list[Any] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
@@ -56,7 +59,7 @@ class GatewayBus:
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER
-        # A worker that is started again has another name, so a slow reconnect only concerns dead workers.
+        # A restarted worker has another name, so a slow reconnect only concerns dead workers.
         self._events.reconnect_ivl = 100
         topic = ids.topic(session.id)
         self._topic_length = len(topic)
@@ -89,7 +92,7 @@ class GatewayBus:
     # The supervisor
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
         return find_supervisor(self._process_context.runtime)
 
     def connect_control(self, snapshot: bytes) -> None:
@@ -101,7 +104,7 @@ class GatewayBus:
         self.send(Hello("gateway", self._session.id, os.getpid(), self._process_context.boot), snapshot)
 
     def disconnect_control(self) -> None:
-        """Drop the connection with all that waits in it, if there is one."""
+        """Drop the connection with everything that waits in it, if there is one."""
         self._outbox.clear()
         control, self._control = self._control, None
         if control is not None:
@@ -114,7 +117,7 @@ class GatewayBus:
         return self._control is None or is_broken(self._control)
 
     def watch_supervisor(self, pid: int) -> None:
-        """Tell the session when the process of this pid has ended; of no other any more."""
+        """Tell the session when the process with this pid has ended, instead of the one watched before."""
         if self._supervisor is not None:
             if self._supervisor.pid == pid and not self._supervisor.ended:
                 return
@@ -123,7 +126,7 @@ class GatewayBus:
 
     def _supervisor_ended(self) -> None:
         if not self._closed:
-            self.drain_events()  # they tell which requests have a worker
+            self.drain_events()  # these say which requests have a worker
             self._session.supervisor_ended()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
@@ -142,7 +145,7 @@ class GatewayBus:
     def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         """Send to the supervisor, in order. Raises ``overloaded`` if too many messages wait for it already.
 
-        ``must_arrive``: the message waits in any case. Only for one that ends a request or a call that was sent before.
+        ``must_arrive``: the message waits in any case. Only for the end of a request or a call that was sent before.
         """
         frame = envelope.encode(message, payload)
         if self._control is None:
@@ -154,7 +157,7 @@ class GatewayBus:
         self._read_soon(self._control, self._read_control)
 
     def _read_soon(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
-        """Read a socket soon if there is something in it: call this after all that may have consumed its edge."""
+        """Read a socket soon if there is something in it. Call this after anything that may have consumed its edge."""
         if read not in self._scheduled and frames.readable(socket):
             self._scheduled.add(read)
             gevent.get_hub().loop.run_callback(read)
@@ -169,7 +172,7 @@ class GatewayBus:
         if self._control is not None:
             while self._outbox and frames.send(self._control, self._outbox[0]):
                 self._outbox.popleft()
-            # Sending may have consumed the edge of what arrived meanwhile.
+            # Sending may have consumed the edge of what has arrived meanwhile.
             self._read_soon(self._control, self._read_control)
         self._handlers.notify_exchanges()
 

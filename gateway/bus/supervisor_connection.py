@@ -1,12 +1,12 @@
-"""What this gateway sends to each supervisor that it connects with: a snapshot, then all waiting requests and calls, in order.
+"""What this gateway sends to each new supervisor: a snapshot, then all waiting requests and calls, in order.
 
 Invariants:
 
-* A request or a call is sent once on each connection, in the order of its arrival: what is submitted while older ones are
-  still to be sent waits behind them.
-* Everything that a supervisor must know is in :class:`PendingRequests`, so a connection can be dropped with what it holds, and
-  nothing is sent while there is none.
-* One iteration of the hub's loop sends a bounded number of bytes: streams go on meanwhile.
+* A request or a call is sent once on each connection, in the order of arrival. While older ones are still to be sent,
+  newer ones wait behind them.
+* Everything that a supervisor must know is in :class:`PendingRequests`, so a connection can be dropped with what it
+  holds, and nothing is sent while there is none.
+* One iteration of the hub's loop sends a bounded number of bytes, so streams go on meanwhile.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from protocol.wire import envelope
 from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
 
 MAX_WAITING: Final = 10_000
-"""Requests and calls that wait in this process while there is no connection."""
+"""How many requests and calls wait in this process while there is no connection."""
 _SEND_MESSAGES: Final = 64
 _SEND_BYTES: Final = 4 * 1024 * 1024
-"""What is sent again in one iteration of the loop: messages, and about how many bytes."""
+"""What is sent again in one iteration of the loop: messages, and the approximate bytes."""
 
 
 def snapshot(pending: PendingRequests) -> GatewaySnapshot:
@@ -46,7 +46,10 @@ def snapshot(pending: PendingRequests) -> GatewaySnapshot:
 
 
 class SupervisorConnection:
-    """The connection with one supervisor after the other. Used in the hub and by greenlets; lets no other greenlet run."""
+    """The connection to one supervisor after the other.
+
+    Used in the hub and by greenlets; never switches to another greenlet.
+    """
 
     def __init__(self, sockets: ControlSocket, pending: PendingRequests) -> None:
         """Prepare; nothing is sent before :meth:`connect`."""
@@ -55,7 +58,7 @@ class SupervisorConnection:
         self._unsent: dict[int, RequestExchange | SupervisorCall] = {}
         """What this connection still has to send, oldest first."""
         self._sending = False
-        """Whether the loop will go on with that."""
+        """Whether the loop will continue sending it."""
         self._connected = False
         """Whether Hello was sent to a process that has not ended."""
         self._looking = False
@@ -68,7 +71,10 @@ class SupervisorConnection:
     # From one supervisor to the next
 
     def connect(self) -> None:
-        """Say Hello to the supervisor that listens, and send it what no worker has; without one, look again soon."""
+        """Say Hello to the supervisor that listens, and send it everything that no worker has.
+
+        If none listens, look again soon.
+        """
         self._disconnect()
         supervisor_pid = self._sockets.find_supervisor()
         if not supervisor_pid:
@@ -83,9 +89,9 @@ class SupervisorConnection:
         self._send_some()
 
     def supervisor_ended(self) -> None:
-        """Drop the connection with all that waits in it, and look for the next supervisor."""
+        """Drop the connection with everything that waits in it, and look for the next supervisor."""
         if not self.welcomed:
-            # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
+            # It was only seen to listen. A dead one may also listen, as long as a child of it holds the socket.
             self._disconnect()
             self._look_later(0.0)
             return
@@ -98,23 +104,24 @@ class SupervisorConnection:
             self._pending.fail_one(call, OUTCOME_UNKNOWN)
 
     def welcome(self, supervisor_pid: int) -> None:
-        """Note that a supervisor has taken this process over; its process is watched."""
+        """Note that a supervisor has taken over this process, and watch the supervisor's process."""
         self.welcomed = True
         for call in self._pending.calls.values():
             call.exposed = call.exposed or call.number not in self._unsent
         self._sockets.watch_supervisor(supervisor_pid)
 
     def repeat_hello(self, now: float) -> None:
-        """Replace a connection that broke before a Welcome came. ``now``: the time of ``time.monotonic``.
+        """Replace a connection that broke before a Welcome came. ``now``: from ``time.monotonic``.
 
-        A supervisor that lives and is slow gets one Hello: what it sends with its Welcome would be lost with the connection.
+        A living but slow supervisor gets only one Hello: what it sends with its Welcome would be lost with the
+        connection.
         """
         waits = self._connected and not self.welcomed and now - self._hello_at >= HELLO_INTERVAL_S
         if waits and self._sockets.connection_is_broken():
             self.connect()
 
     def close(self) -> None:
-        """Look for no supervisor any more: the server ends."""
+        """Stop looking for a supervisor: the server ends."""
         self._disconnect()
         self._looking = True
 
@@ -155,10 +162,13 @@ class SupervisorConnection:
             self._sockets.send(call.message, call.payload)
 
     def send_end(self, message: Cancel | AnswerLost | AbandonCall) -> None:
-        """Tell the supervisor how something ended that was sent before; the next one learns it from the snapshot."""
+        """Tell the supervisor how something ended that was sent before.
+
+        The next supervisor learns it from the snapshot.
+        """
         if self._connected:
-            # A full outbox must not lose it: the request would stay queued and be granted for no client.  At most one
-            # follows each attempt and call that the outbox has taken, so these messages are bounded as well.
+            # A full outbox must not lose it: the request would stay queued and be granted to no client. At most one
+            # follows each attempt and call that the outbox has taken, so these messages are also bounded.
             self._sockets.send(message, must_arrive=True)
 
     def _check_waiting(self) -> None:

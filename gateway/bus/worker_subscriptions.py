@@ -1,7 +1,7 @@
-"""The workers that this gateway is subscribed to, and when a worker that is gone is settled.
+"""The workers that this gateway is subscribed to, and when a worker that has ended is settled.
 
-Events that a worker sent before its end count: it is settled when its connection has ended and was read to the end, or
-after a short wait for that.
+Events that a worker sent before its end count. So it is settled when its connection has ended and was read to the end,
+or after a short wait for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
 
 
 class EventSocket(Protocol):
-    """The event socket, as far as this uses it."""
+    """The parts of the event socket that this uses."""
 
     def connect(self, endpoint: str) -> None:
         """Subscribe to the events of the worker at ``endpoint``."""
@@ -44,7 +44,7 @@ class WorkerSubscriptions:
         self._endpoints: dict[str, str] = {}
         self._ending: dict[str, WorkerGone] = {}
         self._supervisor_lost = False
-        """Then the end of a connection is the end of its worker."""
+        """If set, the end of a connection means the end of its worker."""
 
     def up(self, worker: str, endpoint: str) -> None:
         """Subscribe to a worker."""
@@ -67,7 +67,7 @@ class WorkerSubscriptions:
         timer.start(waited)
 
     def recovered(self, living: Container[str]) -> None:
-        """Settle the workers that are not ``living``: they ended while there was no supervisor to say so."""
+        """Settle the workers that are not ``living``: they ended while no supervisor could say so."""
         for worker, endpoint in list(self._endpoints.items()):
             if worker not in living:
                 self.gone(WorkerGone(worker, endpoint, WORKER_ENDED))
@@ -77,7 +77,7 @@ class WorkerSubscriptions:
         return worker in self._endpoints
 
     def disconnected(self, endpoint: str) -> None:
-        """Settle the worker at ``endpoint``, whose connection ended and was read to the end, if it is known to be gone."""
+        """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end."""
         for worker, known in list(self._endpoints.items()):
             if known != endpoint:
                 continue
@@ -88,7 +88,7 @@ class WorkerSubscriptions:
                 self._finish(message)
 
     def supervisor_lost(self) -> None:
-        """Take the end of a connection for the end of its worker, also of those that have ended: no message will say it."""
+        """Take the end of a connection for the end of its worker, also for past ones: no message will say it."""
         self._supervisor_lost = True
         for endpoint in list(self._endpoints.values()):
             if self._events.ended(endpoint):

@@ -1,4 +1,4 @@
-"""The HTTP client of the command line: calls and streams, and what can go wrong in them as one error with an exit code."""
+"""The HTTP client of the command line: calls and streams, and all their failures as one error with an exit code."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ READ_TIMEOUT_S: Final = 30.0
 KEY_HINT: Final = "\nThe commands send the key in LEMONBUS_ADMIN_API_KEY, or else that in LEMONBUS_API_KEY."
 MODELS_HINT: Final = "; `lemonbus list --all` shows the models"
 SHOWN_LINES: Final = 10
-"""Lines of an engine's output that an error shows."""
+"""How many lines of an engine's output an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
 _OF_PROXIES: Final = frozenset({502, 503, 504})
-"""Statuses with which a proxy answers for a server that is away."""
+"""Statuses of a proxy whose server is away."""
 _NO_CONNECTION: Final = (
     urllib3_errors.NewConnectionError,
     urllib3_errors.ConnectTimeoutError,
     urllib3_errors.SSLError,
 )
-"""Reasons of a failure before anything was sent."""
+"""Why a request failed before anything was sent."""
 
 
 class ServerEvent(NamedTuple):
@@ -55,7 +55,7 @@ class ApiClient:
         except ValueError as problem:
             raise CommandError(f"{url}: {problem}", USAGE) from problem
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CommandError(f"{url!r} is no address of a server; expected http://HOST:PORT", USAGE)
+            raise CommandError(f"{url!r} is not the address of a server; expected http://HOST:PORT", USAGE)
         if not re.fullmatch("[!-~]*", key):
             raise CommandError("the API key must be letters, digits and signs of ASCII, without spaces", USAGE)
         prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
@@ -86,7 +86,7 @@ class ApiClient:
         return found
 
     def call(self, method: str, path: str, body: Any = None, seconds: float | None = READ_TIMEOUT_S) -> Any:
-        """Return the decoded answer; ``seconds`` without a byte are too long, ``None``: no limit."""
+        """Return the decoded answer. ``seconds``: how long to wait without a byte; ``None``: no limit."""
         with self._request(method, path, body, seconds) as response:
             content = self._content(response)
         try:
@@ -97,7 +97,7 @@ class ApiClient:
     def stream(self, path: str, body: Any) -> Generator[ServerEvent]:
         """Yield the events of a stream as they come. Closing the iterator hangs up.
 
-        A stream that breaks ends the iteration: the caller knows what its last event must be.
+        A stream that breaks ends the iteration: the caller knows what the last event must be.
         """
         with self._request("POST", path, body, None) as response:
             event, data = "", []
@@ -115,9 +115,9 @@ class ApiClient:
 
     @contextmanager
     def _request(self, method: str, path: str, body: Any, seconds: float | None) -> Iterator[requests.Response]:
-        """Send a request; the response has a status below 400, and its body is still to be read."""
+        """Send a request. The response has a status below 400, and its body has not been read."""
         with requests.Session() as session:
-            # No proxy, no .netrc: the server is named, and the key is ours.
+            # No proxy and no .netrc: the server is given, and the key is ours.
             session.trust_env = False
             paths = ssl.get_default_verify_paths()
             session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or paths.cafile or paths.capath or True
@@ -155,9 +155,9 @@ class ApiClient:
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
-    """Yield the lines of a body as they come, without their ends; ends where the connection breaks."""
+    """Yield the lines of a body as they come, without line ends; stops where the connection breaks."""
     rest = b""
-    # A body that is not chunked has to be read byte by byte: a larger read would wait until it is full.
+    # A body that is not chunked has to be read byte by byte: a larger read would wait until its buffer is full.
     size = None if response.headers.get("Transfer-Encoding", "").lower() == "chunked" else 1
     try:
         for piece in response.iter_content(size):
@@ -168,7 +168,7 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _os_error_text(problem: BaseException | None) -> str:
-    """Return the operating system's reason of a failure, empty if it gave none."""
+    """Return the operating system's reason for a failure, empty if it gave none."""
     while problem is not None:
         if isinstance(problem, OSError) and problem.strerror:
             return str(problem.strerror)
@@ -177,7 +177,7 @@ def _os_error_text(problem: BaseException | None) -> str:
 
 
 def http_error(status: int, body: bytes, retry_after: str | None = None) -> CommandError:
-    """Return the error that an error response means."""
+    """Return the error in an error response."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -214,7 +214,7 @@ def stream_error(data: Any) -> CommandError | None:
 
 
 def _error_text(answer: Any) -> str:
-    """Return an error body's message with its code and request id, for which the logs can be searched."""
+    """Return an error body's message, with its code and the request id to search the logs for."""
     facts = _error_facts(answer)
     if not facts:
         return ""

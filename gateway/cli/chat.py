@@ -17,11 +17,11 @@ class AnswerPiece(NamedTuple):
 
     text: str
     is_reasoning: bool = False
-    """The model reasons, and does not answer yet."""
+    """The model is reasoning and has not begun its answer."""
 
 
 class ChatSession:
-    """A conversation. After an answer, ``finish`` is the reason of its end and ``usage`` its tokens."""
+    """A conversation. After an answer, ``finish`` says why it ended, and ``usage`` counts its tokens."""
 
     def __init__(self, server: ApiClient, model: str, options: dict[str, Any], system: str = "") -> None:
         """Chat with ``model``; ``options`` are sent with every request."""
@@ -37,7 +37,7 @@ class ChatSession:
         self._messages = list(self._opening)
 
     def ask(self, prompt: str) -> Generator[AnswerPiece]:
-        """Yield the answer. Closing the iterator stops the generation; what was answered so far is kept."""
+        """Yield the answer. Closing the iterator stops the generation; the part so far is kept."""
         self._messages.append({"role": "user", "content": prompt})
         self.finish, self.usage = "", {}
         request = {

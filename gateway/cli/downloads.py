@@ -1,4 +1,4 @@
-"""Downloads of models, for all commands that begin one."""
+"""Downloads of models, for all commands that start one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.cli.progress import show_progress
 
 
 def ensure_downloaded(server: ApiClient, model: str) -> None:
-    """Download a known model that is not downloaded yet, and show the progress; other cases are left to the server."""
+    """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server."""
     try:
         known = server.call("GET", "/v1/models?show_all=true")["data"]
         absent = any(entry["id"] == model and not entry["downloaded"] for entry in known)
@@ -27,5 +27,5 @@ def ensure_downloaded(server: ApiClient, model: str) -> None:
 
 def download(server: ApiClient, model: str, as_json: bool, registration: Mapping[str, Any] | None = None) -> None:
     """Download a model, after registering it if ``registration`` is given, and show the progress."""
-    broken = f"the download of {model} broke off; pull again to go on with it"
+    broken = f"the download of {model} broke off; pull again to continue"
     show_progress(server, "/v1/pull", {"model_name": model, **(registration or {})}, as_json, broken)

@@ -20,7 +20,7 @@ class CommandError(Exception):
     """Ends the command with a message on stderr and an exit code."""
 
     def __init__(self, message: str, exit_code: int = FAILED, status: int = 0) -> None:
-        """Print ``message`` and end with ``exit_code``; ``status``: of the error response that is the cause."""
+        """Print ``message`` and end with ``exit_code``. ``status``: that of the error response that caused it."""
         super().__init__(message)
         self.exit_code = exit_code
         self.status = status

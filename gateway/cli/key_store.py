@@ -18,11 +18,11 @@ from protocol.config.api_keys import KEYS_FILE, ApiKey, KeyRights, Scope
 from protocol.failures import LemonbusError
 
 _PROBED: Final = "/internal/keys-probe"
-"""A path without a route: refused without a valid key, and else not found, also while a server's supervisor does not answer."""
+"""A path without a route: refused without a valid key, otherwise not found, even if a server's supervisor does not answer."""
 _NOT_FOUND: Final = 404
 _PROBE: Final = "lemonbus-keys-probe"
 _PROBE_S: Final = 30.0
-"""How long the key is valid that shows whether a server reads the file, should this command be killed."""
+"""Lifetime of the key that tests whether a server reads the file, in case this command is killed."""
 
 
 _ADVICE: Final = {
@@ -51,7 +51,7 @@ class KeyStore(Protocol):
         """Revoke a key."""
 
     def effect(self, valid: str) -> str:
-        """Return since when a change holds, and whose ``valid`` keys there are then, in a sentence or two."""
+        """Return when a change takes effect, and whose ``valid`` keys remain, in a sentence or two."""
 
 
 class ServerKeys:
@@ -90,11 +90,11 @@ class ServerKeys:
 class FileKeys:
     """The keys of a state directory, for a server that does not run, or whose administrator has no key.
 
-    If a server runs at the address, it must be one that reads this file: else nothing is changed.
+    If a server runs at the address, it must be one that reads this file. Otherwise nothing is changed.
     """
 
     def __init__(self, state_dir: Path, server: ApiClient) -> None:
-        """``server``: the address at which the server of this directory would answer; its key is not used."""
+        """``server``: the address at which the server of this directory would answer. Its key is not used."""
         self._path = state_dir.absolute() / KEYS_FILE
         self._url = server.url
         self._running = False
@@ -155,13 +155,13 @@ class FileKeys:
         return True
 
     def _is_closed(self) -> bool:
-        """Return whether a server runs that wants a key: its settings have one, or it had another file before."""
+        """Return whether a server runs that requires a key: its settings have one, or it had another file before."""
         with contextlib.suppress(CommandError):
             return self._answers() and not self._accepts("")
         return False
 
     def _is_read_by_server(self, keys: list[ApiKey]) -> bool:
-        """Return whether the server accepts a key that is in the file for this moment, and no request without a key."""
+        """Return whether the server accepts a key that is in the file for this moment only, and refuses requests without a key."""
         rights = KeyRights(name=_PROBE, scopes=[Scope.INFERENCE], expires=time.time() + _PROBE_S)
         probe = api_keys.make_key(rights, time.time())
         existed = self._path.exists()
@@ -171,7 +171,7 @@ class FileKeys:
         except CommandError as problem:
             if existed:
                 raise
-            seen = "A server that has seen the file meanwhile wants a key from every client until it is started again."
+            seen = "A server that has seen the file meanwhile requires a key from every client until it is restarted."
             raise CommandError(f"{problem}\nNo key was added. {seen}", problem.exit_code) from problem
         finally:
             if existed:
@@ -191,12 +191,12 @@ class FileKeys:
 
 @contextlib.contextmanager
 def _problems(path: Path) -> Iterator[None]:
-    """Make what is wrong with the file, or with the change, the command's error."""
+    """Turn what is wrong with the file, or with the change, into the command's error."""
     try:
         yield
     except LemonbusError as problem:
         raise CommandError(str(problem)) from problem
     except ValueError as problem:
         raise CommandError(f"{path.parent}: {problem}", USAGE) from problem
-    except OSError as problem:  # a full disk, for example: the file is replaced as a whole, or not at all
+    except OSError as problem:  # a full disk, for example: the file is replaced as a whole or not at all
         raise CommandError(f"{path}: {problem.strerror}; the keys are as they were") from problem

@@ -1,4 +1,4 @@
-"""Reads the server's log stream: one connection at a time, each resumed where the one before it ended."""
+"""Reads the server's log stream. Each connection resumes where the last one ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_RETRY_S: Final = 0.25
 MAX_RETRY_S: Final = 5.0
 _PATH: Final = "/logs/stream"
 _STATUSES: Final = {Code.UNAUTHORIZED.value: 401, Code.FORBIDDEN.value: 403}
-"""Of errors after the handshake: the key was revoked, for example."""
+"""Status of errors after the handshake: for example, the key was revoked."""
 
 Entry = dict[str, Any]
 
@@ -34,7 +34,7 @@ class LogFollower:
     """Yields the entries of a server's log, each once."""
 
     def __init__(self, server: ApiClient, filters: dict[str, str], warn: Callable[[str], None]) -> None:
-        """Read the entries that match ``filters``; ``warn`` is called with a line for each gap and lost connection."""
+        """Read the entries that match ``filters``. ``warn`` is called with a line for each gap and lost connection."""
         self._server = server
         self._filters = filters
         self._warn = warn
@@ -55,7 +55,7 @@ class LogFollower:
     def follow(self, retry: threading.Event) -> Iterator[Entry]:
         """Yield the retained entries, then new ones as they come, across restarts of the server.
 
-        Between attempts to connect it waits for ``retry``; setting that event ends the pause.
+        Between attempts to connect, it waits for ``retry``; setting that event ends the pause.
         """
         socket = self._subscribe()
         while True:
@@ -87,7 +87,7 @@ class LogFollower:
                 url,
                 headers=self._server.headers,
                 ping_interval=PING_INTERVAL_S,
-                # A daemon, because it may be blocked in a read from a stopped server when we exit.
+                # A daemon, because it may be blocked reading from a stopped server when we exit.
                 thread_class=functools.partial(threading.Thread, daemon=True),
             )
             subscription = {"type": "logs.subscribe", "after_seq": self._after, **self._filters}
@@ -100,7 +100,7 @@ class LogFollower:
         return socket
 
     def _probe(self) -> None:
-        """Request the path without WebSocket first: that gives the reason of a refusal, which the library hides."""
+        """Request the path without WebSocket first: this gives the reason for a refusal, which the library hides."""
         try:
             self._server.call("GET", _PATH)
         except CommandError as problem:

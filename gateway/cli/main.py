@@ -53,7 +53,7 @@ def _command(file: str, name: str) -> click.Command | None:
 
 
 def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:
-    """Let the commands below inherit the address, in ``obj``."""
+    """Pass the address to the commands below, in ``obj``."""
     context.obj = url
     return url
 
@@ -63,17 +63,17 @@ def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | N
     epilog="\b\n" + exit_codes.EXIT_CODE_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option("--url", metavar="URL", callback=_hand_down, help="Address of the server, here or behind the command.")
+@click.option("--url", metavar="URL", callback=_hand_down, help="Address of the server, before or after the command.")
 @click.version_option(RELEASE, message="lemonbus %(version)s")
 @click.pass_context
 def cli(context: click.Context, url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.
 
-    The server's address is --url, LEMONBUS_URL, or that of this machine's configuration; the key is LEMONBUS_API_KEY,
-    or LEMONBUS_ADMIN_API_KEY if there is one.
+    The server's address is --url, LEMONBUS_URL, or that of this machine's configuration. The key is
+    LEMONBUS_ADMIN_API_KEY if it is set, else LEMONBUS_API_KEY.
     """
     if url and context.invoked_subcommand == "serve":
-        raise click.UsageError("serve starts a server and connects to none: leave out --url.")
+        raise click.UsageError("serve starts a server and does not connect to one: leave out --url.")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,5 +101,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to nowhere: Python would try to write the rest at its end, and complain."""
+    """Redirect standard output to nowhere: otherwise Python would try to write the rest at its end, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,7 +37,7 @@ def server_option(command: Callable[..., Any], *, reads_configuration: bool = Fa
 
 
 def given_url(context: click.Context) -> str | None:
-    """Return the address on the command line, or else that of the environment."""
+    """Return the address on the command line, or else the one in the environment."""
     url: str | None = context.obj
     return url or os.environ.get("LEMONBUS_URL")
 

@@ -15,7 +15,7 @@ from protocol.runtime.control_characters import escape_in_json
 from protocol.runtime.journal import PRIORITIES, stderr_is_journal
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the order of other text round; marks that languages need stay."""
+"""Control characters, and those that reverse the order of other text. Marks that languages need stay."""
 
 
 def is_terminal() -> bool:
@@ -29,7 +29,10 @@ def plain(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print on stderr why a command failed; to systemd's journal, as for ``ExecReload=``, with the priority of an error."""
+    """Print on stderr why a command failed.
+
+    In systemd's journal (``ExecReload=``), it gets the priority of an error.
+    """
     priority = PRIORITIES["error"].decode() if stderr_is_journal() else ""
     click.echo("\n".join(priority + line for line in f"lemonbus: {plain(text)}".split("\n")), err=True)
 
@@ -52,7 +55,7 @@ def print_json(value: Any) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], indent: str = "") -> None:
-    """Print aligned columns; on a terminal the last one is cut at the edge."""
+    """Print aligned columns. On a terminal, the last one is cut at the edge."""
     cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
     edge = shutil.get_terminal_size().columns if is_terminal() else None

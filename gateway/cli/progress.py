@@ -22,7 +22,7 @@ class ProgressDisplay(Protocol):
 
 
 def show_progress(server: ApiClient, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
-    """Send a request with ``stream`` and show its progress; ``broken`` is the message for a stream that breaks."""
+    """Send a request with ``stream`` and show its progress. ``broken``: the message for a stream that breaks."""
     with _progress(as_json) as show:
         for event, data in _events(server, path, {**body, "stream": True}):
             if event == "progress":

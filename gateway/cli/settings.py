@@ -37,7 +37,7 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setting_options() -> list[click.Option]:
-    """Return a flag for every setting that is not secret. A flag that is not used has the value None or ()."""
+    """Return a flag for every setting that is not secret. An unused flag has the value None or ()."""
     helps = setting_help()
     return [
         _option(field, helps.get(name, "")) for name, field in setting_fields().items() if name not in SECRET_SETTINGS
@@ -63,7 +63,7 @@ def _option(field: SettingField, text: str) -> click.Option:
 
 
 def _shown(default: object) -> str | bool:
-    """Return a default as it would be typed; False if there is none."""
+    """Return a default as a person would type it; False if there is none."""
     if isinstance(default, float):
         return f"{default:g}"
     return (", ".join(default) if isinstance(default, list) else str(default)) or False
@@ -121,9 +121,9 @@ def settings_of_server(*, reads_configuration: bool = False) -> Settings:
 def where_it_listens(settings: Settings) -> Settings:
     """Return the settings with the address at which the server of this runtime directory still listens.
 
-    It is another one while the file has a new address that the server has not read yet: the reload that moves it must find it, and
-    whatever listens at the new address must not get the key. A server with an address from its own flags only counts if nothing
-    answers at the one that is configured.
+    The address differs while the file has a new one that the server has not read yet. The reload that moves it must
+    find it, and whatever listens at the new address must not get the key. A server that got its address from flags only
+    counts if nothing answers at the configured address.
     """
     runtime = Path(settings.runtime_dir)
     try:
@@ -154,9 +154,9 @@ def _is_open(url: str) -> bool:
 
 
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
-    """Return the environment variables that give the supervisor the settings, their origins and the warnings about them.
+    """Return environment variables that pass the settings, their origins and warnings to the supervisor.
 
-    They are in the environment and not on a command line, because the settings hold the key. See ``handover``.
+    They are in the environment, not on a command line, because the settings contain the key. See ``handover``.
     """
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
     values = (found.settings, origins, found.warnings)
@@ -165,7 +165,7 @@ def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
 
 
 def command_line_environment(flags: dict[str, Any], config: str) -> dict[str, str]:
-    """Return the variable that says how the server was started, so that it can read its configuration again."""
+    """Return the variable that tells how the server was started, so that it can read its configuration again."""
     line = {"flags": given_flags(flags), "config": config, "folder": str(Path.cwd())}
     return {"LEMONBUS_COMMAND_LINE": msgspec.json.encode(line).decode()}
 

@@ -1,4 +1,4 @@
-"""Chooses the variant of a repository to download: a menu on a terminal, the best known one in scripts."""
+"""Chooses the variant of a repository to download: with a menu on a terminal, the best known one in scripts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ VARIANTS_TIMEOUT_S: Final = 60.0
 
 
 def choose_variant(server: ApiClient, checkpoint: str) -> str:
-    """Return the checkpoint with the chosen variant; a checkpoint that has one already is returned as it is.
+    """Return the checkpoint with the chosen variant. A checkpoint that already has one is returned unchanged.
 
-    Without a terminal the first variant is chosen, and named on stderr.
+    Without a terminal, the first variant is chosen and named on stderr.
     """
     repo, colon, _ = checkpoint.removeprefix("hf:").partition(":")
     if colon:

@@ -1,6 +1,7 @@
 """The decoder: reads orders from the socket that is its standard input, and answers each.
 
-It ends with its gateway, whose end it sees there, after a minute without an order, after a large image, and when one takes too long.
+It ends with its gateway, whose end it sees on that socket; after a minute without an order; after a large image; and
+when an order takes too long.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _refused(reason: str) -> tuple[int, wire.Decoded]:
 
 
 def main() -> None:
-    """Answer until there is no more to answer."""
+    """Answer until there are no more orders."""
     os.chdir("/")
     resource.setrlimit(resource.RLIMIT_AS, (DECODER_MEMORY, DECODER_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -60,13 +61,13 @@ def main() -> None:
         while True:
             kind, coded, cost, most, seconds, size = wire.ORDER.unpack(wire.receive(gateway, wire.ORDER.size))
             data = wire.receive(gateway, size)
-            # The kernel ends the process when it has computed for so long, whichever library is at work.
+            # After this much computing the kernel ends the process, whichever library is at work.
             signal.setitimer(signal.ITIMER_PROF, seconds)
             status, decoded = answer(kind, wire.Budget(cost, most), data, coded=coded)
             left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
             gateway.sendall(wire.answer(status, decoded, seconds - left))
             if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MAX_RESIDENT_KIB:
-                return  # what it took for a large image, the allocator would keep
+                return  # the allocator would keep what a large image took
             del data, decoded
 
 

@@ -1,4 +1,4 @@
-"""The gateway's side of the decoder processes: few, started when they are needed, killed when no client waits for one any more.
+"""The gateway's side of the decoder processes: few, started on demand, killed when their client has left.
 
 A greenlet that waits for a decoder blocks no other one. An order and its answer are a head of fixed size and the bytes of a file,
 or its base64: a large one would hold the gateway's loop.
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 
 class Decoded(NamedTuple):
-    """A file as an engine may have it."""
+    """A decoded file, safe for an engine."""
 
     kind: str
     """Media type of an image, format of a recording."""
@@ -53,7 +53,7 @@ class Decoded(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What may come of a file."""
+    """The limits for a file."""
 
     cost: float
     """Pixels or seconds."""
@@ -62,12 +62,12 @@ class Budget(NamedTuple):
 
 
 def answer(status: int, decoded: Decoded, took: float) -> bytes:
-    """Return an answer as it is sent; ``took``: processor seconds."""
+    """Return an answer in the form that is sent. ``took``: processor seconds."""
     return _ANSWER.pack(status, decoded.cost, took, decoded.kind.encode(), len(decoded.data)) + decoded.data
 
 
 def receive(connection: Any, size: int) -> bytes:
-    """Return so many bytes; raises EOFError if the other side ends before."""
+    """Return this many bytes; raises EOFError if the other side ends first."""
     data = bytearray(size)
     view = memoryview(data)
     while view:
@@ -88,7 +88,8 @@ class _Decoder:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # Python's subprocess under gevent forks, and runs Python in the child beside the locks of this process's other threads.
+            # Python's subprocess under gevent forks, and runs Python in the child beside the locks of this process's
+            # other threads.
             self.pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-P", "-m", "gateway.decoding"],
@@ -114,7 +115,7 @@ class _Decoder:
         return status, took, Decoded(name.decode(), receive(self._socket, size), cost)
 
     def exit_code(self) -> int:
-        """Return how it ended: 0 if it had nothing to do, below 0 by a signal. Waits for its end."""
+        """Return how it ended: 0 if it had nothing to do, negative for a signal. Waits for its end."""
         self._ended.wait()
         return self._exit_code
 
@@ -175,7 +176,7 @@ class DecoderSession:
             _turns.end(self._client, turn)
 
     def abandon(self) -> None:
-        """Let nothing more be decoded: the client has left (also from the hub)."""
+        """Decode nothing more: the client has left. May be called from the hub."""
         self._abandoned = True
         self._woken.set()
         if self._decoder is not None:

@@ -1,4 +1,7 @@
-"""What an image is, told by how it begins, whatever its sender calls it: its type, and the size of a PNG, a JPEG or a WebP. Pure."""
+"""The type of an image, told by its first bytes, whatever its sender says, and the size of a PNG, a JPEG or a WebP.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _SIGNATURES: Final = (
     (b"BM", "image/bmp"),
 )
 SIGNATURE_BYTES: Final = 12
-"""Bytes that are enough to tell."""
+"""How many bytes are enough to tell."""
 NAMES: Final = "PNG, JPEG, GIF, WebP or BMP"
 _FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of a JPEG that are followed by its size."""
@@ -31,7 +34,7 @@ def image_type(data: bytes | bytearray) -> str:
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return width and height; None for another format, or for a file without its size."""
+    """Return width and height; None for other formats, or for a file without its size."""
     try:
         if data.startswith(PNG) and data[12:16] == b"IHDR":
             width, height = struct.unpack_from(">II", data, 16)

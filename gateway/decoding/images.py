@@ -1,7 +1,7 @@
-"""Decodes an image within limits, and writes it anew: what an engine gets is made by one encoder, and nothing of it by the client.
+"""Decodes an image within limits, and encodes it again: an engine gets no bytes of the client.
 
-Only the decoder process imports this. It knows five formats, each chosen by the first bytes: pillow's search through all of its
-formats, some of which start programs, is not used.
+Only the decoder process imports this. It knows five formats, chosen by the first bytes. pillow's search through all of
+its formats is not used, because some of them start programs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _READERS: Final[dict[str, Callable[[Any], Image.Image]]] = {
     "image/bmp": BmpImageFile,
 }
 _HIGH_QUALITY: Final = 95
-"""Of a JPEG that has no quantization of its own, or none that can be kept."""
+"""Quality of a JPEG without a quantization of its own, or with one that cannot be kept."""
 _FAST: Final = 1
 """zlib's level for PNG."""
 
-# The size of an image is checked here before its pixels are read: pillow's own limit would only warn.
+# The size of an image is checked here, before its pixels are read: pillow's own limit would only warn.
 Image.MAX_IMAGE_PIXELS = None
 
 
@@ -41,7 +41,7 @@ class ImageError(ValueError):
 
 
 class DecodedImage(NamedTuple):
-    """An image as an engine may have it."""
+    """A decoded image, safe for an engine."""
 
     media_type: str
     data: bytes
@@ -49,10 +49,10 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
-    """Return the first picture of an image, without anything but its pixels.
+    """Return the first frame of an image, reduced to its pixels.
 
-    A JPEG and a lossy WebP become a JPEG, because as PNG they would be many times larger; all others become a PNG.
-    ``alpha``: keep its transparency; engines that only look at an image drop it.  Raises :class:`ImageError`.
+    A JPEG or a lossy WebP becomes a JPEG, because as PNG it would be many times larger; all others become PNG.
+    ``alpha``: keep its transparency; engines that only look at an image drop it. Raises :class:`ImageError`.
     """
     kind = image_type(data)
     if not kind:
@@ -89,7 +89,7 @@ def _is_lossy_webp(data: bytes) -> bool:
 
 
 def _as_jpeg(image: Image.Image) -> bytes:
-    """Write a JPEG, of a JPEG with its own quantization, which changes next to nothing."""
+    """Write a JPEG. If the image was one, keep its quantization, which changes next to nothing."""
     image.info = {}
     file = io.BytesIO()
     try:

@@ -1,4 +1,4 @@
-"""How much media a request may bring: one place for all routes. docs/engines/llamacpp.md says it to clients."""
+"""How much media a request may contain: one place for all routes. docs/engines/llamacpp.md tells clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 MAX_MEDIA: Final = 100
 """Images and recordings of one request."""
 MAX_SIDE_PIXELS: Final = 8192
-"""Pixels of a side of an image: a small file may be an immense picture."""
+"""Pixels per side of an image: a small file may be an immense image."""
 MAX_PIXELS: Final = 2 * MAX_SIDE_PIXELS**2
 """Pixels of all images of a request together; an engine needs three bytes for each."""
 MAX_CHAT_AUDIO_S: Final = 3600.0

@@ -1,7 +1,8 @@
-"""Measures recordings without decoding them: no more samples can come out of one than is found here. Pure.
+"""Measures recordings without decoding them: decoding cannot yield more samples than are found here. Pure.
 
-What a header says of its length is not believed, because an engine may allocate memory for it.  What stands before the sound is left
-out, and a WAV file gets a new header: a reader tries one format after the other, and a tag or a picture may hold a file of another one.
+The length in a header is not trusted, because an engine may allocate memory for it. Everything before the sound is left
+out, and a WAV file gets a new header: readers try one format after the other, and a tag or an image in the file may
+contain a file of another format.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from protocol.wire.recordings import MAX_RATE_HZ, MIN_RATE_HZ, recording_type
 
 _PCM, _FLOAT, _A_LAW, _MU_LAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 _SAMPLE_BITS: Final = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _A_LAW: (8,), _MU_LAW: (8,)}
-"""Coding of a WAV file → the bits that a sample may have."""
+"""Coding of a WAV file → the possible sizes of a sample in bits."""
 _FMT: Final = struct.Struct("<HHIIHH")
 
 _FLAC_FRAME: Final = re.compile(rb"\xff[\xf8\xf9][\x10-\xff][\x00-\xaf]")
-"""How a frame of a FLAC file begins."""
+"""The first bytes of a FLAC frame."""
 _FLAC_SAMPLES: Final = {
     1: 192,
     **{code: 144 << code for code in range(2, 6)},
     **{code: 1 << code for code in range(8, 16)},
 }
 _EXPLICIT_BLOCK: Final = (6, 7)
-"""Code in a frame's header → its samples; for 6 and 7, they follow in as many bytes as the code is above 5."""
+"""Code in a frame's header → its samples. For 6 and 7, they follow in (code - 5) bytes."""
 _FLAC_RATES: Final = dict(
     enumerate((0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000))
 )
 _EXPLICIT_RATE: Final = {12: 1, 13: 2, 14: 2}
-"""Code → bytes of the rate, which readers do not heed: they take that of the file."""
+"""Code → bytes of the rate. Readers ignore it and use the file's rate."""
 _CONTINUED: Final = 0xC0
 _FLAC_HEADER_BYTES: Final = 20
 """More than the header of a frame has."""
@@ -41,10 +42,10 @@ _CRC_8: Final = [
     functools.reduce(lambda byte, _: byte << 1 & 0xFF ^ (0x07 if byte & 0x80 else 0), range(8), n) for n in range(256)
 ]
 _FLAC_STREAM_INFO, _FLAC_PARAMETERS, _FLAC_BLOCK_KIND = 8, 34, 0x7F
-"""Offset and bytes of the parameters; the bits of a block's kind, above which one says that it is the last."""
+"""Offset and bytes of the parameters; the bits of a block's kind; values above these mark the last block."""
 
 _MPEG_1, _LAYER_1, _LAYER_2 = 3, 3, 2
-"""As a frame's header has them."""
+"""As in a frame's header."""
 _MP3_RATES: Final = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 """Version → samples a second."""
 _MP3_KILOBITS: Final = {
@@ -54,7 +55,7 @@ _MP3_KILOBITS: Final = {
     (False, 3): (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
     (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-"""Whether it is MPEG-1, and layer → kilobits a second; layer III of later versions has those of layer II."""
+"""Whether it is MPEG-1, and layer → kilobits a second. Layer III of later versions has the rates of layer II."""
 _ID3_BYTES: Final = 10
 
 
@@ -63,7 +64,7 @@ class RecordingError(ValueError):
 
 
 class MeasuredRecording(NamedTuple):
-    """A recording as an engine may have it."""
+    """A measured recording, safe for an engine."""
 
     kind: str
     data: bytes
@@ -71,7 +72,7 @@ class MeasuredRecording(NamedTuple):
 
 
 def measure_recording(data: bytes, max_seconds: float) -> MeasuredRecording:
-    """Return a WAV, MP3 or FLAC file and its length at most; raises :class:`RecordingError`."""
+    """Return a WAV, MP3 or FLAC file and its greatest possible length; raises :class:`RecordingError`."""
     kind = recording_type(data)
     try:
         if kind in ("wav", "riff"):
@@ -97,7 +98,7 @@ def _check_rate(rate: int, channels: int) -> None:
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the chunks of a RIFF file, the last one as far as it is there."""
+    """Yield the chunks of a RIFF file. The last one may be incomplete."""
     at = 12
     while at + 8 <= len(data):
         (size,) = struct.unpack_from("<I", data, at + 4)
@@ -132,7 +133,7 @@ def _wav(data: bytes) -> tuple[bytes, float]:
 
 
 def _flac(data: bytes, max_seconds: float) -> tuple[bytes, float]:
-    """Return a FLAC file without what describes it, and its seconds."""
+    """Return a FLAC file without its metadata, and its seconds."""
     if data[4] & _FLAC_BLOCK_KIND or int.from_bytes(data[5:8]) != _FLAC_PARAMETERS:
         raise RecordingError("it is a FLAC file without its parameters")
     at, last = 4, False
@@ -147,7 +148,10 @@ def _flac(data: bytes, max_seconds: float) -> tuple[bytes, float]:
 
 
 def _flac_seconds(data: bytes, max_seconds: float) -> float:
-    """Count every place where a frame begins; a place that only looks so, one in ten megabytes, makes it seconds longer."""
+    """Count every place where a frame begins.
+
+    About one in ten megabytes only looks like one, and makes it seconds longer.
+    """
     packed = int.from_bytes(data[_FLAC_STREAM_INFO + 10 : _FLAC_STREAM_INFO + 18])
     rate, channels, total = packed >> 44, (packed >> 41 & 7) + 1, packed & (1 << 36) - 1
     _check_rate(rate, channels)
@@ -161,7 +165,7 @@ def _flac_seconds(data: bytes, max_seconds: float) -> float:
 
 
 def _flac_frame(data: bytes, at: int) -> tuple[int, int]:
-    """Return the samples of a frame, and their rate if it is said; no samples if a checksum shows that no frame begins there."""
+    """Return the samples of a frame, and their rate if given; no samples if a checksum shows that no frame begins there."""
     block, rate = data[at + 2] >> 4, data[at + 2] & 0x0F
     end = at + 5 if data[at + 4] < _CONTINUED else at + 12 - (data[at + 4] ^ 0xFF).bit_length()  # the frame's number
     size = int.from_bytes(data[end : end + block - 5]) + 1 if block in _EXPLICIT_BLOCK else _FLAC_SAMPLES[block]
@@ -173,7 +177,7 @@ def _flac_frame(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _mp3(data: bytes, max_seconds: float) -> tuple[bytes, float]:
-    """Return an MP3 file from its first frame on, and its seconds: each frame says its length."""
+    """Return an MP3 file from its first frame on, and its seconds. Each frame tells its length."""
     first, at, seconds, view = -1, _after_tags(data), 0.0, memoryview(data)
     while seconds <= max_seconds:
         at = data.find(b"\xff", at)
@@ -203,7 +207,7 @@ def _after_tags(data: bytes) -> int:
 
 
 def _mp3_frame(header: memoryview) -> tuple[int, float] | None:
-    """Return the bytes and the seconds of the frame with this header; None if it is no header of a frame."""
+    """Return the bytes and the seconds of the frame with this header; None if it is not the header of a frame."""
     version, layer = header[1] >> 3 & 3, header[1] >> 1 & 3
     bitrate, rate_code, padding = header[2] >> 4, header[2] >> 2 & 3, header[2] >> 1 & 1
     if header[1] < 0xE0 or version == 1 or not layer or bitrate == 0xF or rate_code == 3:

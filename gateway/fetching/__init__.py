@@ -1,4 +1,5 @@
-"""Images that a request names by URL (`fetch_images`): which addresses may be asked, the fetch, and the limits of a request.
+"""Images that a request names by URL (`fetch_images`): allowed addresses, the fetch, and limits.
 
-The API families use `image_source`. Engines never fetch anything themselves; nothing here knows a family's request bodies.
+The API families use `image_source`. Engines never fetch anything themselves. Nothing here knows the request bodies of a
+family.
 """

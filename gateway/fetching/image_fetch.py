@@ -1,9 +1,10 @@
 """Fetches one image over HTTP from a public address.
 
-A host is resolved here, and the connection goes to an address that was checked: a second resolution, as libraries do it,
-could give another one. Each redirect is a URL like the first. Variables of the environment (proxies, ``.netrc``) have no effect.
+A host is resolved here, and the connection goes to a checked address: if a library resolved it a second time, it could
+get another address. Each redirect is checked like the first URL. Environment variables (proxies) and ``.netrc`` have no
+effect.
 
-Imported only where ``fetch_images`` is on, and after gevent's patches: waiting then blocks one greenlet.
+Imported only if ``fetch_images`` is on, and after gevent's patches, so that waiting blocks only one greenlet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from protocol import RELEASE
 MAX_URL_LENGTH: Final = 8192
 MAX_REDIRECTS: Final = 3
 MAX_ADDRESSES: Final = 3
-"""Addresses of a host that are tried."""
+"""How many addresses of a host are tried."""
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 10.0
 _RESOLVER_THREADS: Final = 4
@@ -42,7 +43,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _HEADERS: Final = {
     "User-Agent": f"lemonbus/{RELEASE}",
     "Accept": "image/*",
-    # Nothing that would have to be unpacked: a limit of bytes then limits what it takes.
+    # No compression: a limit on received bytes is then a limit on memory.
     "Accept-Encoding": "identity",
     "Connection": "close",
 }
@@ -63,10 +64,10 @@ class FetchedImage(NamedTuple):
 
 
 class ImageFetcher:
-    """Fetches images. One for a process: it has the threads that resolve names."""
+    """Fetches images. There is one per process, because it has the threads that resolve names."""
 
     def __init__(self, networks: Sequence[Network] = (), resolve: Resolve | None = None) -> None:
-        """Ask public addresses and those of ``networks``. ``resolve``: instead of the system's resolver."""
+        """Allow public addresses and those in ``networks``. ``resolve``: replaces the system's resolver."""
         self._networks = networks
         self._resolve = resolve or _SystemResolver()
         self._tls = ssl.create_default_context()
@@ -75,7 +76,8 @@ class ImageFetcher:
     def fetch(self, url: str, limit: int, count: Callable[[int], None]) -> FetchedImage:
         """Return the image at ``url``; raises :class:`FetchError`.
 
-        ``limit``: bytes it may have. ``count`` is called with the size of each piece as it arrives, and may raise.
+        ``limit``: the most bytes it may have. ``count`` is called with the size of each piece as it arrives, and may
+        raise.
         """
         for _ in range(MAX_REDIRECTS + 1):
             target = _parsed(url)
@@ -98,7 +100,8 @@ class ImageFetcher:
             found = []
         allowed = [address for address in dict.fromkeys(found) if may_fetch_from(address, self._networks)]
         if not allowed:
-            # The same words for an unknown name and a private address: names of this network are not told.
+            # The same words for an unknown name and for a private address, so that names of this network are not
+            # revealed.
             raise FetchError("it has no public address (fetch_images_networks names others)")
         return allowed[:MAX_ADDRESSES]
 
@@ -127,14 +130,14 @@ class ImageFetcher:
         raise FetchError(reason)
 
     def _pool(self, scheme: str, address: str, port: int, host: str) -> urllib3.HTTPConnectionPool:
-        """Return the way to an address, where the host of the URL must answer."""
+        """Return the connection to an address, where the host of the URL must answer."""
         if scheme == "http":
             return LimitedHttpPool(address, port)
         return LimitedHttpsPool(address, port, ssl_context=self._tls, server_hostname=host, assert_hostname=host)
 
 
 class _SystemResolver:
-    """Resolves names in threads of its own: a slow name server delays nothing but other names."""
+    """Resolves names in threads of its own, so that a slow name server delays nothing but other names."""
 
     def __init__(self) -> None:
         self._threads = ThreadPool(_RESOLVER_THREADS)
@@ -146,7 +149,7 @@ class _SystemResolver:
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL, for messages: the rest of it may be secret."""
+    """Return the host of a URL, for messages: the rest of the URL may be secret."""
     try:
         return parse_url(url[:MAX_URL_LENGTH]).host or "this URL"
     except LocationParseError:
@@ -159,7 +162,7 @@ def _parsed(url: str) -> Url:
     except LocationParseError:
         target = None
     if target is None or target.scheme not in _PORTS or not target.host or target.port == 0:
-        raise FetchError("it is no http or https URL that can be fetched")
+        raise FetchError("it is not an http or https URL that can be fetched")
     if target.auth:
         raise FetchError("URLs with a password are not fetched")
     return target

@@ -1,4 +1,4 @@
-"""What becomes of images that a request names by URL: refused, or fetched within the limits of the request."""
+"""Handles images that a request names by URL: they are refused, or fetched within the limits of the request."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from gateway.fetching.image_fetch import FetchedImage, ImageFetcher
 
 MAX_IMAGES: Final = 16
-"""Images of one request that are fetched."""
+"""Images that may be fetched for one request."""
 MAX_IMAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_FETCHES: Final = 32
-"""Fetches of one process at a time; others wait."""
+"""Concurrent fetches of one process; others wait."""
 ImageSource = Callable[[str, str], str]
-"""Takes the URL of an image and the field that has it, and returns a ``data:`` URL; raises ``invalid_request``."""
+"""Takes the URL of an image and its field's name, and returns a ``data:`` URL; raises ``invalid_request``."""
 
 _fetches = BoundedSemaphore(MAX_FETCHES)
 
 
 def is_inline(url: str) -> bool:
-    """Return whether a URL has its content in it."""
+    """Return whether a URL contains the content itself."""
     return url[:5].lower() == "data:"
 
 
 def only_inline(url: str, field: str) -> str:
-    """Return a ``data:`` URL; refuse all others: neither gateway nor engine fetches anything."""
+    """Return a ``data:`` URL. Refuse all others: neither gateway nor engine fetches anything."""
     if is_inline(url):
         return url
     reason = f"`{field}`: images are not fetched from elsewhere: send a data URL (data:image/png;base64,…)"
@@ -49,9 +49,10 @@ def only_inline(url: str, field: str) -> str:
 
 
 def image_source(session: SupervisorSession, env: dict[str, Any], endpoint: str, model: str | None) -> ImageSource:
-    """Return what the images of a request go through; ``env`` is ``req.env``.
+    """Return the resolver for the image URLs of a request. ``env`` is ``req.env``.
 
-    Before the first image is fetched, the request to ``endpoint`` of ``model`` is reserved: one that would be refused causes no fetch.
+    Before the first fetch, the request to ``endpoint`` of ``model`` is reserved, so that a request that would be
+    refused causes no fetch.
     """
     if not session.settings.fetch_images:
         return only_inline

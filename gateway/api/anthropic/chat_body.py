@@ -25,7 +25,7 @@ def message_body(request: MessageRequest) -> Json:
     body["max_tokens"] = request.max_tokens
     body |= given_sampling(request)
     if request.stop_sequences:
-        # OpenAI's form has no field for the sequence that was hit.
+        # OpenAI's form has no field for the stop sequence that was hit.
         body |= {"stop": request.stop_sequences, "return_stop_reason": True}
     if request.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -33,11 +33,11 @@ def message_body(request: MessageRequest) -> Json:
 
 
 NAMES: Final = {"response_format": "output_config"}
-"""Field of a chat → the request's field that it is made of, where they differ."""
+"""Field of a chat → the request's field that it comes from, where they differ."""
 
 
 def prompt_body(request: PromptRequest) -> Json:
-    """Return what the prompt is made of: the conversation, the tools and the template's variables.
+    """Return the parts that the prompt is made from: the conversation, the tools and the template's variables.
 
     Raises ``invalid_request`` for what cannot be translated.
     """
@@ -59,7 +59,10 @@ def prompt_body(request: PromptRequest) -> Json:
 
 
 def _tools(request: PromptRequest) -> Json:
-    """Return the fields about tools. A choice of one tool leaves out the others: llama-server cannot be told its name."""
+    """Return the fields about tools.
+
+    If the client chooses one tool, the others are left out: llama-server cannot be told a name.
+    """
     if not request.tools:
         return {}
     choice = request.tool_choice
@@ -97,7 +100,7 @@ def _messages(request: PromptRequest) -> Iterator[Json]:
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield where a turn begins, its role and its blocks; messages of one role that follow each other are one turn."""
+    """Yield the position, role and blocks of each turn. Consecutive messages of one role are one turn."""
     where, role, content = "", "", list[Block]()
     for position, message in enumerate(messages):
         if message.role != role:
@@ -109,7 +112,7 @@ def _turns(messages: Sequence[Message]) -> Iterator[tuple[str, str, list[Block]]
 
 
 def _assistant_message(content: list[Block], where: str, calls: dict[str, str]) -> Json:
-    """Return the message; the ids of its calls and the names of their tools are added to ``calls``."""
+    """Return the message, and add the ids of its calls with the names of their tools to ``calls``."""
     texts: list[str] = []
     thoughts: list[str] = []
     made: list[Json] = []
@@ -128,7 +131,7 @@ def _assistant_message(content: list[Block], where: str, calls: dict[str, str]) 
                 pass
             case _:
                 raise _misplaced(block, where, "assistant")
-    # An answer's text is cut into blocks wherever something else comes between: its pieces belong together.
+    # An answer's text is cut into blocks wherever something else comes between, but its pieces belong together.
     message: Json = {"role": "assistant", "content": "".join(texts)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
@@ -138,7 +141,7 @@ def _assistant_message(content: list[Block], where: str, calls: dict[str, str]) 
 
 
 def _user_messages(content: list[Block], where: str, calls: dict[str, str]) -> Iterator[Json]:
-    """Yield the results of tools, then one message with everything else: OpenAI's results are texts."""
+    """Yield the results of tools, then one message with everything else. OpenAI's tool results are texts."""
     parts: list[Json] = []
     for block in content:
         if not isinstance(block, blocks.ToolResultBlock):
@@ -171,7 +174,7 @@ def _misplaced(block: Block, where: str, role: str) -> Exception:
 
 
 def _content(parts: list[Json]) -> str | list[Json]:
-    """Return texts alone as one text, which every template takes."""
+    """Return parts that are all texts as one text, which every template accepts."""
     if all(part["type"] == "text" for part in parts):
         return _joined(part["text"] for part in parts)
     return parts

@@ -1,6 +1,6 @@
-"""The content blocks of Anthropic's messages, as clients send them. Fields that have no effect here are not read.
+"""The content blocks of Anthropic's messages, as clients send them. Fields without an effect here are not read.
 
-Blocks of tools that Anthropic runs itself (web search, code execution) are missing: nothing here could have made them.
+Blocks of tools that Anthropic itself runs (web search, code execution) are missing: nothing here could have made them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ContentSource(msgspec.Struct, tag_field="type", tag="content"):
 
 
 class DocumentBlock(msgspec.Struct, tag_field="type", tag="document"):
-    """A document; ``context`` is about it and not part of it."""
+    """A document. ``context`` is about the document, not part of it."""
 
     source: Base64Source | UrlSource | FileSource | PlainTextSource | ContentSource
     title: str | None = None
@@ -63,7 +63,7 @@ class DocumentBlock(msgspec.Struct, tag_field="type", tag="document"):
 
 
 class SearchResultBlock(msgspec.Struct, tag_field="type", tag="search_result"):
-    """What a search of the client's found."""
+    """A result of the client's own search."""
 
     source: str
     title: str
@@ -77,7 +77,7 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
 
 
 class RedactedThinkingBlock(msgspec.Struct, tag_field="type", tag="redacted_thinking"):
-    """Thoughts that only Anthropic can read: they are left out."""
+    """Thoughts that only Anthropic can read; they are left out."""
 
 
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
@@ -89,11 +89,11 @@ class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
 
 
 SourceBlock = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
-"""What both a user and a tool may say."""
+"""Blocks that both users and tools may send."""
 
 
 class ToolResultBlock(msgspec.Struct, tag_field="type", tag="tool_result"):
-    """What a call of a tool returned. ``is_error`` is not read: the content says what went wrong."""
+    """The result of a tool call. ``is_error`` is not read: the content says what went wrong."""
 
     tool_use_id: str
     content: str | list[SourceBlock] | None = None

@@ -37,7 +37,7 @@ class AnthropicDialect(Dialect):
         return DOCUMENTATION
 
     def is_client(self, environ: Mapping[str, Any]) -> bool:
-        """Return whether a request has the header that each of Anthropic's clients sends, and no other one."""
+        """Return whether a request has the header that all of Anthropic's clients send, and others do not."""
         return "HTTP_ANTHROPIC_VERSION" in environ
 
     def error_status(self, failure: Failure) -> int:

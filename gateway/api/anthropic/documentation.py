@@ -18,7 +18,7 @@ _MESSAGE: Final = {**_PROMPT, "max_tokens": 64}
 
 
 class MessageUsage(msgspec.Struct):
-    """Tokens of a message; those that the engine still had are counted apart."""
+    """Tokens of a message; cached prompt tokens are counted separately."""
 
     input_tokens: int
     output_tokens: int

@@ -22,11 +22,11 @@ _TYPES: Final = {
     OVERLOADED_STATUS: "overloaded_error",
 }
 _BUSY: Final = frozenset({Code.OVERLOADED, Code.STARTING, Code.DRAINING, Code.SUPERVISOR_LOST})
-"""What Anthropic's clients know as an overloaded server; only the first one has a status of its own."""
+"""Failures that Anthropic's clients know as an overloaded server. Only the first one has a status of its own."""
 
 
 def status_of(failure: Failure) -> int:
-    """Return the HTTP status: a full queue has Anthropic's own."""
+    """Return the HTTP status; for a full queue, it is Anthropic's own."""
     return OVERLOADED_STATUS if failure.code is Code.OVERLOADED and not failure.status else failure.http_status
 
 
@@ -39,9 +39,9 @@ def type_of(failure: Failure) -> str:
 
 
 def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[str, Any]:
-    """Return the JSON object of an error, with our ``code`` and ``param`` beside Anthropic's fields.
+    """Return the JSON object of an error: Anthropic's fields, and our ``code`` and ``param``.
 
-    ``label`` is the request id; ``detail``: an administrator may read ``failure.detail``.
+    ``label`` is the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
     """
     error: dict[str, Any] = {"type": type_of(failure), "message": failure.message, "code": failure.code.value}
     if failure.param:
@@ -61,7 +61,7 @@ def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
 
 
 def error_event(failure: Failure, label: str) -> bytes:
-    """Return the event that ends a broken stream, with the number of tokens that were sent before it."""
+    """Return the event that ends a broken stream, with the number of tokens sent before it."""
     broken = error_object(failure, label)
     broken["error"]["tokens_sent"] = failure.tokens_sent
     return b"event: error\ndata: %b\n\n" % msgspec.json.encode(broken)

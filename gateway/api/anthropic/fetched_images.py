@@ -1,4 +1,4 @@
-"""Images of a message that are named by URL become part of it, before it is translated."""
+"""Replaces the URLs of images in a message by the images themselves, before it is translated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.fetching.image_source import ImageSource
 
 
 def embed_images(request: PromptRequest, image: ImageSource) -> None:
-    """Replace the source of every image that has a URL; ``image`` fetches or refuses it, naming the field."""
+    """Replace the source of every image that has a URL. ``image`` fetches or refuses it, naming the field."""
     for position, message in enumerate(request.messages):
         if not isinstance(message.content, str):
             _embed(message.content, f"messages[{position}].content", image)

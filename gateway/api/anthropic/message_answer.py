@@ -47,9 +47,9 @@ _input_tokens: Final = msgspec.json.Decoder(_InputTokens).decode
 
 
 def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> bytes:
-    """Return the JSON of the message; raises ``backend_error`` for an answer that was not understood.
+    """Return the JSON of the message; raises ``backend_error`` for an answer that cannot be read.
 
-    ``one_call``: without the calls after the first one, which some engines make although they were told not to.
+    ``one_call``: drop the calls after the first one. Some engines make more although they were told not to.
     """
     try:
         completion = _completion(answer.body)
@@ -77,7 +77,7 @@ def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> 
 
 
 def token_count(answer: WholeAnswer) -> bytes:
-    """Return the JSON of a count of tokens; raises like :func:`message`."""
+    """Return the JSON of a token count; raises like :func:`message`."""
     try:
         count = _input_tokens(answer.body).input_tokens
     except DECODE_ERRORS as problem:
@@ -98,7 +98,7 @@ def _content(choice: _Choice, chat_id: str) -> list[dict[str, Any]]:
     if answered.content:
         content.append({"type": "text", "text": answered.content})
     for position, call in enumerate(answered.tool_calls or []):
-        # A call that was cut off at the limit has no whole arguments.
+        # The arguments of a call that was cut off at the limit are incomplete.
         cut = choice.finish_reason == "length"
         content.append(
             {

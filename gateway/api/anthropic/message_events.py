@@ -1,8 +1,8 @@
 """A streamed chat completion as the events of Anthropic's API. Pure.
 
-Events come in the order that the ``anthropic`` package demands: ``message_start``, then block after block, each from its start to
-its stop, then ``message_delta`` with the reason and the usage, and ``message_stop``. The tokens of the prompt are known only at
-the end: ``message_start`` counts none, and ``message_delta`` has the totals.
+Events come in the order that the ``anthropic`` package demands: ``message_start``, then block after block, each from
+its start to its stop, then ``message_delta`` with the reason and the usage, and ``message_stop``. The number of prompt
+tokens is known only at the end, so ``message_start`` says 0 and ``message_delta`` has the totals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk, ToolCallDelta, Usage, read_usage
 
 _SILENT: Final = b": still here\n\n"
-"""A comment: before ``message_start``, some clients take no event."""
+"""A comment: some clients accept no event before ``message_start``."""
 _DELTA: Final = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
 )
@@ -38,9 +38,9 @@ class MessageEventWriter(ChunkWriter):
     media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
 
     def __init__(self, model: str, max_tokens: int, *, one_call: bool = False) -> None:
-        """Write a message of ``model`` (empty: as the engine's chunks name it), which ``max_tokens`` limits.
+        """Write a message of ``model`` (empty: as the engine's chunks name it) with at most ``max_tokens``.
 
-        ``one_call``: without the calls after the first one, which some engines make although they were told not to.
+        ``one_call``: drop the calls after the first one. Some engines make more although they were told not to.
         """
         self._model = model
         self._max_tokens = max_tokens
@@ -60,7 +60,7 @@ class MessageEventWriter(ChunkWriter):
         self._usage: Usage | None = None
 
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return the events that a chunk becomes."""
+        """Return the events for a chunk."""
         written = b"" if self._started else self._start(chunk)
         self._usage = read_usage(chunk) or self._usage
         for choice in chunk.choices:
@@ -68,11 +68,11 @@ class MessageEventWriter(ChunkWriter):
         return written
 
     def text(self, text: str) -> bytes:
-        """Return the event of one more piece of the open text."""
+        """Return the event for one more piece of the open text."""
         return self._delta(b"text_delta", b"text", text) if self._block == _TEXT else b""
 
     def end(self) -> bytes:
-        """Return the end of a message whose generation ended."""
+        """Return the end of a message that was generated to its end."""
         used = usage_fields(self._usage)
         finish_reason = "tool_calls" if self._left_out else self._finish_reason
         delta = stop_fields(finish_reason, self._stop_sequence, used["output_tokens"], self._max_tokens)
@@ -125,7 +125,7 @@ class MessageEventWriter(ChunkWriter):
         written = b""
         if self._block != _TOOL_USE or call.index != self._call:
             if call.index <= self._call:
-                # Its block was stopped, and no client would take more of it.
+                # Its block was stopped, and no client would accept more of it.
                 raise msgspec.ValidationError(f"more of tool call {call.index} after another block had begun")
             self._call = call.index
             call_id = tool_use_id(call.id, self._chat_id, call.index)
@@ -136,7 +136,7 @@ class MessageEventWriter(ChunkWriter):
         return written
 
     def _open(self, block: str, **fields: Any) -> bytes:
-        """Return the start of a block, after the stop of the one before; nothing if such a block is open."""
+        """Return the start of a block, after the stop of the previous one; nothing if such a block is already open."""
         if self._block == block:
             return b""
         stopped = self._stop_block()

@@ -1,4 +1,4 @@
-"""The fields that whole messages and streamed ones share: ids, usage, why the answer ended. Pure."""
+"""The fields that whole and streamed messages share: ids, usage, why the answer ended. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _STOP_REASONS: Final = {
 
 
 def message_id(chat_id: str) -> str:
-    """Return the id of the message that an engine's answer becomes."""
+    """Return the message id for an engine's answer."""
     return "msg_" + chat_id.removeprefix(_CHAT_ID)
 
 
 def tool_use_id(call_id: str, chat_id: str, position: int) -> str:
-    """Return the id of a call: the engine's, or one made of its place if the engine gives none."""
+    """Return the id of a call: the engine's, or one derived from its position if the engine gives none."""
     return call_id or f"toolu_{chat_id.removeprefix(_CHAT_ID)}_{position}"
 
 
 def usage_fields(usage: Usage | None) -> dict[str, int]:
-    """Return the tokens that were used: those of the prompt that the engine still had are counted apart."""
+    """Return the token usage; cached prompt tokens are counted separately."""
     used = usage or Usage()
     cached = used.prompt_tokens_details.cached_tokens if used.prompt_tokens_details else 0
     return {
@@ -40,7 +40,7 @@ def usage_fields(usage: Usage | None) -> dict[str, int]:
 def stop_fields(finish_reason: str, stop_sequence: str | None, output_tokens: int, max_tokens: int) -> dict[str, Any]:
     """Return why the answer ended: ``stop_reason``, and ``stop_sequence`` if it was one.
 
-    An answer that was cut before ``max_tokens`` filled the context.
+    An answer that was cut before it reached ``max_tokens`` has filled the context.
     """
     if finish_reason == "length":
         full = 0 < output_tokens < max_tokens

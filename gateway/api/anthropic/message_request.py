@@ -1,6 +1,6 @@
-"""The requests of ``messages`` and ``messages/count_tokens``: their fields and what is checked of them.
+"""The requests of ``messages`` and ``messages/count_tokens``: their fields and their checks.
 
-Fields of Anthropic's that change nothing here are accepted and not read: ``metadata`` beyond its type, ``cache_control``,
+Anthropic's fields that change nothing here are accepted but not read: ``metadata`` beyond its type, ``cache_control``,
 ``service_tier``, ``effort`` and the like. Sampling fields that llama.cpp's users expect are passed on.
 """
 
@@ -17,8 +17,11 @@ from gateway.api.common.operations import entries_of
 from protocol.failures import invalid
 
 THREAD: Final = "thread"
-"""The field that asks to keep the conversation, and to continue it. Anthropic's packages send it in their tool runners, and send the
-conversation whole when the error says that it is not supported."""
+"""The field that asks to store the conversation, and to continue it.
+
+The tool runners of Anthropic's packages send it. If the error says that it is not supported, they send the whole
+conversation.
+"""
 
 
 class Message(msgspec.Struct):
@@ -34,7 +37,7 @@ class Message(msgspec.Struct):
 
 
 class Tool(msgspec.Struct):
-    """A tool that the client runs, if it has no type or ``custom``. Tools of other types are Anthropic's."""
+    """A tool that the client runs if it has no type, or the type ``custom``. Tools of other types are Anthropic's."""
 
     name: str
     type: str | None = None
@@ -56,11 +59,11 @@ _RUN_BY_ANTHROPIC: Final = (
     "advisor_",
     "mcp_toolset",
 )
-"""What the types of the tools begin with that Anthropic's servers run."""
+"""Prefixes of the types of tools that Anthropic's servers run."""
 
 
 class MessageToolChoice(msgspec.Struct):
-    """Whether and which tools the model calls."""
+    """Whether the model may or must call tools, and which."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -82,7 +85,7 @@ class OutputFormat(msgspec.Struct):
 
 
 class OutputConfig(msgspec.Struct):
-    """What the answer's text is like."""
+    """How the answer's text is to be."""
 
     format: OutputFormat | None = None
 
@@ -94,7 +97,7 @@ class Metadata(msgspec.Struct):
 
 
 class PromptRequest(msgspec.Struct, kw_only=True):
-    """``POST messages/count_tokens``, and what ``POST messages`` shares with it."""
+    """``POST messages/count_tokens``, and the fields that it shares with ``POST messages``."""
 
     messages: Annotated[list[Message], entries_of("messages")]
     model: str | None = None
@@ -111,14 +114,14 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     def client_tools(self) -> list[Tool]:
         """The tools that the model may call.
 
-        Tools that Anthropic runs are left out beside others: agents send both, and a model can do without a tool that it is
-        free to call.
+        Tools that Anthropic runs are left out if there are others: agents send both, and a model can do without a tool
+        that it need not call.
         """
         return [tool for tool in self.tools or () if not tool.is_run_by_anthropic]
 
     @property
     def one_call(self) -> bool:
-        """Whether the answer may have one call of a tool at most."""
+        """Whether the answer may have at most one tool call."""
         return self.tool_choice is not None and bool(self.tool_choice.disable_parallel_tool_use)
 
     def check(self) -> None:
@@ -143,7 +146,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     @staticmethod
     def _check_tool(tool: Tool, where: str) -> None:
         if tool.type not in (None, "custom"):
-            raise invalid(f"`{where}`: {tool.type[:80]} is a tool of Anthropic's, which no model here knows", where)
+            raise invalid(f"`{where}`: {tool.type[:80]} is Anthropic's own tool, which no model here knows", where)
         if not tool.name:
             raise invalid(f"`{where}.name` is empty", f"{where}.name")
         if tool.input_schema is None:

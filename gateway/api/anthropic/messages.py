@@ -26,7 +26,7 @@ class MessagesResource(InferenceResource):
     """``POST messages``: generates the next message of a conversation."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request and write the chat completion that answers it."""
+        """Check the request and return the chat completion that answers it."""
         request, _ = body_decoding.read_object(req, self.body_limit, MessageRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, CHAT, request.model))
@@ -44,10 +44,10 @@ class MessagesResource(InferenceResource):
 
 
 class CountTokensResource(InferenceResource):
-    """``POST messages/count_tokens``: how many tokens the prompt of a message has, by the engine's template and tokenizer."""
+    """``POST messages/count_tokens``: the number of tokens in a message's prompt, by the engine's template and tokenizer."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; the engine counts what it would be given for the message."""
+        """Check the request. The engine counts what it would get for the message."""
         request, _ = body_decoding.read_object(req, self.body_limit, PromptRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, INPUT_TOKENS, request.model))

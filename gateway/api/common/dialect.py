@@ -1,10 +1,10 @@
 """A dialect: one API family as an object.
 
-A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form. The routes
-that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they translate a
-request into OpenAI's form and the answer back, streams with a
-:class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What all routes take and answer is declared in the family's
-``documentation.py``, of which the OpenAPI document is made.
+A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form.
+The routes that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they
+translate a request into OpenAI's form and the answer back, streams with a
+:class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What all routes take and answer is declared in the
+family's ``documentation.py``, from which the OpenAPI document is made.
 
 A new dialect is a folder beside this one, and one line in ``gateway/app.py``.
 """
@@ -35,12 +35,12 @@ class Dialect(abc.ABC):
     """One API family. A subclass must be usable without arguments."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Paths at and below which this dialect writes every error, also those of unknown paths and of refused requests.
+    """Paths at and below which this dialect writes every error, also for unknown paths and refused requests.
 
-    A path may lie below prefixes of several dialects: the longest one counts.
+    A path may lie below prefixes of several dialects; the longest prefix wins.
     """
     shared_error_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Paths at and below which requests of this dialect's clients get its errors, unless a longer prefix is another dialect's."""
+    """Paths at and below which this dialect's clients get its errors, unless another dialect has a longer prefix."""
 
     @property
     def name(self) -> str:
@@ -53,10 +53,13 @@ class Dialect(abc.ABC):
 
     @abc.abstractmethod
     def documentation(self) -> Documentation:
-        """Return what the routes take and answer, for the OpenAPI document; imports what that takes when it is called."""
+        """Return what the routes take and answer, for the OpenAPI document.
+
+        Modules for this are imported only when it is called.
+        """
 
     def is_client(self, _environ: Mapping[str, Any]) -> bool:
-        """Return whether the headers in a WSGI environment are those of a client of this dialect."""
+        """Return whether the headers in a WSGI environment come from a client of this dialect."""
         return False
 
     def error_status(self, failure: Failure) -> int:
@@ -64,21 +67,21 @@ class Dialect(abc.ABC):
         return failure.http_status
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the JSON body of an error response; the default form is that of OpenAI's and Lemonade's routes.
+        """Return the JSON body of an error response. The default form is that of OpenAI's and Lemonade's routes.
 
-        ``label`` is the request id; ``detail``: an administrator may read ``failure.detail``.
+        ``label`` is the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
         """
         return error_body(failure, label, detail=detail)
 
     def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """Return the headers about the limits of the caller's key; the default form is OpenAI's."""
+        """Return the headers about the limits of the caller's key. The default form is OpenAI's."""
         return openai_limit_headers(limits, now)
 
 
 def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None = None) -> Routes:
     """Return the routes (without a leading slash) under all version prefixes.
 
-    ``preview``: what answers under the prefixes of Lemonade's preview instead.
+    ``preview``: resources that answer under the prefixes of Lemonade's preview instead.
     """
     return {
         f"{prefix}/{path}": resource
@@ -88,6 +91,6 @@ def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None
 
 
 def endpoint_of(path: str) -> str:
-    """Return a route's path without its version prefix, as metrics call it: ``chat/completions``, ``models/{name}``."""
+    """Return a route's path without its version prefix, as in metrics: ``chat/completions``, ``models/{name}``."""
     prefix = next((prefix for prefix in VERSION_PREFIXES if path.startswith(f"{prefix}/")), "")
     return path[len(prefix) :].lstrip("/") or "/"

@@ -1,6 +1,6 @@
-"""The supervisor's health report for every health route; while no supervisor answers, what this process knows of it.
+"""The supervisor's health report, for every health route. While no supervisor answers, it is what this process knows.
 
-A monitor must not hang: it would take the server for dead while all its streams go on.
+A monitor must not hang: it would take the server for dead although all its streams go on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from protocol.messages.health import GetHealth, HealthReport
 from protocol.wire import envelope
 
 RECOVERING: Final = "recovering"
-"""The status of a report that is not the present supervisor's: its predecessor has ended, or is silent."""
+"""The status of an old report: the supervisor that sent it has ended, or is silent."""
 ANSWER_WAIT_S: Final = 5.0
-"""Seconds that a supervisor has for its report."""
+"""Seconds to wait for the supervisor's report."""
 
 
 def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthReport:
@@ -39,7 +39,7 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
 
 
 class HealthReports:
-    """Gets health reports, and keeps the last. One for each gateway process and API family."""
+    """Gets health reports, and keeps the last one. One for each gateway process and API family."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
@@ -50,8 +50,8 @@ class HealthReports:
     def report(self, env: dict[str, Any]) -> HealthReport:
         """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
 
-        It has only the models that the caller's key may use. Raises the failure of a server that starts or stops, or in which
-        no supervisor has answered for long.
+        It has only the models that the caller's key may use. Raises a failure if the server starts or stops, or if no
+        supervisor has answered for a long time.
         """
         return report_for(self._whole_report(env), request_context(env).may_use)
 

@@ -1,4 +1,4 @@
-"""Newline-delimited JSON: streams of objects, one a line, and the line that ends a broken one. Pure."""
+"""Newline-delimited JSON: streams of one object per line, and the line that ends a broken stream. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def line(value: Any) -> bytes:
 
 
 def error_line(failure: Failure, label: str) -> bytes:
-    """Return the last line of a stream that broke; ``label`` is the request id.
+    """Return the last line of a broken stream. ``label`` is the request id.
 
-    ``error`` is a string, as Ollama's clients require of an error within a stream.
+    ``error`` is a string, because Ollama's clients require that of an error within a stream.
     """
     fields: dict[str, Any] = {"error": failure.message, "code": failure.code.value, "request_id": label}
     if failure.model:

@@ -1,7 +1,7 @@
-"""What a route takes and answers, as data: the OpenAPI document is made of this. Pure.
+"""What a route takes and answers, as data from which the OpenAPI document is made. Pure.
 
-Each family has a ``documentation.py`` with a table from its resources to these. It is imported only when the document is asked
-for: other gateways spend no memory on it.
+Each family has a ``documentation.py`` with a table from its resources to these. It is imported only when the document
+is requested, so other gateway processes spend no memory on it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from protocol.failures import Code, Failure
 from protocol.models.request_limits import MAX_ENTRIES
 
 NOT_EMPTY: Final = Meta(extra_json_schema={"minItems": 1})
-"""Says of a list in the document what the code checks by itself, with a better message than a type's."""
+"""Documents a list's bounds, which the code checks itself with a better message than a type's."""
 
 
 def entries_of(field: str) -> Meta:
-    """Say the same of a list that a request must have, and how many entries :mod:`protocol.models.request_limits` lets it have."""
+    """Return the same for a required list, with the number of entries that :mod:`protocol.models.request_limits` allows."""
     return Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_ENTRIES[field]})
 
 
@@ -35,11 +35,11 @@ EVERY: Final = _failures(
     *(Code.INVALID_REQUEST, Code.UNAUTHORIZED, Code.FORBIDDEN, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE),
     *(Code.STARTING, Code.DRAINING, Code.SUPERVISOR_LOST, Code.OVERLOADED, Code.TIMEOUT, Code.INTERNAL),
 )
-"""What any request may be answered with."""
+"""Failures of any request."""
 BODY: Final = frozenset(
     {*_failures(Code.INVALID_JSON, Code.TOO_LARGE, Code.MEDIA_TYPE), Failure(Code.TIMEOUT, "", status=408)}
 )
-"""What a request with a body may be answered with."""
+"""Failures of a request with a body."""
 NOT_FOUND: Final = _failures(Code.NOT_FOUND)
 CONFLICT: Final = _failures(Code.CONFLICT)
 MODEL: Final = _failures(
@@ -47,15 +47,15 @@ MODEL: Final = _failures(
     *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.OFFLINE, Code.LOAD_FAILED),
     *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED),
 )
-"""What finding, downloading and loading a model may end with."""
+"""Failures of finding, downloading and loading a model."""
 ENGINE: Final = _failures(
     *(Code.CONTEXT_EXCEEDED, Code.RATE_LIMITED, Code.SPOOL_FULL, Code.RETURNED, Code.BACKEND_DIED, Code.BACKEND_ERROR),
     *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE),
 )
-"""What asking an engine may end with."""
+"""Failures of asking an engine."""
 INFERENCE: Final = BODY | MODEL | ENGINE
 CHANGE: Final = BODY | MODEL
-"""What a request that changes models may be answered with."""
+"""Failures of a request that changes models."""
 UNSUPPORTED: Final = _failures(Code.UNSUPPORTED)
 
 
@@ -63,9 +63,9 @@ class Form(NamedTuple):
     """A body of ``multipart/form-data``."""
 
     fields: type[msgspec.Struct]
-    """The fields that are texts."""
+    """The text fields."""
     files: tuple[str, ...]
-    """The files that are required."""
+    """The required files."""
     optional_files: tuple[str, ...] = ()
 
 
@@ -74,7 +74,7 @@ class Stream(NamedTuple):
 
     media_type: str
     example: str
-    """How such a stream looks, from its beginning to its end."""
+    """An example of such a stream, from its beginning to its end."""
 
 
 class Operation(NamedTuple):
@@ -82,9 +82,9 @@ class Operation(NamedTuple):
 
     summary: str
     answer: Any = None
-    """The type of the JSON answer, or a tuple of several; None: there is none."""
+    """The type of the JSON answer, or a tuple of several; None: no JSON answer."""
     body: Any = None
-    """The type of the JSON body; None: there is none."""
+    """The type of the JSON body; None: no JSON body."""
     body_required: bool = True
     needs: tuple[str, ...] = ()
     """Fields of the body, one of which is required."""
@@ -92,23 +92,23 @@ class Operation(NamedTuple):
     query: type[msgspec.Struct] | None = None
     """The query parameters, as fields."""
     path_parameters: type[msgspec.Struct] | None = None
-    """The parameters in the path that are no plain texts, as fields."""
+    """The parameters in the path that are not plain texts, as fields."""
     texts: tuple[str, ...] = ()
-    """Media types of answers that are texts."""
+    """Media types of text answers."""
     stream: Stream | None = None
     failures: frozenset[Failure] = frozenset()
-    """What the request may be answered with, besides :data:`EVERY`."""
+    """Failures of the request, besides :data:`EVERY`."""
     examples: Mapping[str, Any] = {}
     """Name → body, or the fields of the form."""
     path: str = ""
-    """The path, where one route of the gateway is several of the document."""
+    """The path, if one route of the gateway is several in the document."""
     status: int = 200
     may_take_longer: bool = False
-    """Whether 202 may be answered, too, with the same type: what was asked for goes on."""
+    """Whether the answer may also be 202, with the same type: the work then goes on."""
 
 
 class ErrorObject(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What happened: to which model and request, and which field is wrong."""
+    """What happened, to which model and request, and which field is wrong."""
 
     message: str
     type: str
@@ -128,7 +128,7 @@ class ErrorBody(msgspec.Struct):
 
 
 class LateError(msgspec.Struct, kw_only=True):
-    """An error of an answer that took long: its status, 200, was sent before."""
+    """An error in an answer that took long: its status, 200, had already been sent."""
 
     class LateErrorObject(ErrorObject, kw_only=True):
         """With the status that the response should have had."""

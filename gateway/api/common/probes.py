@@ -1,4 +1,4 @@
-"""``/live`` and ``/health``: probes for process monitors, without a version prefix; they do not ask the supervisor."""
+"""``/live`` and ``/health``: probes for process monitors, without a version prefix. They do not ask the supervisor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class ReadinessResource:
         self._session = session
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer 200, also while requests wait for a new supervisor; raises the 503 with the reason for which it accepts none."""
+        """Answer 200, even while requests wait for a new supervisor.
+
+        Raises a 503 with the reason if requests are not accepted.
+        """
         self._session.check_readiness()
         resp.content_type = falcon.MEDIA_JSON
         resp.data = _RECOVERING if self._session.state is AdmissionState.RECOVERING else _OK

@@ -48,15 +48,15 @@ def complete_event(files: int, **more: Any) -> bytes:
 
 
 class ProgressWriter(abc.ABC):
-    """Writes one streamed answer. Pure; a new one for each answer, so it may keep state between calls.
+    """Writes one streamed answer. Pure; each answer has its own, so it may keep state between calls.
 
-    The default form is that of Lemonade's documents, server-sent events; a dialect with another form overrides what differs.
+    The default form is Lemonade's documented server-sent events. A dialect with another form overrides what differs.
     """
 
     media_type: ClassVar[str] = EVENT_STREAM
 
     def progress(self, progress: Progress) -> bytes:
-        """Return what one report of progress becomes."""
+        """Return the translation of one progress report."""
         return event(
             "progress",
             {
@@ -71,14 +71,14 @@ class ProgressWriter(abc.ABC):
 
     @abc.abstractmethod
     def complete(self, report: bytes) -> bytes:
-        """Return the end of the answer to a call that succeeded, from its packed report."""
+        """Return the end of the answer for a call that succeeded, from its packed report."""
 
     def error(self, failure: Failure, label: str) -> bytes:
-        """Return the end of the answer to a call that failed; ``label`` is the request id."""
+        """Return the end of the answer for a call that failed. ``label`` is the request id."""
         return event("error", {"error": failure.message, "code": failure.code.value, "request_id": label})
 
     def ping(self) -> bytes:
-        """Return what keeps the connection alive while there is no progress; empty bytes if the form has nothing for it."""
+        """Return what keeps the connection alive while there is no progress; empty bytes if the form has nothing for this."""
         return PING
 
 
@@ -142,7 +142,8 @@ def stream_progress(
 ) -> None:
     """Answer a call with its stream of progress.
 
-    A download that fails at once is reported in the stream, as one that fails later; a mistake of the caller has its HTTP status.
+    A download that fails at once is reported in the stream, like one that fails later. A mistake of the caller has its
+    HTTP status.
     """
     context = request_context(req.env)
     silence = session.settings.header_silence

@@ -31,12 +31,12 @@ _OTHER_NAMES: Final = {
     "checkpoint": ("checkpoints", "model_name", "model"),
     "mmproj": ("checkpoints", "model_name", "model"),
 }
-"""Field → other fields that may say the same, or from which it follows."""
+"""Field → other fields that mean the same, or that determine it."""
 
 
 @contextmanager
 def params_as_sent(body: JsonObject) -> Iterator[None]:
-    """Let an error of the body of this context name the field that the request has, not another name of it."""
+    """Make errors in this context name the field that the request really has, not another name of it."""
     try:
         yield
     except LemonbusError as problem:
@@ -60,9 +60,9 @@ def text_of(body: JsonObject, key: str) -> str:
 
 
 def options_of(fields: JsonObject) -> dict[str, OptionValue]:
-    """Return load options, without those that are null; raises ``invalid_request`` naming the wrong one.
+    """Return load options without the null ones; raises ``invalid_request`` naming the wrong one.
 
-    They are only checked to be numbers, strings or booleans: the supervisor knows which ones a recipe has.
+    This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe.
     """
     options: dict[str, OptionValue] = {}
     for key, value in fields.items():
@@ -77,7 +77,7 @@ def options_of(fields: JsonObject) -> dict[str, OptionValue]:
 
 
 def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
-    """Return load options as :func:`options_of` does, without those that Lemonade's app leaves at their defaults: "" and -1."""
+    """Return load options as :func:`options_of` does, but without the default values that Lemonade's app sends: "" and -1."""
     return {key: value for key, value in options_of(fields).items() if value not in ("", -1)}
 
 
@@ -94,14 +94,14 @@ def flag_in_query(req: falcon.Request, key: str) -> bool:
 
 
 def check_load_words(device: str, dtype: str) -> None:
-    """Raise ``invalid_request``, naming the field and its words, for one that is neither empty nor one of its words."""
+    """Raise ``invalid_request``, naming the field and its allowed words, if it is neither empty nor one of them."""
     for key, given, known in (("device", device, REQUEST_DEVICE_WORDS), ("dtype", dtype, DTYPES)):
         if given and given.lower() not in known:
             raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
 
 
 def check_cache_dir(given: str, settings: Settings) -> None:
-    """Raise ``invalid_request`` if ``cache_dir`` is not a directory in which this server looks for models.
+    """Raise ``invalid_request`` if ``cache_dir`` is not a directory that this server searches for models.
 
     The field has no other effect: the models of those directories are in the catalogue anyway.
     """

@@ -1,4 +1,4 @@
-"""``health`` and ``stats``: the state of the server with the documented fields, and with those that operators need."""
+"""``health`` and ``stats``: the state of the server, with the documented fields and those that operators need."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
 def health_body(health: HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
-    """Return the fields of all documents; fields of our own are under ``lemonbus``.
+    """Return the fields of all documents; our own fields are under ``lemonbus``.
 
-    ``detail``: with names of keys that wait and the last output of engines that failed, which only administrators may read.
-    ``addresses``: with those of engines, which are left empty for keys without the admin scope.
+    ``detail``: include the names of waiting keys and the last output of failed engines, which only administrators may
+    read. ``addresses``: include those of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
@@ -55,7 +55,7 @@ def health_body(health: HealthReport, port: int, *, detail: bool, addresses: boo
 
 
 def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> dict[str, Any]:
-    """Return a loaded model; ``detail``: with its engine's command line, which has paths of this machine."""
+    """Return a loaded model. ``detail``: with its engine's command line, which contains paths of this machine."""
     spec = model.spec
     url = model.backend_url.rstrip("/") if addresses else ""
     return {
@@ -121,7 +121,7 @@ class HealthResource:
         self._health = HealthReports(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer. ``websocket_port`` is the port of HTTP, which has the WebSockets too."""
+        """Answer. ``websocket_port`` is the HTTP port, which also serves the WebSockets."""
         health = self._health.report(req.env)
         port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
         resp.content_type = falcon.MEDIA_JSON

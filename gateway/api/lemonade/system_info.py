@@ -18,7 +18,7 @@ _ABSENT: Final = {"available": False}
 
 
 def info_body(info: SystemInfo, *, verbose: bool) -> dict[str, Any]:
-    """Return the fields of all documents, without those of Windows; fields of our own are under ``lemonbus``."""
+    """Return the fields of all documents except those of Windows; our own fields are under ``lemonbus``."""
     machine = info.machine
     body: dict[str, Any] = {
         "OS Version": machine.system,
@@ -35,7 +35,7 @@ def info_body(info: SystemInfo, *, verbose: bool) -> dict[str, Any]:
 
 
 def devices(machine: MachineInfo) -> dict[str, Any]:
-    """Return every device under each name that a document gives it."""
+    """Return every device, under each name that a document gives it."""
     amd = [_gpu(gpu, "AMD") for gpu in machine.amd_gpus]
     integrated = [shown for gpu, shown in zip(machine.amd_gpus, amd, strict=True) if gpu.integrated]
     npu = _npu(machine.npu)
@@ -56,7 +56,7 @@ def _cpu(cpu: Cpu) -> dict[str, Any]:
 
 
 def _gpu(gpu: Gpu, maker: str) -> dict[str, Any]:
-    """Return a graphics card; a size that is not known is null."""
+    """Return a graphics card; an unknown size is null."""
     return {
         "name": gpu.name or f"{maker} GPU",
         "vram_gb": round(gpu.memory / _GIBI, 1) if gpu.memory else None,

@@ -21,7 +21,7 @@ _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class NativeGenerationFields(msgspec.Struct, kw_only=True):
-    """The fields of both routes that must be understood; other fields are passed on unread."""
+    """The fields of both routes that must be understood. Other fields are passed on unread."""
 
     model: str | None = None
     stream: bool | None = None
@@ -33,7 +33,7 @@ class NativeGenerationFields(msgspec.Struct, kw_only=True):
 
     @property
     def choices(self) -> int:
-        """Completions of each prompt."""
+        """How many completions each prompt gets."""
         return self.n_cmpl or self.n or 1
 
 
@@ -51,7 +51,7 @@ class ExtraText(msgspec.Struct):
 
 
 class InfillRequest(NativeGenerationFields, kw_only=True):
-    """``POST /infill``; ``prompt`` is what follows the mark of the middle."""
+    """``POST /infill``. ``prompt`` is the text after the mark of the middle."""
 
     input_prefix: str
     input_suffix: str
@@ -64,7 +64,7 @@ def native_generation(
 ) -> TranslatedRequest:
     """Return the request as it goes on the bus.
 
-    ``response_fields`` stays here: with them the engine's last event would not say that it is the last.
+    ``response_fields`` is not passed on: the engine's last event would then not say that it is the last.
     """
     wanted = request.response_fields
     if wanted is not None:
@@ -85,7 +85,7 @@ class CompletionResource(InferenceResource):
     """``POST /completion`` and ``/completions``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine nearly as it is."""
+        """Check the request. It goes to the engine nearly unchanged."""
         request, data = body_decoding.read_object(req, self.body_limit, CompletionRequest)
         prompts = count_native_prompts(request.prompt, "prompt")
         check_empty_prompts(request.prompt, request.choices)
@@ -96,6 +96,6 @@ class InfillResource(InferenceResource):
     """``POST /infill``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine nearly as it is."""
+        """Check the request. It goes to the engine nearly unchanged."""
         request, data = body_decoding.read_object(req, self.body_limit, InfillRequest)
         return native_generation(req, "infill", data, request, 1)

@@ -1,4 +1,4 @@
-"""Answers of llama.cpp's own completions: events as the engine wrote them, and ``response_fields``. Pure."""
+"""Answers of llama.cpp's own completions: the engine's events, and ``response_fields``. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _answer: Final = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]]).dec
 
 
 def with_fields(body: bytes, wanted: Sequence[str] | None) -> bytes:
-    """Return an answer, or several in a list, with the wanted fields alone; None: all of them."""
+    """Return an answer, or a list of several, with only the wanted fields; None: all of them."""
     if wanted is None:
         return body
     answer = _answer(body)
@@ -28,7 +28,7 @@ def with_fields(body: bytes, wanted: Sequence[str] | None) -> bytes:
 
 
 def selected_fields(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """Return the fields by their paths (``generation_settings/n_predict``), under these; those that are missing are left out."""
+    """Return the fields with these paths (``generation_settings/n_predict``); missing ones are left out."""
     found: dict[str, Any] = {}
     for path in wanted:
         value: Any = answer
@@ -42,12 +42,15 @@ def selected_fields(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, 
 
 
 class CompletionStreamWriter(StreamWriter):
-    """Passes events on. The last event of each completion says ``"stop":true``; only that one has ``response_fields``."""
+    """Passes events on.
+
+    The last event of each completion says ``"stop":true``; only this one has ``response_fields``.
+    """
 
     media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
 
     def __init__(self, wanted: Sequence[str] | None) -> None:
-        """Write the wanted fields of the last event alone; None: all of them."""
+        """Write only the wanted fields of the last event; None: all of them."""
         self._wanted = wanted
 
     def events(self, events: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""llama.cpp's routes: under every version prefix what Lemonade documents, without a prefix what llama-server has; Cohere's rerank."""
+"""llama.cpp's routes: those that Lemonade documents under every version prefix, llama-server's without a prefix, and Cohere's rerank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.failures import Failure
 
 
 class LlamaCppDialect(Dialect):
-    """llama.cpp's own routes. Errors have llama-server's form on the unprefixed ones, and the default form elsewhere."""
+    """llama.cpp's own routes. Errors have llama-server's form on unprefixed routes, and the default form elsewhere."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = (
         "/apply-template",

@@ -1,4 +1,7 @@
-"""What llama.cpp's routes take and answer, for the OpenAPI document. The engine writes the answers: they have more fields."""
+"""What llama.cpp's routes take and answer, for the OpenAPI document.
+
+Engines write the answers, which have more fields.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
 
 
 class ModelQuery(msgspec.Struct):
-    """The model; without it the one that was used last."""
+    """The model; without it, the one used last."""
 
     model: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -42,13 +45,13 @@ class SlotPath(msgspec.Struct):
 
 
 class SlotFile(msgspec.Struct):
-    """A bare name: to save and to restore need it."""
+    """A bare name, needed to save and to restore."""
 
     filename: Annotated[str, Meta(max_length=slots.MAX_FILENAME_LENGTH)] | None = None
 
 
 class RerankResult(msgspec.Struct):
-    """The score of one document; `document` if `return_documents` asks for it."""
+    """The score of one document, with `document` if `return_documents` asks for it."""
 
     index: int
     relevance_score: float
@@ -56,7 +59,7 @@ class RerankResult(msgspec.Struct):
 
 
 class RerankAnswer(msgspec.Struct):
-    """A score for each document, in their order."""
+    """A score for each document, in the order of the documents."""
 
     model: str
     object: str
@@ -65,7 +68,7 @@ class RerankAnswer(msgspec.Struct):
 
 
 class CohereAnswer(msgspec.Struct):
-    """The scores of the best documents, the best one first."""
+    """The scores of the best documents, best first."""
 
     id: str
     results: list[RerankResult]
@@ -73,7 +76,7 @@ class CohereAnswer(msgspec.Struct):
 
 
 class NativeCompletion(msgspec.Struct):
-    """A text; with `response_fields` only those fields."""
+    """A text; with `response_fields`, only those fields."""
 
     content: str | msgspec.UnsetType = msgspec.UNSET
     stop: bool | msgspec.UnsetType = msgspec.UNSET
@@ -88,7 +91,7 @@ class NativeEmbedding(msgspec.Struct):
 
 
 class TokenList(msgspec.Struct):
-    """Token numbers, or with `with_pieces` objects."""
+    """Token numbers, or objects with `with_pieces`."""
 
     tokens: list[int | dict[str, Any]]
 
@@ -100,13 +103,13 @@ class DetokenizedText(msgspec.Struct):
 
 
 class RenderedPrompt(msgspec.Struct):
-    """What the model's chat template makes of the messages."""
+    """The prompt that the model's chat template makes from the messages."""
 
     prompt: str
 
 
 class ModelProps(msgspec.Struct):
-    """What a loaded model is, and how it generates by default."""
+    """The properties of a loaded model, and how it generates by default."""
 
     model_path: str
     model_alias: str
@@ -115,7 +118,7 @@ class ModelProps(msgspec.Struct):
 
 
 class SlotState(msgspec.Struct):
-    """What a slot does."""
+    """The state of a slot."""
 
     id: int
     state: Literal["idle", "processing"]
@@ -125,7 +128,7 @@ class SlotState(msgspec.Struct):
 
 
 class SlotAnswer(msgspec.Struct):
-    """What became of the slot's prompt cache."""
+    """The result for the slot's prompt cache."""
 
     id_slot: int
     filename: str | msgspec.UnsetType = msgspec.UNSET

@@ -16,7 +16,7 @@ from protocol.failures import invalid
 
 
 class NativeEmbeddingRequest(msgspec.Struct, kw_only=True):
-    """The inputs under one of two names; other fields are passed on unread."""
+    """The inputs, under either of two names. Other fields are passed on unread."""
 
     content: Prompt | None = None
     input: Prompt | None = None
@@ -36,6 +36,6 @@ class NativeEmbeddingResource(InferenceResource):
     """``POST /embedding`` and ``/embeddings``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is."""
+        """Check the request. It goes to the engine unchanged."""
         request, data = body_decoding.read_object(req, self.body_limit, NativeEmbeddingRequest)
         return TranslatedRequest("embedding", chosen_model(req, request.model), data, weight=request.weight())

@@ -1,6 +1,8 @@
-"""Errors of llama.cpp's unprefixed routes, in llama-server's form: ``code`` is the HTTP status, ``type`` one of its own words. Pure.
+"""Errors of llama.cpp's unprefixed routes, in llama-server's form: ``code`` is the status, ``type`` one of its words.
 
-Our own fields stand beside these: ``reason`` (the code of ``protocol.failures``), ``param``, ``request_id``.
+Pure.
+
+Our own fields are added: ``reason`` (the code of ``protocol.failures``), ``param``, ``request_id``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ _TYPES: Final = {
 
 
 def llamacpp_error(failure: Failure, label: str, *, detail: bool = False) -> dict[str, Any]:
-    """Return the ``error`` object; ``label`` is the request id, ``detail``: an administrator may read ``failure.detail``."""
+    """Return the ``error`` object.
+
+    ``label``: the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
+    """
     status = failure.http_status
     return {
         **error_object(failure, label, detail=detail),
@@ -38,7 +43,7 @@ def llamacpp_error_body(failure: Failure, label: str, *, detail: bool = False) -
 
 
 def llamacpp_error_event(failure: Failure, label: str) -> bytes:
-    """Return the event that ends a broken stream, with the number of tokens that were sent before it."""
+    """Return the event that ends a broken stream, with the number of tokens sent before it."""
     error = {**llamacpp_error(failure, label), "tokens_sent": failure.tokens_sent}
     return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
 
@@ -50,5 +55,5 @@ def _type_of(failure: Failure, status: int) -> str:
 
 
 def unreadable() -> LemonbusError:
-    """Return the error for an answer of the engine that is not what was expected."""
+    """Return the error for an unexpected answer of the engine."""
     return Failure(Code.BACKEND_ERROR, "the engine's answer was not understood").raised()

@@ -1,4 +1,4 @@
-"""Which model a request means: ``model`` of the query or of the body; without either, the one used last. Pure."""
+"""Which model a request means: ``model`` in the query or in the body; without either, the one used last. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.failures import invalid
 
 
 def chosen_model(req: falcon.Request, named: str | None = None) -> str:
-    """Return the model's name, empty for the model used last that serves the endpoint; ``named``: what the body says.
+    """Return the model's name, empty for the last used model that serves the endpoint. ``named``: the name in the body.
 
     Raises ``invalid_request`` if query and body name different models.
     """

@@ -1,4 +1,4 @@
-"""llama.cpp's prompts: a text, tokens, tokens and texts mixed, an object with media, or a list of these. Pure."""
+"""llama.cpp's prompts: a text, tokens, a mix of both, an object with media, or a list of these. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Prompt = str | Annotated[list[Any], NOT_EMPTY] | dict[str, Any]
 def count_native_prompts(prompt: Prompt, field: str) -> int:
     """Return how many prompts there are; raises ``invalid_request`` naming ``field``.
 
-    A list with a token number in it is one prompt. A list of texts, objects and lists is several.
+    A list that contains a token number is one prompt. A list of texts, objects and lists is several.
     """
     if not isinstance(prompt, list):
         return 1

@@ -1,4 +1,4 @@
-"""llama.cpp's ``/props``: what a loaded model is and how it generates by default, without paths of this machine."""
+"""llama.cpp's ``/props``: the properties of a loaded model and how it generates by default, without paths of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def public_props(answer: bytes, model: str) -> bytes:
-    """Return the engine's properties for a client: ``model_path`` is a bare file name, ``model_alias`` the model's name."""
+    """Return the engine's properties for a client: ``model_path`` becomes a bare file name, ``model_alias`` the model's name."""
     try:
         props = _object(answer)
         props["model_path"] = PurePosixPath(props["model_path"].replace("\\", "/")).name
@@ -39,7 +39,7 @@ class PropsResource:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer for the loaded model used last, or for ``?model=``.
 
-        Loads nothing: a page of another site can make a browser send a GET, and that must not download a model.
+        It loads nothing: a page of another site can make a browser send a GET, and that must not download a model.
         """
 
         def write(answer: WholeAnswer) -> bytes:

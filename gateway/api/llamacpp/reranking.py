@@ -1,4 +1,4 @@
-"""Reranking: scores of documents for a query, as llama.cpp and Jina answer, and as Cohere's ``/v2/rerank`` does."""
+"""Reranking: scores of documents for a query, in the form of llama.cpp and Jina, and in that of Cohere's ``/v2/rerank``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class RerankDocument(msgspec.Struct):
-    """A document as an object; its other fields count for nothing."""
+    """A document as an object. Its other fields are ignored."""
 
     text: str
 
 
 class RerankFields(msgspec.Struct):
-    """A query, and the documents that are compared with it: each is a task of its own in the engine."""
+    """A query and the documents to compare with it. Each document is a separate task in the engine."""
 
     query: str
     documents: Annotated[list[str | RerankDocument], entries_of("documents")]
@@ -48,7 +48,7 @@ class RerankFields(msgspec.Struct):
 
     @property
     def document_texts(self) -> list[str]:
-        """The documents as the engine takes them."""
+        """Return the documents in the engine's form."""
         return [each if isinstance(each, str) else each.text for each in self.documents]
 
 
@@ -60,12 +60,15 @@ class RerankRequest(RerankFields):
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
         super().check()
-        if self.texts is not None:  # the engine would take it for the other server's request
+        if self.texts is not None:  # the engine would mistake it for the other server's request
             raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
 
 
 def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the engine's answer with its ``count`` results in the order of the documents; ``returned``: those to be in it."""
+    """Return the engine's answer with its ``count`` results in the order of the documents.
+
+    ``returned``: documents to include.
+    """
     try:
         body = _object(answer)
         results: list[dict[str, Any]] = body["results"]
@@ -83,7 +86,7 @@ class RerankingResource(InferenceResource):
     """``POST rerank``, ``reranking`` and ``reranker``: scores of documents for a query."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; the answer has one score per document, in the order of the documents."""
+        """Check the request. The answer has one score per document, in the order of the documents."""
         request, data = body_decoding.read_object(req, self.body_limit, RerankRequest)
         request.check()
         documents = len(request.documents)
@@ -103,11 +106,14 @@ class RerankingResource(InferenceResource):
 
 
 class CohereRerankRequest(RerankFields):
-    """``POST /v2/rerank``; ``max_tokens_per_doc`` and ``priority`` are accepted: a document that is too long is refused."""
+    """``POST /v2/rerank``.
+
+    ``max_tokens_per_doc`` and ``priority`` are accepted, but a document that is too long is refused.
+    """
 
 
 def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> bytes:
-    """Return the engine's answer in Cohere's form: the best document first. ``label``: the request id."""
+    """Return the engine's answer in Cohere's form, best document first. ``label``: the request id."""
     texts = request.document_texts
     try:
         body = in_input_order(answer, len(texts))

@@ -28,7 +28,7 @@ _slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 def documented_slots(answer: bytes) -> bytes:
-    """Return the engine's slots with the documented fields beside its own, and without the texts of clients."""
+    """Return the engine's slots with the documented fields added, and without clients' texts."""
     try:
         return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
     except (TypeError, AttributeError, *DECODE_ERRORS):
@@ -36,7 +36,7 @@ def documented_slots(answer: bytes) -> bytes:
 
 
 def documented_slot(answer: bytes, fields: dict[str, Any]) -> bytes:
-    """Return the engine's answer about one slot, with ``fields`` beside its own."""
+    """Return the engine's answer about one slot, with ``fields`` added."""
     try:
         return msgspec.json.encode({**_object(answer), **fields})
     except DECODE_ERRORS:
@@ -75,7 +75,7 @@ def _without_texts(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_filename(name: str) -> str:
-    """Return the bare name of a saved prompt cache; raises ``invalid_request`` for anything that is more than a name."""
+    """Return the bare name of a saved prompt cache; raises ``invalid_request`` for anything else."""
     wrong = ""
     if not name:
         wrong = "is required"
@@ -109,7 +109,7 @@ class SlotsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer for the model used last, or for ``?model=``. Loads nothing and waits for no slot."""
+        """Answer for the model used last, or for ``?model=``. It loads nothing and waits for no slot."""
         translated = _slots_request(req, "GET", {}, documented_slots)
         answer_inference(self._session, req, resp, translated)
 

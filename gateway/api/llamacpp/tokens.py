@@ -1,4 +1,4 @@
-"""llama.cpp's reads of a model: tokens of a text, the text of tokens, and the prompt that a conversation becomes."""
+"""llama.cpp's reads of a model: the tokens of a text, the text of tokens, and the prompt made from a conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class ReadRequest(msgspec.Struct, kw_only=True):
-    """What all of them have; other fields are passed on unread."""
+    """The fields of all of them. Other fields are passed on unread."""
 
     model: str | None = None
 
@@ -29,7 +29,7 @@ class ReadRequest(msgspec.Struct, kw_only=True):
         """Raise ``invalid_request`` for what the types cannot express."""
 
     def with_inline_media(self, data: bytes, _image: ImageSource) -> bytes:
-        """Return the body with its images in it; most have none."""
+        """Return the body with its images in it; most bodies have none."""
         return data
 
 
@@ -67,13 +67,13 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
 
 
 class ReadResource(InferenceResource):
-    """A route that the engine answers without a slot, beside its generations; loads the model if need be."""
+    """A route that the engine answers without a slot, beside its generations. It loads the model if necessary."""
 
     endpoint: ClassVar[str]
     request_type: ClassVar[type[ReadRequest]]
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is, and so does the answer come back."""
+        """Check the request. It goes to the engine unchanged, and the answer comes back unchanged."""
         request, data = body_decoding.read_object(req, self.body_limit, self.request_type)
         request.check()
         model = chosen_model(req, request.model)
@@ -96,7 +96,7 @@ class DetokenizeResource(ReadResource):
 
 
 class ApplyTemplateResource(ReadResource):
-    """``POST apply-template``: the prompt that a model's chat template makes of a conversation."""
+    """``POST apply-template``: the prompt that a model's chat template makes from a conversation."""
 
     endpoint: ClassVar[str] = "apply-template"
     request_type: ClassVar[type[ReadRequest]] = ApplyTemplateRequest

@@ -16,10 +16,10 @@ from protocol.failures import Failure
 
 
 class MullamaDialect(Dialect):
-    """Mullama's API. Errors below ``/api`` have its form, except those of Ollama's routes and for Ollama's clients."""
+    """Mullama's API. Errors below ``/api`` have its form, except on Ollama's routes and for Ollama's clients."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = ("/api", "/api/models", "/api/defaults", "/api/system")
-    """The first is shared with Ollama, and the others are not."""
+    """The first path is shared with Ollama; the others are not."""
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
@@ -45,5 +45,5 @@ class MullamaDialect(Dialect):
         return DOCUMENTATION
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the error object alone, without the ``status`` and ``message`` of Lemonade's form."""
+        """Return only the error object, without the ``status`` and ``message`` of Lemonade's form."""
         return msgspec.json.encode({"error": error_object(failure, label, detail=detail)})

@@ -24,7 +24,7 @@ _MODEL: Final = "llama3.2:1b"
 
 
 class AnswerStatistics(msgspec.Struct, kw_only=True):
-    """What an answer cost, in Mullama's units and in Ollama's."""
+    """The cost of an answer, in Mullama's units and in Ollama's."""
 
     model: str
     created_at: str
@@ -66,7 +66,7 @@ class MullamaVectors(msgspec.Struct):
 
 
 class ListedModel(msgspec.Struct):
-    """A downloaded model; `path` is shown to administrators."""
+    """A downloaded model; only administrators see `path`."""
 
     alias: str
     path: str
@@ -171,11 +171,11 @@ class ApiError(msgspec.Struct):
 
 DOCUMENTATION: Final = Documentation(
     "Mullama",
-    "Mullama's API below `/api`; its answers carry Ollama's fields, too.",
+    "Mullama's API below `/api`; its answers also carry Ollama's fields.",
     {
         generate.GenerateResource: {
             "POST": Operation(
-                "Generates a text; with an empty prompt, or for Ollama's clients without one, loads the model.",
+                "Generates a text; with an empty prompt (Ollama's clients may omit it) loads the model.",
                 body=generate.GenerateRequest,
                 needs=("prompt", "keep_alive"),
                 answer=GeneratedText,

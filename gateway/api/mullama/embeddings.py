@@ -11,12 +11,12 @@ from gateway.requests.inference import WholeAnswer
 
 
 class MullamaEmbeddingsResource(EmbeddingResource):
-    """``POST /api/embeddings``; a request with Ollama's ``prompt`` gets its vector in ``embedding`` too."""
+    """``POST /api/embeddings``. A request with Ollama's ``prompt`` also gets its vector in ``embedding``."""
 
     def answer_fields(
         self, request: EmbeddingFields, vectors: Vectors, _answer: WholeAnswer, _elapsed: Callable[[], float]
     ) -> dict[str, Any]:
-        """Return the fields of Mullama's answer, and Ollama's if that was asked for."""
+        """Return the fields of Mullama's answer, and Ollama's if the request was Ollama's."""
         fields = {
             "model": vectors.model,
             "embeddings": vectors.vectors,

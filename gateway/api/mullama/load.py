@@ -21,7 +21,7 @@ from protocol.models.recipes import OptionValue
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 _FIELD_BY_OPTION: Final = {"ctx_size": "context_size"}
-"""Load option → the request's field, where they have different names."""
+"""Load option → the request's field, if its name differs."""
 
 
 class MullamaLoadRequest(msgspec.Struct):
@@ -36,7 +36,7 @@ class MullamaLoadRequest(msgspec.Struct):
 
 
 def load_call(request: MullamaLoadRequest) -> partial[LoadModel]:
-    """Return the supervisor's message, except for its number; raises ``invalid_request``."""
+    """Return the supervisor's message without its number; raises ``invalid_request``."""
     if request.mmproj and not request.path:
         raise invalid("`mmproj` needs `path`: a model of the catalogue has its own", "mmproj")
     given = {"ctx_size": request.context_size, "gpu_layers": request.gpu_layers}
@@ -53,7 +53,7 @@ def load_call(request: MullamaLoadRequest) -> partial[LoadModel]:
 
 
 def with_own_field(failure: Failure) -> Failure:
-    """Return the failure with the request's own name of a field."""
+    """Return the failure with the field's name in the request."""
     field = _FIELD_BY_OPTION.get(failure.param)
     if field is None:
         return failure
@@ -85,7 +85,7 @@ class _LoadingResource:
         self._session = session
 
     def load(self, req: falcon.Request, resp: falcon.Response, alias: str, build: partial[LoadModel]) -> None:
-        """Load a model and answer with what it is loaded with."""
+        """Load a model and answer with its load options."""
         context = request_context(req.env)
         context.model = alias
         try:
@@ -109,7 +109,7 @@ class MullamaLoadResource(_LoadingResource):
     """``POST /api/models/load``: loads a model of the catalogue, or a file of this machine under the name ``alias``."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is ready; one that is loaded already is a conflict."""
+        """Answer when the model is ready. A model that is already loaded is a conflict."""
         request, _ = body_decoding.read_object(req, self._session.settings.body_limit, MullamaLoadRequest)
         self.load(req, resp, request.alias, load_call(request))
 
@@ -129,10 +129,10 @@ class DefaultModelsResource:
 
 
 class UseDefaultModelResource(_LoadingResource):
-    """``POST /api/defaults/NAME/use``: makes one of them the default model, downloaded and loaded."""
+    """``POST /api/defaults/NAME/use``: downloads and loads one of them, and makes it the default model."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Answer when the model is ready, also if it was before."""
+        """Answer when the model is ready, even if it already was."""
         models = self._session.call(req.env, ListDefaultModels, list[DefaultModel])
         wanted = name.replace(":", "-")
         if wanted not in [model.name for model in models]:

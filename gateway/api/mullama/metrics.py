@@ -15,7 +15,7 @@ TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsResource:
-    """Answers with what the supervisor has counted and collected."""
+    """Answers with the metrics that the supervisor has counted and collected."""
 
     scopes: ClassVar[dict[str, Scope]] = {"GET": Scope.METRICS}
 

@@ -31,11 +31,11 @@ _CLASSES: Final = {
     "smollm3": "SmolLM3",
     "gpt-oss": "GptOss",
 }
-"""A file's word for an architecture → the first part of the class name by which the documents call it."""
+"""A file's word for an architecture → the first part of its class name in the documents."""
 
 
 def model_object(details: ModelDetails, alias: str, *, paths: bool) -> dict[str, Any]:
-    """Return a model as the list shows it; ``paths``: with its path, which only administrators may see."""
+    """Return a model as the list shows it. ``paths``: with its path, which only administrators may see."""
     return {
         "alias": alias,
         "path": details.path if paths else "",
@@ -66,13 +66,13 @@ def model_details(details: ModelDetails, alias: str, *, paths: bool) -> dict[str
 
 
 def architecture(details: ModelDetails) -> str:
-    """Return the class name of an architecture as the documents have it, else the file's own word."""
+    """Return the documented class name of an architecture, else the file's own word."""
     word = details.facts.architecture
     return f"{_CLASSES[word]}ForCausalLM" if word in _CLASSES else word
 
 
 def unload_target(path: str) -> str:
-    """Return the model that ``NAME/unload`` names; raises 405 for a path that is a model's own."""
+    """Return the model in ``NAME/unload``; raises 405 for a model's own path."""
     name = path.removesuffix(UNLOAD)
     if name in (path, ""):
         raise falcon.HTTPMethodNotAllowed(["GET", "HEAD", "DELETE", "OPTIONS"])
@@ -87,7 +87,7 @@ class MullamaModelsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with all of them, those that are loaded first."""
+        """Answer with all of them, loaded ones first."""
         paths = request_context(req.env).is_admin
         found = sorted(model_facts.describe(self._session, req.env), key=lambda details: not details.entry.loaded)
         models = [model_object(details, model_facts.short_name(details.entry), paths=paths) for details in found]
@@ -115,7 +115,7 @@ class MullamaModelResource:
         resp.data = msgspec.json.encode(model_details(details, path, paths=context.is_admin))
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, path: str) -> None:
-        """Unload the model; answer when its process has ended. One that is not loaded is a conflict."""
+        """Unload the model, and answer when its process has ended. A model that is not loaded is a conflict."""
         name = request_context(req.env).model = unload_target(path)
         try:
             self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])

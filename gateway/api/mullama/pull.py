@@ -28,12 +28,12 @@ class MullamaPullRequest(msgspec.Struct):
 
 
 class MullamaPullWriter(ProgressWriter):
-    """The lines of one download. Of several files each adds to the sizes when it begins; ``progress`` never falls."""
+    """The lines of one download. Each of several files adds to the sizes when it begins; ``progress`` never falls."""
 
     media_type: ClassVar[str] = ndjson.MEDIA_TYPE
 
     def __init__(self, name: str) -> None:
-        """``name``: as the client named the model."""
+        """``name``: the client's name for the model."""
         self._name = name
         self._sizes: dict[int, int] = {}
         self._progress = 0.0
@@ -79,7 +79,7 @@ class MullamaPullResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is downloaded; with ``stream`` stream its progress until then.
+        """Answer when the model is downloaded. With ``stream``, stream its progress until then.
 
         A client that hangs up does not stop the download.
         """

@@ -27,7 +27,7 @@ def status_body(health: HealthReport) -> dict[str, Any]:
 
 
 def system_status_body(health: HealthReport, url: str, *, endpoints: bool) -> dict[str, Any]:
-    """Return the long form; ``endpoints``: with the path of the bus, which only administrators may see."""
+    """Return the long form. ``endpoints``: with the path of the bus, which only administrators may see."""
     return {
         "version": health.version,
         "uptime_secs": int(health.uptime),

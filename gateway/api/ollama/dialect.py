@@ -19,7 +19,7 @@ _OWN: Final = ("version", "tags", "ps", "show", "pull", "copy", "delete", "embed
 
 
 class OllamaDialect(Dialect):
-    """Ollama's API. ``error`` is a text for its clients; document 004 has an object there, which they cannot show."""
+    """Ollama's API. For its clients, ``error`` is a text; document 004 has an object there, which they cannot show."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"/api/{name}" for name in _OWN)
     shared_error_prefixes: ClassVar[tuple[str, ...]] = ("/api",)
@@ -48,10 +48,10 @@ class OllamaDialect(Dialect):
         return DOCUMENTATION
 
     def is_client(self, environ: Mapping[str, Any]) -> bool:
-        """Return whether a request comes from a client of Ollama's."""
+        """Return whether a request comes from one of Ollama's clients."""
         return is_ollama_client(environ)
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the JSON body of an error response: the message, and beside it what else is known."""
+        """Return the JSON body of an error response: the message, and any other known fields."""
         fields = error_object(failure, label, detail=detail)
         return msgspec.json.encode({"error": fields.pop("message"), **fields})

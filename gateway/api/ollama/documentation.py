@@ -59,7 +59,7 @@ class PullStatus(msgspec.Struct):
 
 
 class OllamaError(msgspec.Struct, kw_only=True):
-    """An error of Ollama's routes, and of the others below `/api` if the client is one of Ollama's."""
+    """An error of Ollama's routes, and on other routes below `/api` for Ollama's clients."""
 
     error: str
     """What happened."""
@@ -93,7 +93,7 @@ DOCUMENTATION: Final = Documentation(
         },
         models.CopyResource: {
             "POST": Operation(
-                "Gives a model a further name.",
+                "Gives a model another name.",
                 body=models.CopyRequest,
                 failures=CHANGE,
                 examples={"one": {"source": "llama3.2:1b", "destination": "assistant"}},
@@ -101,7 +101,7 @@ DOCUMENTATION: Final = Documentation(
         },
         models.OllamaDeleteResource: {
             "DELETE": Operation(
-                "Removes a further name, or a model with its files.",
+                "Removes such a name, or a model with its files.",
                 body=models.NamedModelRequest,
                 needs=("model", "name"),
                 failures=CHANGE,

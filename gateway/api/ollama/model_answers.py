@@ -11,7 +11,7 @@ from protocol.models.recipes import ModelType
 
 LATEST: Final = ":latest"
 NEVER: Final = "9999-12-31T23:59:59Z"
-"""When a loaded model is unloaded that no idle time unloads: it stays until another one needs its memory."""
+"""The unload time shown for a model that is never unloaded for being idle: it stays until another model needs its memory."""
 _UNITS: Final = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 2))
 
 
@@ -21,9 +21,9 @@ def tag(name: str) -> str:
 
 
 def names(details: ModelDetails) -> list[str]:
-    """Return the names under which a model is listed: all that requests may use, because clients look theirs up in the list.
+    """Return the names under which a model is listed: all that requests may use, because clients look for theirs.
 
-    Each is there once, and the first is the one that Ollama's users know.
+    Each name appears once, the one that Ollama's users know first.
     """
     entry = details.entry
     return list(dict.fromkeys(map(tag, (model_facts.short_name(entry), *entry.given_names, entry.id, *entry.aliases))))
@@ -82,7 +82,7 @@ def running_item(details: ModelDetails) -> dict[str, Any]:
 
 
 def show_answer(details: ModelDetails, name: str) -> dict[str, Any]:
-    """Return the answer of ``show``; ``name``: as the client named the model."""
+    """Return the answer of ``show``. ``name``: the client's name for the model."""
     count = model_facts.parameter_count(details)
     metadata = details.facts.metadata
     parameters = f"num_ctx {details.context}" if details.context else ""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class NamedModelRequest(msgspec.Struct):
-    """A request about one model; older clients say ``name``."""
+    """A request about one model. Older clients say ``name``."""
 
     model: ModelName | None = None
     name: ModelName | None = None
@@ -57,7 +57,7 @@ class TagsResource(_ModelsResource):
     """``GET /api/tags``."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, the newest first, each under all the names that it was given."""
+        """Answer with the downloaded models, newest first, each under all its given names."""
         found = sorted(model_facts.describe(self._session, req.env), key=lambda details: -details.modified)
         items = [item for details in found for item in model_answers.list_items(details)]
         resp.content_type = falcon.MEDIA_JSON
@@ -81,7 +81,7 @@ class ShowResource(_ModelsResource):
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with all that is known of a downloaded model."""
+        """Answer with everything known about a downloaded model."""
         name = request_context(req.env).model = self.request(req, NamedModelRequest).wanted()
         (details,) = model_facts.describe(self._session, req.env, name)
         resp.content_type = falcon.MEDIA_JSON
@@ -89,7 +89,7 @@ class ShowResource(_ModelsResource):
 
 
 class CopyResource(_ModelsResource):
-    """``POST /api/copy``: a further name for a model, which shares its files and its engine."""
+    """``POST /api/copy``: another name for a model, which shares its files and its engine."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 

@@ -1,4 +1,4 @@
-"""``POST /api/pull``: downloads a model, with its progress unless the request wants none."""
+"""``POST /api/pull``: downloads a model, and streams its progress unless the request declines that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUCCESS: Final = ndjson.line({"status": "success", "done": True})
 
 
 class OllamaPullRequest(NamedModelRequest):
-    """``POST /api/pull``; ``insecure`` is accepted and has no meaning here."""
+    """``POST /api/pull``. ``insecure`` is accepted but has no effect here."""
 
     stream: bool | None = None
 
@@ -39,8 +39,8 @@ class OllamaPullWriter(ProgressWriter):
     def progress(self, progress: Progress) -> bytes:
         """Return one ``pulling`` line.
 
-        Clients show one bar for each ``digest``, and need its form. What a file's content hashes to is known at its end, so it
-        is that of the file's name.
+        Clients show one bar for each ``digest``, and require its form. The hash of a file's content is known only at
+        the end, so this is a hash of its name.
         """
         digest = hashlib.sha256(progress.file.encode("utf-8", "replace")).hexdigest()
         sizes = {"total": progress.bytes_total, "completed": progress.bytes_downloaded}
@@ -60,7 +60,7 @@ class OllamaPullWriter(ProgressWriter):
         return ndjson.error_line(failure, label)
 
     def ping(self) -> bytes:
-        """Return the first line if nothing was written yet; there are no comments in NDJSON."""
+        """Return the first line if nothing was written yet. NDJSON has no comments."""
         return self._beginning()
 
 
@@ -74,7 +74,7 @@ class OllamaPullResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Stream the progress until the model is downloaded; with ``"stream": false`` answer then."""
+        """Stream the progress until the model is downloaded; with ``"stream": false``, answer then."""
         request, _ = body_decoding.read_object(req, self._session.settings.body_limit, OllamaPullRequest)
         name = request_context(req.env).model = request.wanted()
         if request.stream is not False:

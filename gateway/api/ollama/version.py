@@ -13,9 +13,9 @@ from gateway.api.common.unsupported import UnsupportedResource
 from protocol import RELEASE
 
 OLLAMA_VERSION: Final = "0.12.6"
-"""The version of Ollama whose API this is: clients refuse servers that are too old for what they need."""
+"""The version of Ollama whose API this is. Clients refuse servers that are too old for their needs."""
 _RUNNING: Final = "Ollama is running"
-"""What clients look for."""
+"""The text that clients look for."""
 _PAGE: Final = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>lemonbus</title>
 <h1>lemonbus {RELEASE}</h1>
@@ -28,7 +28,7 @@ class RootResource:
     """``GET /`` and ``HEAD /``: how Ollama's clients find out whether the server is there."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the words that clients look for, or with a page for a browser."""
+        """Answer with the text that clients look for, or with a page for a browser."""
         if "text/html" in (req.get_header("Accept") or ""):
             resp.content_type = falcon.MEDIA_HTML
             resp.text = _PAGE
@@ -41,7 +41,7 @@ class VersionResource:
     """``GET /api/version``."""
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the version of the API, and with ours."""
+        """Answer with the version of the API, and our own version."""
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode({"version": OLLAMA_VERSION, "lemonbus": RELEASE})
 
@@ -52,7 +52,7 @@ class BlobsResource(UnsupportedResource):
     scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE, "POST": Scope.INFERENCE}
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response, **_parameters: str) -> None:
-        """Answer 501: clients ask whether a file is there before they send it."""
+        """Answer 501: clients ask whether a file exists before they send it."""
         raise self._failure.raised()
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's API: chat and text completions, embeddings, audio, images, the model list, and 501 for its routes that are not supported.
+"""OpenAI's API: chat and text completions, embeddings, audio, images, models, and 501 for its unsupported routes.
 
 `dialect.py` has the routes.
 Lemonade's extra routes belong in `api/lemonade`.

@@ -1,4 +1,4 @@
-"""The types of the answers, for the OpenAPI document: engines write most of them, and more fields than these are possible."""
+"""The types of the answers, for the OpenAPI document. Engines write most answers, which may have more fields."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TextChoice(msgspec.Struct):
 
 
 class TextCompletion(msgspec.Struct):
-    """What follows the prompt; `text` is that of the first choice."""
+    """The continuation of the prompt; `text` is that of the first choice."""
 
     id: str
     object: str
@@ -87,21 +87,21 @@ class EmbeddingList(msgspec.Struct):
 
 
 class DrawnImage(msgspec.Struct):
-    """A picture in base64."""
+    """An image in base64."""
 
     b64_json: str
     seed: int
 
 
 class ImageList(msgspec.Struct):
-    """The pictures."""
+    """The images."""
 
     created: int
     data: list[DrawnImage]
 
 
 class TranscriptionText(msgspec.Struct):
-    """What was said; `verbose_json` has the times, too."""
+    """The words of a recording; `verbose_json` also has the times."""
 
     text: str
 
@@ -124,11 +124,11 @@ class ModelObject(msgspec.Struct):
     recipe_options: dict[str, OptionValue]
     """The load options that are saved for the model."""
     root: str | msgspec.UnsetType = msgspec.UNSET
-    """The registered name, where `id` is another name that the configuration or a user gave the model."""
+    """The registered name, if `id` is another name that the configuration or a user gave the model."""
     context_length: int | msgspec.UnsetType = msgspec.UNSET
-    """Tokens each request may use: of the loaded engine, else of the next one."""
+    """Context tokens of each request: of the loaded engine, else of the next one."""
     max_context_window: int | msgspec.UnsetType = msgspec.UNSET
-    """Tokens that the model was trained for, as its file says."""
+    """Tokens that the model was trained for, according to its file."""
     name: str | msgspec.UnsetType = msgspec.UNSET
     downloaded: bool | msgspec.UnsetType = msgspec.UNSET
     size: float | msgspec.UnsetType = msgspec.UNSET

@@ -1,7 +1,7 @@
-"""OpenAI's audio: the words of a recording as text, as subtitles or with times.
+"""OpenAI's audio: transcribes a recording as text, as subtitles or with times.
 
-The engine gets the client's form, rewritten without the fields that say how the answer looks: it always answers with the
-whole transcript, and this module writes the form that the client asked for.
+The engine gets the client's form without the fields about the answer's format. It always answers with the whole
+transcript, and this module writes the requested format.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ MAX_FIELD_BYTES: Final = 4_096
 """Bytes of a field that is passed on unread."""
 _FILE: Final = "file"
 _STREAMED_FORMATS: Final = ("json", "text")
-"""Formats beside which a stream makes sense: its events have texts and no times."""
+"""Formats that can be streamed: the events of a stream have texts and no times."""
 _ANSWER_FIELDS: Final = frozenset({"response_format", "stream", "timestamp_granularities", "timestamp_granularities[]"})
 _PADDINGS: Final = {"vtt": (b"NOTE still working\n\n", b"WEBVTT\n\n")}
-"""Format → what may precede an answer in it, and how it must begin: a WebVTT file cannot begin with blanks, but has comments."""
+"""Format → what may precede an answer in it, and how the answer must begin.
+
+A WebVTT file cannot begin with blanks, but may have comments.
+"""
 _decode: Final = msgspec.json.Decoder(Transcript).decode
 
 
@@ -49,11 +52,11 @@ class TranscriptionForm(msgspec.Struct):
     granularities: list[str]
     stream: bool
     parts: list[FormPart]
-    """The form for the engine, the recording last."""
+    """Return the form for the engine, with the recording last."""
 
 
 def parse_form(parts: list[FormPart], endpoint: str) -> TranscriptionForm:
-    """Return the checked request; raises ``invalid_request`` naming the field that is wrong."""
+    """Return the checked request; raises ``invalid_request`` naming the wrong field."""
     texts: dict[str, str] = {}
     granularities: list[str] = []
     recordings: list[FormPart] = []
@@ -84,7 +87,7 @@ def _text(part: FormPart) -> str:
     try:
         text = part.text()
     except UnicodeDecodeError:
-        raise invalid(f"`{name}` is no UTF-8", name) from None
+        raise invalid(f"`{name}` is not UTF-8", name) from None
     limit = {"prompt": MAX_PROMPT_LENGTH, "model": MAX_NAME_LENGTH}.get(part.name, MAX_FIELD_BYTES)
     if len(text) > limit or "\0" in text:
         raise invalid(f"`{name}` must be at most {limit} characters without NUL", name)
@@ -113,7 +116,7 @@ def _check(texts: dict[str, str], endpoint: str) -> None:
 
 
 def _stream(texts: dict[str, str], form: str, endpoint: str) -> bool:
-    """Return whether a stream of events was asked for."""
+    """Return whether the client asked for a stream of events."""
     text = texts.get("stream", "").lower()
     if text not in ("", "0", "1", "false", "true"):
         raise invalid("`stream` must be true or false", "stream")
@@ -139,7 +142,7 @@ def _recording(found: list[FormPart]) -> FormPart:
         raise invalid("`file` is given twice: send one recording at a time", _FILE)
     if not found[0].data:
         raise invalid("`file` is empty", _FILE)
-    # The client's name for the file is not passed on; its suffix may help a decoder.
+    # The client's name for the file is not passed on, except for its suffix, which may help a decoder.
     return found[0]._replace(filename="recording" + PurePath(found[0].filename).suffix[:8])
 
 
@@ -157,7 +160,7 @@ class TranscriptionsResource(InferenceResource):
     endpoint: ClassVar[str] = TRANSCRIPTIONS
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the form and write the one that the engine gets."""
+        """Check the form and write the one for the engine."""
         form = parse_form(body_decoding.read_form(req, self.body_limit), self.endpoint)
         body = form_data.encode(form.parts)
         return TranslatedRequest(
@@ -177,7 +180,7 @@ class TranslationsResource(TranscriptionsResource):
 
 
 def answer_format(form: TranscriptionForm) -> AnswerFormat:
-    """Return how the transcript is written."""
+    """Return how to write the transcript."""
     if form.response_format not in transcripts.TEXT_FORMATS:
         return AnswerFormat(falcon.MEDIA_JSON, lambda answer: _as_json(form, read_transcript(form, answer)))
     media_type, write = transcripts.TEXT_FORMATS[form.response_format]
@@ -188,7 +191,7 @@ def answer_format(form: TranscriptionForm) -> AnswerFormat:
 def read_transcript(form: TranscriptionForm, answer: WholeAnswer) -> Transcript:
     """Return the engine's transcript.
 
-    Raises ``backend_error`` for one that cannot be read, ``unsupported_operation`` for one without the times that were asked for.
+    Raises ``backend_error`` if it cannot be read, ``unsupported_operation`` if it lacks the requested times.
     """
     try:
         transcript = _decode(answer.body)

@@ -1,6 +1,6 @@
-"""OpenAI's chat/completions, completions and embeddings: checks what must be understood, forwards the rest.
+"""OpenAI's chat/completions, completions and embeddings: checks what must be understood, and forwards the rest.
 
-Engines speak OpenAI's form too, so bodies and events pass through as bytes wherever that is possible.
+Engines also speak OpenAI's form, so bodies and events pass through as bytes wherever possible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from protocol.failures import invalid
 MAX_STOPS: Final = 4
 TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 JSON_FORMATS: Final = ("json_object", "json_schema")
-"""Types of ``response_format`` that the engine turns into a grammar of its own."""
+"""Types of ``response_format`` that the engine turns into its own grammar."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
@@ -47,7 +47,7 @@ Prompt = str | Annotated[list[str | int | list[int]], NOT_EMPTY]
 
 
 class GenerationRequest(SamplingFields, kw_only=True):
-    """The fields that chat and text completions share; other fields are passed on unread."""
+    """The fields that chat and text completions share. Other fields are passed on unread."""
 
     model: str | None = None
     stream: bool | None = None
@@ -59,12 +59,12 @@ class GenerationRequest(SamplingFields, kw_only=True):
 
     @property
     def zero_limit(self) -> str:
-        """The field that says that no token is to be generated; empty: none does."""
+        """The field that asks for no tokens at all; empty: none does."""
         return next((name for name in TOKEN_LIMITS if getattr(self, name) == 0), "")
 
     @property
     def may_generate_nothing(self) -> bool:
-        """Whether an answer without a generated token means something."""
+        """Whether an answer without generated tokens is meaningful."""
         return False
 
     def check(self) -> None:
@@ -113,11 +113,11 @@ class TextRequest(GenerationRequest, kw_only=True):
 
     @property
     def may_generate_nothing(self) -> bool:
-        """An echoed prompt can be scored alone."""
+        """An echoed prompt can be scored without generating."""
         return bool(self.echo)
 
     def echoed(self) -> Echo | None:
-        """Return what is to be done with the prompts; None for an answer without them."""
+        """Return what to do with the prompts; None for an answer without them."""
         if not self.echo:
             return None
         one = isinstance(self.prompt, str) or type(self.prompt[0]) is int
@@ -146,7 +146,10 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
 
 
 def count_prompts(value: Prompt, field: str) -> int:
-    """Return how many prompts ``value`` holds: a string and a list of token numbers are one; raises ``invalid_request``."""
+    """Return how many prompts ``value`` holds; a string or a list of token numbers is one.
+
+    Raises ``invalid_request``.
+    """
     if isinstance(value, str):
         return 1
     if not value:
@@ -165,7 +168,7 @@ class ChatCompletionsResource(InferenceResource):
     """``POST chat/completions``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is, except for images that are fetched."""
+        """Check the request. It goes to the engine unchanged, except for fetched images."""
         request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
         unserved_fields.check_unserved(data, unserved_fields.CHAT)
@@ -180,7 +183,7 @@ class CompletionsResource(InferenceResource):
     """``POST completions``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; a whole answer also has the first choice's ``text`` at its top level."""
+        """Check the request. A whole answer also has the first choice's ``text`` at its top level."""
         request, data = body_decoding.read_object(req, self.body_limit, TextRequest)
         request.check()
         unserved_fields.check_unserved(data, unserved_fields.COMPLETION)
@@ -205,7 +208,7 @@ class EmbeddingsResource(InferenceResource):
     """``POST embeddings``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is, unless it wants shorter vectors."""
+        """Check the request. It goes to the engine unchanged, unless it wants shorter vectors."""
         request, data = body_decoding.read_object(req, self.body_limit, EmbeddingRequest)
         weight = count_prompts(request.input, "input")
         if (dimensions := request.dimensions) is None:

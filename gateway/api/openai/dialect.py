@@ -12,7 +12,7 @@ from gateway.bus.session import SupervisorSession
 
 
 class OpenAIDialect(Dialect):
-    """OpenAI's API; its errors have the default form, which is that of every versioned path, below ``/api`` too."""
+    """OpenAI's API. Its errors have the default form, which every versioned path uses, also below ``/api``."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = VERSION_PREFIXES
 
@@ -36,7 +36,7 @@ class OpenAIDialect(Dialect):
             "completions": PreviewCompletionsResource(session),
             "models": models.PreviewModelsResource(session),
         }
-        # llama-server answers these two without a prefix as with one.
+        # llama-server answers these two with and without a prefix.
         unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models", "realtime")}
         return {**unprefixed, **versioned(routes, preview)}
 

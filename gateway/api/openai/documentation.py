@@ -38,7 +38,7 @@ _STREAM_OF_CHUNKS: Final = Stream(
 
 
 class TranscriptionFields(msgspec.Struct, kw_only=True):
-    """The fields of the form beside the recording."""
+    """The fields of the form besides the recording."""
 
     model: str | msgspec.UnsetType = msgspec.UNSET
     language: str | msgspec.UnsetType = msgspec.UNSET
@@ -51,7 +51,7 @@ class TranscriptionFields(msgspec.Struct, kw_only=True):
 
 
 class ModelsQuery(msgspec.Struct):
-    """Which models, and which part of the list."""
+    """Which models to list, and which part of the list."""
 
     show_all: bool = False
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] | msgspec.UnsetType = msgspec.UNSET

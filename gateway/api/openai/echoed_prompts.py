@@ -1,9 +1,10 @@
-"""Completions whose text begins with their prompt (``echo``), and the log probabilities of the prompt's own tokens.
+"""Completions that begin with their prompt (``echo``), and the log probabilities of the prompt's own tokens.
 
-llama-server gives log probabilities of tokens that it generates alone. So it is made to generate the prompt: a grammar of token numbers
-allows one token at each place, and a bias one that no grammar can demand. Neither changes the probabilities that it reports, which are
-those before sampling, and each number in the answer is compared with the prompt's. Of a token that ends within a character it reports
-nothing: such a token is looked for among the alternatives to another one.
+llama-server gives log probabilities only for tokens that it generates. So it is made to generate the prompt. At each
+place, a grammar of token numbers allows one token; for a token that no grammar can demand, a bias does. Neither changes
+the reported probabilities, which are those before sampling. Each token in the answer is compared with the prompt's. The
+engine reports nothing about a token that ends within a character: such a token is searched among the alternatives to
+another one.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ from protocol.messages.events import Outcome, total_outcome
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_SCORED_TOKENS: Final = 32_768
-"""Tokens of all prompts of a request. docs/engines/llamacpp.md has what each costs."""
+"""Tokens of all prompts of a request. docs/engines/llamacpp.md says what each costs."""
 MAX_RUN_TOKENS: Final = 128
-"""Tokens that the engine is asked for at a time: as long may another request wait for a slot."""
+"""Tokens requested from the engine at a time: another request may have to wait this long for a slot."""
 ALTERNATIVE_COUNTS: Final = (1_000, 2**20)
-"""How many alternatives are asked for to find a token among them: first those that are likely, then the whole vocabulary."""
+"""How many alternatives to request in order to find a token among them: first the likely ones, then the whole vocabulary."""
 _NAMES: Final = {"content": "prompt"}
-"""The engine's name of a field that is tokenized → the client's."""
+"""The engine's name for a field that is tokenized → the client's."""
 _BIAS: Final = 1_000.0
 """More than any difference between two tokens."""
 _SPECIAL: Final = re.compile(r"[ _▁]?[<\[].*[>\]]", re.DOTALL)
-"""How tokens look that may end a generation, which no grammar allows before its own end. Some others look so too."""
+"""The form of tokens that may end a generation, which no grammar allows before its own end.
+
+Some other tokens have this form too.
+"""
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class PromptToken(msgspec.Struct):
-    """A token and its text, or the bytes of a part of a character."""
+    """A token with its text, or with the bytes of a part of a character."""
 
     id: int
     piece: str | list[int]
@@ -54,7 +58,7 @@ class PromptToken(msgspec.Struct):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it ends with a character."""
+        """Whether it ends at the end of a character."""
         return isinstance(self.piece, str)
 
     @property
@@ -65,7 +69,7 @@ class PromptToken(msgspec.Struct):
 
 
 class _Scored(msgspec.Struct):
-    """An answer of an engine that scores prompts by itself."""
+    """An answer of an engine that scores prompts itself."""
 
     prompt_logprobs: list[list[Token]] = []
 
@@ -92,7 +96,7 @@ _probabilities: Final = msgspec.json.Decoder(_Probabilities).decode
 
 
 def run_end(pieces: Sequence[PromptToken], begin: int, most: int = MAX_RUN_TOKENS) -> int:
-    """Return the end of the run from ``begin`` that one request can score, of at most ``most`` tokens."""
+    """Return the end of the run from ``begin`` that one request can score, with at most ``most`` tokens."""
     end = begin + 1
     if pieces[begin].fits_grammar:
         limit = min(len(pieces), begin + most)
@@ -102,7 +106,7 @@ def run_end(pieces: Sequence[PromptToken], begin: int, most: int = MAX_RUN_TOKEN
 
 
 def run_request(before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int) -> dict[str, Any]:
-    """Return the fields of a native completion that generates the tokens of one run, ``forced``, after those ``before`` them."""
+    """Return the fields of a native completion that generates the tokens of one run, ``forced``, after the tokens ``before``."""
     fields: dict[str, Any] = {
         "prompt": [piece.id for piece in before],
         "n_predict": len(forced),
@@ -125,22 +129,22 @@ class Echo(NamedTuple):
     choices: int
     """Of each prompt."""
     alternatives: int | None
-    """Alternatives of each token whose log probabilities are wanted; None: no log probabilities."""
+    """How many alternatives of each token get log probabilities; None: no log probabilities."""
     generates: bool
-    """Whether the prompt is to be completed."""
+    """Whether to complete the prompt."""
 
     def complete(self, session: RequestSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
-        """Run ``request``, which generates a token or more, and return its answer with the prompts; as ``inference.complete``."""
+        """Run ``request``, which generates at least one token, and return its answer with the prompts; as ``inference.complete``."""
         return _EchoRun(session, env, request).answer(self)
 
 
 class _EchoRun:
-    """The requests on the bus that one such request takes."""
+    """The requests on the bus for one such request."""
 
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
         self._session, self._env, self._request = session, env, request
         self._earlier: Outcome | None = None
-        """What those that have ended cost."""
+        """What the finished ones cost."""
 
     def answer(self, echo: Echo) -> WholeAnswer:
         """See :meth:`Echo.complete`."""
@@ -195,7 +199,7 @@ class _EchoRun:
     def _alternative(
         self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
     ) -> list[Token]:
-        """Find a token that is not a whole one among the alternatives to another."""
+        """Find a token that is not whole among the alternatives to another token."""
         (piece,) = forced
         for count in ALTERNATIVE_COUNTS:
             found = self._probabilities(before, self._filler, count)[0]
@@ -206,13 +210,13 @@ class _EchoRun:
 
     @cached_property
     def _filler(self) -> Sequence[PromptToken]:
-        """A token that is a whole one."""
+        """A whole token."""
         return self._tokens("a")[-1:]
 
     def _probabilities(
         self, before: Sequence[PromptToken], forced: Sequence[PromptToken], alternatives: int
     ) -> list[_Probability]:
-        """Return what the engine says of the tokens up to the first that it did not generate, or did not compute itself: of one at least."""
+        """Return the engine's scores up to the first token that it did not generate, or did not compute itself; at least one."""
         answer = self._send("completion", run_request(before, forced, alternatives), 1)
         found: list[_Probability] = _read(_probabilities, answer).completion_probabilities
         pairs = zip(forced, found, strict=False)
@@ -241,7 +245,7 @@ class _EchoRun:
 
 
 def text_of(tokens: Sequence[PromptToken] | Sequence[Token]) -> str:
-    """Return the text that tokens are together."""
+    """Return the text of several tokens together."""
     return b"".join(token.data for token in tokens).decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's event stream: the engine's events untouched, pings, and how the stream ends. Pure."""
+"""OpenAI's event stream: the engine's events unchanged, pings, and how the stream ends. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EventStreamWriter(StreamWriter):
     media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
 
     def events(self, events: bytes) -> bytes:
-        """Return the events as they are."""
+        """Return the events unchanged."""
         return events
 
     def end(self) -> bytes:

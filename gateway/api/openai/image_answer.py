@@ -1,4 +1,4 @@
-"""The fields of an answer with pictures beside them: the seed of each, and the size. Pure."""
+"""The fields of an answer besides its images: the seed of each, and the size. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gateway.decoding.image_header import image_size
 
 SEEDS: Final = 2**31
 _HEADER: Final = 64 * 1024
-"""Characters of a picture in base64 in which its header is looked for."""
+"""Characters of a base64 image in which its header is searched."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _objects: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def with_seed(body: bytes, seed: int | None) -> tuple[bytes, int]:
-    """Return the request with a seed, and the seed. Without one, or with -1, a random one is chosen.
+    """Return the request with a seed, and the seed. Without one, or with -1, it is random.
 
-    It is chosen here so that a request that is repeated after its engine died draws the same picture.
+    It is chosen here so that a request that is repeated after its engine died draws the same image.
     """
     if seed is not None and seed >= 0:
         return body, seed
@@ -30,9 +30,9 @@ def with_seed(body: bytes, seed: int | None) -> tuple[bytes, int]:
 
 
 def with_seeds_and_size(answer: bytes, seed: int) -> bytes:
-    """Return an engine's answer with the ``size`` that was really drawn and each picture's ``seed``; raises ValueError.
+    """Return an engine's answer with the ``size`` that was really drawn and each image's ``seed``; raises ValueError.
 
-    Engines draw the second picture of a request with the seed after that of the first, and so on.
+    For each further image of a request, engines increase the seed by one.
     """
     whole: dict[str, Any] = dict(_object(answer))
     drawn = _objects(whole.get("data", b"[]"))
@@ -42,7 +42,7 @@ def with_seeds_and_size(answer: bytes, seed: int) -> bytes:
 
 
 def _size(coded: bytes) -> str:
-    """Return ``WIDTHxHEIGHT`` of a picture, given as a JSON string of its base64; empty if it is not known."""
+    """Return ``WIDTHxHEIGHT`` of an image, given as a JSON string of its base64; empty if unknown."""
     header = coded[1 : 1 + _HEADER].rstrip(b'"')
     found = image_size(base64.b64decode(header[: len(header) // 4 * 4]))
     return f"{found[0]}x{found[1]}" if found else ""

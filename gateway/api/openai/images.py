@@ -1,7 +1,7 @@
-"""OpenAI's images: pictures from a prompt, and from a prompt and other pictures.
+"""OpenAI's images: from a prompt, and from a prompt and other images.
 
-:class:`ImageRequest` names the fields that are checked; the rest passes through.  A form goes to the engine as two kinds of
-parts: its fields as one JSON object (``protocol/wire/form_data.py`` names that part), and the pictures beside it.
+:class:`ImageRequest` names the fields that are checked; the rest passes through. The engine gets a form with two kinds
+of parts: all fields as one JSON object (``protocol/wire/form_data.py`` names that part), and the images.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from protocol.wire.form_data import FormPart
 GENERATIONS: Final = "images/generations"
 EDITS: Final = "images/edits"
 MAX_IMAGES: Final = 8
-"""The most that stable-diffusion.cpp draws at once; it ignores a larger number silently."""
+"""The most that stable-diffusion.cpp draws at once; it silently ignores a larger number."""
 MIN_SIDE_PIXELS: Final = 64
 MAX_SIDE_PIXELS: Final = 4096
 MAX_INPUT_SIDE_PIXELS: Final = 8192
-"""Pixels of a side of a picture that a client sends: a small file may be an immense picture."""
+"""Pixels per side of a client's image: a small file may be an immense image."""
 _SIZE: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 _IMAGE_KEY: Final = b'"b64_json"'
 MAX_FILES: Final = 16
 MAX_FIELD_BYTES: Final = 65_536
-"""Bytes of a field that is no file."""
+"""Bytes of a field that is not a file."""
 _LITERAL: Final = re.compile(r"-?\d{1,19}(\.\d{1,19})?|true|false", re.ASCII)
 _TEXT_FIELDS: Final = frozenset({"prompt", "negative_prompt", "model", "size", "scheduler", "sample_method"})
-"""Fields of a form that are text even if they look like a number."""
+"""Text fields of a form, even if they look like numbers."""
 _END_BY_MAGIC: Final = {PNG: b"IEND", JPEG: b"\xff\xd9"}
-"""The first bytes of a PNG and of a JPEG, and what must be near the last ones."""
+"""The first bytes of a PNG and of a JPEG, and bytes that must be near the end."""
 _END_BYTES: Final = 64
-"""Bytes at the end of a file in which that is looked for."""
+"""How many bytes at the end of a file are searched for them."""
 
 OptionName = Annotated[str, Meta(pattern="^[A-Za-z0-9_+.-]{1,64}$")]
 
 
 class ImageRequest(msgspec.Struct, kw_only=True):
-    """``POST images/generations``: OpenAI's fields, and those that stable-diffusion.cpp knows beyond them."""
+    """``POST images/generations``: OpenAI's fields, and those that stable-diffusion.cpp adds."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
     model: str | None = None
@@ -88,14 +88,14 @@ class ImageRequest(msgspec.Struct, kw_only=True):
 
 
 class ImageEditRequest(ImageRequest, kw_only=True):
-    """``POST images/edits``: the same, without its files."""
+    """``POST images/edits``: the same fields, without the files."""
 
     strength: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """How much of the first picture may become something else."""
+    """How much of the first image may change."""
 
 
 class ImageGenerationsResource(InferenceResource):
-    """``POST images/generations``: pictures from a prompt."""
+    """``POST images/generations``: images from a prompt."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request and give it a seed."""
@@ -106,9 +106,9 @@ class ImageGenerationsResource(InferenceResource):
 
 
 class ImageEditsResource(InferenceResource):
-    """``POST images/edits``: pictures from a prompt and pictures.
+    """``POST images/edits``: images from a prompt and images.
 
-    With a mask only its transparent pixels, or in a mask without transparency its white ones, are drawn again.
+    A mask limits the change to its transparent pixels or, if it has no transparency, to its white ones.
     """
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
@@ -131,7 +131,7 @@ def _translated(endpoint: str, request: ImageRequest, body: bytes, seed: int) ->
 
 
 def write_images(answer: WholeAnswer, seed: int) -> bytes:
-    """Return the pictures, each in base64 with its seed; raises ``backend_error`` for an answer without pictures."""
+    """Return the images, each in base64 with its seed; raises ``backend_error`` for an answer without images."""
     if _IMAGE_KEY not in answer.body:
         raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=answer.model).raised()
     try:
@@ -142,7 +142,7 @@ def write_images(answer: WholeAnswer, seed: int) -> bytes:
 
 
 def split_form(parts: list[FormPart]) -> tuple[dict[str, Any], list[FormPart]]:
-    """Return the fields of a form as JSON would have them, and its pictures; raises ``invalid_request``."""
+    """Return the fields of a form as JSON would have them, and its images; raises ``invalid_request``."""
     fields: dict[str, Any] = {}
     files: list[FormPart] = []
     for part in parts:
@@ -164,7 +164,7 @@ def _value(name: str, part: FormPart) -> Any:
     try:
         text = part.text()
     except UnicodeDecodeError:
-        raise invalid(f"`{name[:80]}` is no UTF-8", name[:80]) from None
+        raise invalid(f"`{name[:80]}` is not UTF-8", name[:80]) from None
     return (
         msgspec.json.decode(text)
         if name not in _TEXT_FIELDS and _LITERAL.fullmatch(text) and _is_json_number(text)
@@ -177,14 +177,14 @@ def _is_json_number(number: str) -> bool:
 
 
 def _check_output_size(request: ImageEditRequest, files: list[FormPart]) -> None:
-    """Raise ``invalid_request`` if there is no ``size`` and the given picture is too large to take its size."""
+    """Raise ``invalid_request`` if there is no ``size`` and the given image is too large to take its size."""
     first = next(file.data for file in files if file.name == "image")
     if request.size in (None, "auto") and max(image_size(first) or (0,)) > MAX_SIDE_PIXELS:
         raise invalid(f"`size` is required: `image` has more than {MAX_SIDE_PIXELS} pixels on a side", "size")
 
 
 def _checked_image(part: FormPart, name: str) -> bytes:
-    """Return a picture whose first and last bytes say that it is whole: the engine ignores what it cannot read."""
+    """Return an image whose first and last bytes show that it is complete: the engine ignores what it cannot read."""
     end = next((end for magic, end in _END_BY_MAGIC.items() if part.data.startswith(magic)), None)
     if end is None:
         raise invalid(f"`{name}` must be a PNG or a JPEG", name)

@@ -26,7 +26,7 @@ class ModelsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, or with ``show_all=true`` with all there are, and whether this machine can run each.
+        """Answer with the downloaded models, or with ``show_all=true`` with all, and whether this machine can run each.
 
         ``limit``, ``after_id`` and ``before_id`` choose a part of the list.
         """
@@ -39,12 +39,12 @@ class ModelsResource:
 
 
 class PreviewModelsResource(ModelsResource):
-    """The list, also for POST, as in the preview's example."""
+    """The list, also by POST, as in the preview's example."""
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The same as GET; ``cache_dir`` may be in the body."""
+        """As GET; ``cache_dir`` may be in the body."""
         settings = self._session.settings
         body = body_decoding.decode_object(body_decoding.read_optional_json(req, settings.body_limit))
         check_cache_dir(text_of(body, "cache_dir"), settings)
@@ -72,7 +72,7 @@ class ModelResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, model_id: str) -> None:
-        """Answer with the model, under the name that it was given if that was asked for, or 404 with the documented message."""
+        """Answer with the model, under the requested name if it has that one, or 404 with the documented message."""
         try:
             entry = self._session.call(req.env, lambda number: GetModel(number, model_id), ModelEntry)
         except LemonbusError as problem:

@@ -1,7 +1,7 @@
-"""``completions`` of Lemonade's preview: it also takes the fields of its ``load``, and loads what no catalogue has.
+"""``completions`` of Lemonade's preview: takes the fields of its ``load``, and loads models that no catalogue has.
 
-A checkpoint that is not registered is loaded, after its download, as ``load`` does it; so is a model for another device.
-Both change the server, so that a key without that scope and a foreign page may not have it done.
+An unregistered checkpoint is downloaded and loaded, as by ``load``; so is a model for another device. Both change the
+server, so keys without that scope and foreign pages may not do this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACTION: Final = "load a model"
 
 
 class PreviewTextRequest(TextRequest, kw_only=True):
-    """A request with the fields of ``load`` that it may have."""
+    """The fields of ``load`` that a request may have."""
 
     device: str | None = None
     dtype: str | None = None

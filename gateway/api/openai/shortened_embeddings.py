@@ -1,4 +1,7 @@
-"""``dimensions`` of an embeddings request: no engine knows the field, so vectors are shortened here, as OpenAI does. Pure."""
+"""``dimensions`` of an embeddings request: no engine knows the field, so vectors are shortened here, as OpenAI does.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from gateway.requests.inference import WholeAnswer
 
 
 def request_for_numbers(data: bytes) -> bytes:
-    """Return a request whose answer has its vectors as numbers, whatever form the client wants."""
+    """Return a request for vectors as numbers, whatever form the client wants."""
     fields: dict[str, Any] = msgspec.json.decode(data)
     return msgspec.json.encode({**fields, "encoding_format": "float"})
 
 
 def shortened_answer(answer: WholeAnswer, dimensions: int, *, as_base64: bool) -> bytes:
-    """Return an answer whose vectors have their first ``dimensions`` numbers, scaled to length 1.
+    """Return an answer whose vectors are cut to their first ``dimensions`` numbers and scaled to length 1.
 
     Raises ``invalid_request`` if the model's vectors are shorter, ``backend_error`` if the answer cannot be read.
     """

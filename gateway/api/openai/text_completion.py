@@ -1,6 +1,6 @@
 """Answers of OpenAI's text completions: ids, log probabilities, echoed prompts, and the preview's ``text``. Pure.
 
-Engines write chunks and answers nearly in OpenAI's form; what differs is changed here, in bytes where that is possible.
+Engines write chunks and answers nearly in OpenAI's form. The differences are changed here, in bytes where possible.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class _TextCompletion(msgspec.Struct):
 
 
 class EchoedPrompt(NamedTuple):
-    """A prompt that an answer begins with."""
+    """The prompt at the beginning of an answer."""
 
     text: str
     logprobs: dict[str, list[Any]] | None = None
-    """Of its tokens, in OpenAI's form, if they are wanted."""
+    """Log probabilities of its tokens in OpenAI's form, if they are wanted."""
 
 
 _NO_PROMPT: Final = EchoedPrompt("")
@@ -43,9 +43,9 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 def text_completion(
     body: bytes, echoed: Sequence[EchoedPrompt] | None = None, n: int = 1, *, generates: bool = True
 ) -> bytes:
-    """Return a completion with ``text`` at its top level, after each choice got its prompt of ``echoed`` in front.
+    """Return a completion with ``text`` at its top level, and its choices after their prompts of ``echoed``.
 
-    ``n``: choices of each prompt. ``generates``: the choices have what the engine generated, not their prompts alone.
+    ``n``: choices of each prompt. ``generates``: the choices contain generated text, not only their prompts.
     """
     # Inside a JSON string every quote has a backslash before it, so these bytes are a key.
     body = body.replace(_CHAT_ID, _ID)
@@ -71,7 +71,8 @@ def _put_prompt(choice: dict[str, Any], prompt: EchoedPrompt, *, generates: bool
     if not generates:
         choice |= {"finish_reason": "length", "logprobs": prompt.logprobs}
     elif prompt.logprobs is not None:
-        # llama-server leaves out a token that ends within a character. A client that takes one token off the end expects one.
+        # llama-server leaves out a token that ends within a character. A client that takes one token off the end
+        # expects one.
         unknown: dict[str, list[Any]] = {
             "tokens": [generated],
             "token_logprobs": [None],
@@ -83,7 +84,7 @@ def _put_prompt(choice: dict[str, Any], prompt: EchoedPrompt, *, generates: bool
 
 
 class TextStreamWriter(EventStreamWriter):
-    """Passes events on; those with log probabilities are written anew."""
+    """Passes events on, and rewrites those with log probabilities."""
 
     def __init__(self) -> None:
         """Nothing has been written."""

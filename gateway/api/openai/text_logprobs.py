@@ -32,7 +32,10 @@ class Token(TopToken):
 
 
 class TextLogprobs:
-    """Converts those of one choice, piece by piece. ``text_offset`` counts characters from the beginning of the choice's text."""
+    """Converts the log probabilities of one choice, piece by piece.
+
+    ``text_offset`` counts characters from the beginning of its text.
+    """
 
     def __init__(self, offset: int = 0) -> None:
         """``offset``: characters before the first token (an echoed prompt)."""
@@ -40,18 +43,18 @@ class TextLogprobs:
         self._decoder = _Decoder("replace")
 
     def convert(self, content: Any) -> dict[str, Any]:
-        """Return OpenAI's object for these tokens; raises ``msgspec.ValidationError`` for what are none."""
+        """Return OpenAI's object for these tokens; raises ``msgspec.ValidationError`` for malformed ones."""
         return self.converted(msgspec.convert(content, list[Token]))
 
     def converted(self, tokens: Sequence[Token]) -> dict[str, Any]:
-        """Return OpenAI's object for these tokens. One that is not among its alternatives is added to them."""
+        """Return OpenAI's object for these tokens. A token that is not among its alternatives is added to them."""
         found: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for each in tokens:
             found["tokens"].append(_spelling(each))
             found["token_logprobs"].append(each.logprob)
             top: dict[str, float] = {}
             for candidate in (*each.top_logprobs, each) if each.top_logprobs else ():
-                top.setdefault(_spelling(candidate), candidate.logprob)  # of several that look alike, the likeliest
+                top.setdefault(_spelling(candidate), candidate.logprob)  # of several with the same text, the likeliest
             found["top_logprobs"].append(top)
             found["text_offset"].append(self._offset)
             # A character may be several tokens: it counts with the last of them.
@@ -62,7 +65,7 @@ class TextLogprobs:
 def prompt_logprobs(tokens: Sequence[Token], text: str) -> dict[str, Any]:
     """Return OpenAI's object for the tokens of a prompt, whose first one has no probability.
 
-    A tokenizer may put tokens and a space in front of ``text``: they have its beginning as their offset.
+    A tokenizer may put tokens and a space before ``text``; their offset is its beginning.
     """
     length = len(b"".join(token.data for token in tokens).decode(errors="replace"))
     found = TextLogprobs(len(text) - length).converted(tokens)
@@ -73,7 +76,7 @@ def prompt_logprobs(tokens: Sequence[Token], text: str) -> dict[str, Any]:
 
 
 def _spelling(token: TopToken) -> str:
-    """Return the token's text; of a part of a character its bytes in hexadecimal, as OpenAI does."""
+    """Return the token's text or, for a part of a character, its bytes in hexadecimal, as OpenAI does."""
     data = token.data
     try:
         return data.decode()

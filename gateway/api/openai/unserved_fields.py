@@ -1,6 +1,8 @@
-"""Fields of chats and completions that change an answer and are not served here: refused by name, never passed over. Pure.
+"""Fields of chats and completions that would change an answer but are not supported: refused by name, never ignored.
 
-OpenAI's own, and those by which clients of vLLM and SGLang constrain an answer.
+Pure.
+
+OpenAI's own fields, and those with which clients of vLLM and SGLang constrain an answer.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ class _Unserved(NamedTuple):
     advice: str
     """What to send instead."""
     harmless: Callable[[Any, Mapping[str, msgspec.Raw]], bool] = lambda value, _: value in (False, [], {}, "")
-    """Whether a request with this value asks for nothing; gets the value and all fields."""
+    """Whether this value of the field asks for nothing. It gets the value and all fields."""
 
 
 def _is_n(value: Any, fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether ``best_of`` asks for no more completions than ``n``, so that all of them are answered."""
+    """Return whether ``best_of`` asks for at most ``n`` completions, so that the client gets all of them."""
     return bool(value == msgspec.json.decode(fields.get("n", b"1")))
 
 
@@ -55,7 +57,7 @@ COMPLETION: Final = {
 
 
 def check_unserved(data: bytes, unserved: Mapping[str, _Unserved]) -> None:
-    """Raise ``invalid_request``, naming the field and what to send instead, if the JSON object ``data`` has one that matters."""
+    """Raise ``invalid_request``, naming the field and an alternative, if the JSON object ``data`` has one with an effect."""
     if not any(name.encode() in data for name in unserved):
         return
     fields = _fields(data)

@@ -1,4 +1,4 @@
-"""Routes for the operator of this server, which no other server has: the configuration, reading it again, and the API keys.
+"""Routes for this server's operator that no other server has: the configuration, reloading it, and the API keys.
 
-`dialect.py` has the routes. A route that a published API has belongs to that API's family.
+`dialect.py` has the routes. A route of a published API belongs to that API's family.
 """

@@ -1,4 +1,4 @@
-"""``GET /internal/configuration?model=NAME``: what is configured for a model, and where each value comes from."""
+"""``GET /internal/configuration?model=NAME``: the configuration of a model, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ConfigurationQuery(msgspec.Struct):
 
 
 class ConfigurationAnswer(msgspec.Struct):
-    """What is configured for a model."""
+    """The configuration of a model."""
 
     id: str
     """The registered name."""

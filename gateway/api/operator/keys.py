@@ -1,7 +1,7 @@
 """``/internal/keys``: adds, lists and revokes the API keys of this server.
 
-The answer comes when the file has been replaced. Each gateway looks at the file before it checks a request, so that a request
-which begins after the answer is judged by the new keys, whichever process takes it.
+The answer comes when the file has been replaced. Each gateway looks at the file before it checks a request, so requests
+that begin after the answer are judged by the new keys, whichever process takes them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ListedKey(msgspec.Struct):
     tokens_per_minute: int
     concurrent: int
     created: float
-    """Unix seconds; 0: not known."""
+    """Unix seconds; 0: unknown."""
     expires: float
     """Unix seconds; 0: never."""
 
@@ -46,29 +46,29 @@ class KeysAnswer(msgspec.Struct):
     """The keys of this server."""
 
     file: str
-    """The file of its state directory that has them, whether it exists or not."""
+    """The file of keys in its state directory, whether it exists or not."""
     required: bool
     """Whether every client needs a key."""
     keys: list[ListedKey]
 
 
 class ChangedKeys(msgspec.Struct, kw_only=True):
-    """What a change of the keys has come to."""
+    """The result of a change of the keys."""
 
     status: Literal["success"] = "success"
     name: str
     file: str
     valid_keys: int
-    """Keys that this server accepts now, those of its settings included."""
+    """Keys that this server accepts now, including those of its settings."""
     valid_admin_keys: int
-    """Those of them with the scope admin."""
+    """How many of them have the scope admin."""
 
 
 class AddedKey(ChangedKeys, kw_only=True):
     """A new key."""
 
     key: str
-    """What clients send. It is not stored, and no later answer has it."""
+    """What clients send. It is not stored, and no later answer contains it."""
     first: bool
     """Whether no client needed a key until now."""
 
@@ -177,7 +177,7 @@ def _change(
 def _in_thread(work: Callable[[_Sleep], R]) -> R:
     """Return what ``work`` returns; raises a failure that says what is wrong with the file.
 
-    It waits for disk and lock in a thread of the pool, so that other requests of the process go on.
+    Waiting for the disk and the lock is done in a thread of the pool, so that other requests of the process go on.
     """
     from gateway import threads  # noqa: PLC0415 - gevent, which the command line does not need
 

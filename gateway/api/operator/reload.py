@@ -1,4 +1,4 @@
-"""``POST /internal/reload``: the configuration is read again, and what has changed is applied or only shown."""
+"""``POST /internal/reload``: reads the configuration again, and applies the changes or only shows them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ReloadRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReloadAnswer(msgspec.Struct):
-    """What has changed; with ``dry_run`` what would change."""
+    """The changes; with ``dry_run``, those that would be made."""
 
     status: Literal["success"]
     applied: bool
     changes: list[SettingChange]
     warnings: list[str]
     repeated: bool
-    """Whether the supervisor was replaced meanwhile: there may have been more changes, which the log has."""
+    """Whether the supervisor was replaced meanwhile, so that there may have been more changes, which the log has."""
 
 
 @route(

@@ -25,7 +25,7 @@ class SettingInUse(msgspec.Struct):
 
 
 class SettingsAnswer(msgspec.Struct):
-    """All settings of this server, those of its sections by their dotted names."""
+    """All settings of this server, with those of sections by their dotted names."""
 
     release: str
     settings: dict[str, SettingInUse]

@@ -1,4 +1,4 @@
-"""``/internal/upgrade``: the release that is installed now takes over, and no request is interrupted."""
+"""``/internal/upgrade``: the installed release takes over without interrupting a request."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class UpgradeRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UpgradeAnswer(msgspec.Struct):
-    """What serves now; while a supervisor takes over that speaks another version of the protocol, only that."""
+    """What serves now. While a supervisor with another version of the protocol takes over, only that is known."""
 
     status: Literal["success", "taking_over"]
     release: str | None
     pid: int | None
     former_release: str | None = None
-    """What served when the upgrade was asked for; None in the answer to a GET."""
+    """What served when the upgrade was requested; None in the answer to a GET."""
 
 
 def _answer(report: UpgradeReport, former: str | None = None) -> UpgradeAnswer:

@@ -1,4 +1,4 @@
-"""Responses that run in the background: greenlets of this process, whose ends the supervisor stores.
+"""Responses that run in the background, as greenlets of this process. The supervisor stores their results.
 
 Invariants:
 
@@ -31,18 +31,18 @@ from protocol.messages.responses import FinishResponse, StoredTurn, StoreRespons
 from protocol.wire import envelope
 
 _EVENTS_PART: Final = 32
-"""The events of one response may take this part of the memory for responses."""
+"""How much of the memory for responses the events of one response may take."""
 MAX_RUNS: Final = 64
-"""Responses that one process runs in the background."""
+"""How many background responses one process runs."""
 Response = dict[str, Any]
 Run = Callable[[Callable[[InferenceRequest], Response]], Response]
-"""Asks the engine, again if it must, and returns the response that the answer was."""
+"""Asks the engine, again if necessary, and returns the response."""
 
 
 def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
     """Return the environment of a request whose client may leave: its id, its key and its rights.
 
-    With it the response is stored however it ends, also after its key was revoked.
+    With it, the response is stored however it ends, even after its key was revoked.
     """
     given = request_context(env)
     context = RequestContext(given.label)
@@ -52,16 +52,16 @@ def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
 
 
 class RunningResponses:
-    """How many responses of each API key run, and of how many bytes: one key may have half, so that others can run some."""
+    """The number and size of each API key's running responses. One key may have half, so that others can run some."""
 
     def __init__(self, most_bytes: int) -> None:
         """Begin without any."""
         self._most_bytes = most_bytes
         self._sizes: dict[str, list[int]] = {}
-        """API key → the bytes of the requests that run, about."""
+        """API key → the approximate bytes of its running requests."""
 
     def check(self, api_key: str, size: int) -> None:
-        """Raise ``overloaded`` if another one of ``size`` bytes may not run; one alone may always."""
+        """Raise ``overloaded`` if another one of ``size`` bytes may not run. A single one always may."""
         own = self._sizes.get(api_key, [])
         everyone = [each for sizes in self._sizes.values() for each in sizes]
         for running, share in ((everyone, 1), (own, 2 if api_key else 1)):
@@ -70,7 +70,7 @@ class RunningResponses:
                 raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
 
     def add(self, api_key: str, size: int) -> None:
-        """Note that one runs."""
+        """Note that a response runs."""
         self._sizes.setdefault(api_key, []).append(size)
 
     def remove(self, api_key: str, size: int) -> None:
@@ -89,7 +89,7 @@ class BackgroundRuns:
         self._session = session
         self._running = RunningResponses(session.settings.queue_bytes)
         self._feeds: dict[str, EventFeed] = {}
-        """The events of those that are streamed, by their ids."""
+        """The events of streamed responses, by response id."""
 
     def feed(self, response_id: str) -> EventFeed | None:
         """Return the events of a streamed response that this process runs."""
@@ -104,9 +104,10 @@ class BackgroundRuns:
         run: Run,
         feed: EventFeed | None = None,
     ) -> None:
-        """Store a response that runs from now on, and return; ``env`` is ``req.env``.
+        """Store a response that runs from now on, and return it. ``env`` is ``req.env``.
 
-        ``feed``: gets the events of a response that is streamed. Raises ``overloaded`` if too many run, and why it cannot be stored.
+        ``feed``: gets the events of a streamed response. Raises ``overloaded`` if too many run, or the reason why it
+        cannot be stored.
         """
         size, api_key = len(turn.input), owner_of(env)
         self._running.check(api_key, size)
@@ -161,7 +162,7 @@ class BackgroundRuns:
     def _response(
         self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None
     ) -> tuple[Response | None, Failure | None]:
-        """Return the response when it has ended, None if it was cancelled; and why it has failed, if it has."""
+        """Return the response when it has ended (None if it was cancelled), and why it failed, if it did."""
 
         def ask(request: InferenceRequest) -> Response:
             with AnswerStream(self._session, env, request) as answer:
@@ -169,7 +170,7 @@ class BackgroundRuns:
                 call.next(0)  # raises if it was cancelled meanwhile
                 if feed is None:
                     return whole_response(builder, answer.whole())
-                answer.begin()  # raises what another, shorter request may cure
+                answer.begin()  # raises what a shorter request may avoid
                 return _streamed(answer, feed)
 
         try:
@@ -187,7 +188,7 @@ class BackgroundRuns:
 
 
 class _BrokenStreamError(Exception):
-    """A stream broke of which the client may have seen a part: it is not asked for again."""
+    """A stream broke after the client may have seen a part of it, so it is not requested again."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -195,7 +196,7 @@ class _BrokenStreamError(Exception):
 
 
 def _streamed(answer: AnswerStream, feed: EventFeed) -> Response:
-    """Hand on the events of an answer, except for its end, and return the response that it was."""
+    """Pass on the events of an answer, except for its end, and return the response."""
     try:
         for events in answer:
             feed.put(feed.writer.events(events) if events else feed.writer.ping())

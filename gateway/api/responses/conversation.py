@@ -1,4 +1,4 @@
-"""The whole conversation of a request: what was stored before, and what it adds."""
+"""The whole conversation of a request: what was stored before, and what the request adds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.fetching.image_source import ImageSource
 from protocol.failures import invalid
 
 MAX_REFERRED_RESPONSES: Final = 100
-"""Stored responses that are read for the references of one request."""
+"""How many stored responses are read to resolve the references of one request."""
 
 
 def read_conversation(
@@ -20,7 +20,7 @@ def read_conversation(
 ) -> tuple[list[Item], list[Item]]:
     """Return the items before the request, and its own; raises ``invalid_request`` for what is wrong or not stored.
 
-    ``image``: what the URLs of images go through.
+    ``image``: resolves the URLs of images.
     """
     previous = request.previous_response_id
     earlier = store.conversation(env, previous) if previous else []

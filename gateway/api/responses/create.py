@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 
 def ask_truncating(body: dict[str, Any], auto: bool, ask: Callable[[dict[str, Any]], T]) -> T:
-    """Ask, and with ``auto`` truncation again with less of the conversation while it does not fit the model's context."""
+    """Ask.
+
+    With ``auto`` truncation, ask again with less of the conversation while it does not fit the model's context.
+    """
     while True:
         try:
             return ask(body)
@@ -63,7 +66,7 @@ class ResponsesResource:
         self._background = background
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Check the request, put what was said before in front, and answer."""
+        """Check the request, put the conversation before it, and answer."""
         request, _ = body_decoding.read_object(req, self._session.settings.body_limit, ResponseRequest)
         request.check()
         ids = ResponseIds()
@@ -113,7 +116,7 @@ class ResponsesResource:
     ) -> None:
         check_request_limits(
             msgspec.json.encode(body), NAMES
-        )  # not in the background: the response would be stored by then
+        )  # not in the background: by then, the response would be stored
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

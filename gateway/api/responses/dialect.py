@@ -11,7 +11,7 @@ from gateway.bus.session import SupervisorSession
 
 
 class ResponsesDialect(Dialect):
-    """OpenAI's Responses API; its errors have the default form, which is OpenAI's."""
+    """OpenAI's Responses API. Its errors have the default form, which is OpenAI's."""
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""

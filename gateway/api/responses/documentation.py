@@ -34,7 +34,7 @@ class ResponseUsage(msgspec.Struct):
 
 
 class Response(msgspec.Struct):
-    """A response: what was asked for, its status, and the items of its output."""
+    """A response: the request's fields, its status, and the items of its output."""
 
     id: str
     object: Literal["response"]
@@ -79,11 +79,11 @@ class ItemsQuery(msgspec.Struct):
 
 
 class StoredResponseQuery(msgspec.Struct):
-    """With `stream`, the events of a response in the background that was streamed, also while it runs."""
+    """With `stream`, the events of a background response that was requested as a stream, even while it runs."""
 
     stream: bool = False
     starting_after: Annotated[int, Meta(ge=0, le=999_999_999)] | None = None
-    """Only with `stream`: the number of the last event that is left out."""
+    """Only with `stream`: send the events after the one with this number."""
 
 
 DOCUMENTATION: Final = Documentation(

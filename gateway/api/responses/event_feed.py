@@ -1,6 +1,7 @@
-"""The events of a response in the background on their way to the client that asked for them, if it is still there.
+"""The events of a background response on their way to the client that asked for them, if it is still there.
 
-The response does not wait for its client: what a slow one leaves unread is kept up to a limit, and then its stream breaks.
+The response does not wait for its client. What a slow client leaves unread is kept up to a limit; then its stream
+breaks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from protocol.failures import Code, Failure
 
 
 class EventFeed:
-    """``resp.stream`` of a response in the background. Iterate: each item is one or more whole events."""
+    """``resp.stream`` of a background response. Iterating yields one or more whole events at a time."""
 
     def __init__(self, writer: ResponseEventWriter, context: RequestContext, *, limit: int, silence: float) -> None:
         """Begin with the first events of ``writer``; a ping comes after each ``silence`` (seconds).
@@ -30,18 +31,18 @@ class EventFeed:
         self._over = False
         """Whether the last piece is in the queue."""
         self._closed = False
-        """Whether there is no client any more."""
+        """Whether the client has left."""
         self.recorded = bytearray()
-        """All events so far, for clients that resume the stream; none any more when they are too many."""
+        """All events so far, for clients that resume the stream; empty once there are too many."""
         self._records = True
         self.put(writer.ping())
 
     def events_with(self, last: bytes) -> bytes:
-        """Return all events of a response that ends with ``last``; nothing if they are too many to be kept."""
+        """Return all events of a response that ends with ``last``; empty if there are too many to keep."""
         return bytes(self.recorded) + last if self._records else b""
 
     def put(self, piece: bytes) -> None:
-        """Hand on a piece."""
+        """Pass on a piece."""
         self._record(piece)
         if self._closed or self._over or not piece:
             return
@@ -61,7 +62,7 @@ class EventFeed:
             self.recorded.clear()
 
     def end(self, last: bytes) -> None:
-        """Hand on the last piece; without one the stream breaks."""
+        """Pass on the last piece. Without one, the stream breaks."""
         self.put(last)
         if not self._over:
             self._over = True
@@ -85,7 +86,7 @@ class EventFeed:
         return piece
 
     def close(self) -> None:
-        """Drop what the client has not read; the response goes on. gunicorn calls it however the connection ended."""
+        """Drop what the client has not read; the response goes on. gunicorn calls this however the connection ended."""
         self._closed = True
         while not self._pieces.empty():
             self._pieces.get()

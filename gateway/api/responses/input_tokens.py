@@ -1,4 +1,4 @@
-"""``POST responses/input_tokens``: how many tokens the prompt of a response has, by the engine's template and tokenizer."""
+"""``POST responses/input_tokens``: the number of tokens in a response's prompt, by the engine's template and tokenizer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InputTokensResource(InferenceResource):
         self._store = store
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; the engine counts what it would be given for the response."""
+        """Check the request. The engine counts what it would get for the response."""
         request, _ = body_decoding.read_object(req, self.body_limit, ResponseRequest)
         request.check()
         image = image_source(self._session, req.env, ENDPOINT, request.model)
@@ -64,7 +64,7 @@ class InputTokensResource(InferenceResource):
 
 
 def token_count(answer: WholeAnswer) -> bytes:
-    """Return the JSON of a count; raises ``backend_error`` for an answer that is none."""
+    """Return the JSON of a count; raises ``backend_error`` for any other answer."""
     try:
         count = _decode(answer.body).input_tokens
     except DECODE_ERRORS as problem:

@@ -1,7 +1,7 @@
-"""The events of a response in the background once more, from any number on: ``GET responses/{id}`` with ``stream``.
+"""Sends the events of a background response again, from any number on: ``GET responses/{id}`` with ``stream``.
 
-The process that runs the response has its events in memory, and the supervisor gets them with its end. In that process a stream
-goes on as the response does; in another one it waits for the end.
+The process that runs the response has its events in memory, and stores them with the supervisor at its end. In that
+process, a resumed stream continues with the response; in any other, it waits for the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PING: Final = b": still here\n\n"
 
 
 class ResumedStream:
-    """``resp.stream``. Iterate: each item is one or more whole events."""
+    """``resp.stream``. Iterating yields one or more whole events at a time."""
 
     media_type: Final = "text/event-stream; charset=utf-8"
 
@@ -40,10 +40,10 @@ class ResumedStream:
         starting_after: int,
         silence: float,
     ) -> None:
-        """``read`` asks the supervisor for the response; ``running_here``: its events, if this process runs it.
+        """``read`` asks the supervisor for the response. ``running_here``: its events, if this process runs it.
 
-        ``silence``: seconds after which a comment is written. Raises ``not_found``, and ``invalid_request`` for a response that
-        was not streamed.
+        ``silence``: seconds after which a comment is written. Raises ``not_found``, or ``invalid_request`` for a
+        response that was not streamed.
         """
         self._context, self._read, self._running_here = context, read, running_here
         self._silence = silence
@@ -52,12 +52,10 @@ class ResumedStream:
         self._number = 0
         """Number of the next event; they are numbered from 0."""
         self._offset = 0
-        """Where it begins."""
+        """Offset of its beginning."""
         self._over = False
         if stored_form.events_of(read().turns[-1]) is None:
-            reason = (
-                "`stream`: only a response in the background that was streamed is streamed again; ask for it without"
-            )
+            reason = "`stream`: only a background response that was requested as a stream can be streamed again; ask without `stream`"
             raise invalid(reason, "stream")
 
     def __iter__(self) -> ResumedStream:
@@ -93,7 +91,7 @@ class ResumedStream:
         return stored_form.last_event(stored, max(self._number, self._first))
 
     def _further(self, events: bytes | bytearray) -> bytes:
-        """Return what is new of all events so far."""
+        """Return the new part of all events so far."""
         while self._number < self._first:
             end = events.find(EVENT_END, self._offset)
             if end < 0:

@@ -1,4 +1,4 @@
-"""Stored responses: what the supervisor keeps, and ``GET``, ``DELETE``, ``input_items`` and ``cancel`` of ``responses/{id}``."""
+"""Stored responses: the supervisor's store, and ``GET``, ``DELETE``, ``input_items`` and ``cancel`` of ``responses/{id}``."""
 
 from __future__ import annotations
 
@@ -32,30 +32,31 @@ from protocol.runtime import logs
 from protocol.wire import envelope
 
 STORE_TIMEOUT_S: Final = 5.0
-"""A response that is not stored after this long is answered as not stored."""
+"""If a response could not be stored within this time, the answer says that it is not stored."""
 MAX_DIGITS: Final = 9
-"""Of the number of an event."""
+"""Digits of the number of an event."""
 Environ = dict[str, Any]
 
 
 def owner_of(env: Environ) -> str:
-    """Return whose a response is: the digest of the request's API key, empty if the server has none.
+    """Return the owner of a response: the digest of the request's API key, empty if the server has no keys.
 
-    A name may be given to another key after the first was revoked, and its responses are none of that one's.
+    A name may be given to another key after the first was revoked, and the new key does not own the old one's
+    responses.
     """
     key = request_context(env).api_key
     return key.sha256 if key else ""
 
 
 class StoreClient:
-    """The supervisor's store as the routes use it. ``env`` is ``req.env``: a client that hangs up ends the wait."""
+    """The supervisor's store as the routes use it. ``env`` is ``req.env``: the wait ends if the client hangs up."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def keep(self, env: Environ, response_id: str, turn: StoredTurn, previous: str) -> bool:
-        """Store a response; return whether it is stored. Raises ``LemonbusError`` only if the client has left."""
+        """Store a response, and return whether that succeeded. Raises ``LemonbusError`` only if the client has left."""
         payload = envelope.pack_payload(turn)
         reason = "the supervisor did not answer in time"
         try:
@@ -86,7 +87,7 @@ class StoreClient:
         return stored_form.items(stored.turns)
 
     def items(self, env: Environ, response_id: str) -> list[Item]:
-        """Return the items of one request and its response; none if it is not stored."""
+        """Return the items of one request and its response; empty if it is not stored."""
         try:
             return stored_form.items(self._get(env, response_id).turns)
         except LemonbusError as problem:
@@ -131,14 +132,17 @@ class StoredResponseResource(_StoredResource):
     """``responses/{id}``."""
 
     def __init__(self, store: StoreClient, running_here: Callable[[str], EventFeed | None], silence: float) -> None:
-        """``running_here``: returns the events of a response that this process runs; ``silence``: see :class:`ResumedStream`."""
+        """``running_here``: returns the events of a response that this process runs.
+
+        ``silence``: see :class:`ResumedStream`.
+        """
         super().__init__(store)
         self._running_here, self._silence = running_here, silence
 
     scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE, "DELETE": Scope.INFERENCE}
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
-        """Answer with the response as it is now, or with its events behind the one of the number ``starting_after``."""
+        """Answer with the present response, or with its events after the number ``starting_after``."""
         number = req.get_param("starting_after", default="")
         if number and not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
             raise invalid("`starting_after` must be the number of an event", "starting_after")
@@ -169,7 +173,7 @@ class InputItemsResource(_StoredResource):
     """``GET responses/{id}/input_items``."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
-        """Answer with a page of the items, the newest first unless told otherwise."""
+        """Answer with a page of the items, newest first by default."""
         order, after = req.get_param("order", default="desc"), req.get_param("after", default="")
         limit = req.get_param("limit", default="20")
         if order not in ("asc", "desc"):
@@ -188,7 +192,7 @@ class CancelResource(_StoredResource):
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
-        """Cancel the response, which must be one of the background."""
+        """Cancel the response, which must be a background response."""
         response = self._store.cancel(req.env, response_id)
         if not response["background"]:
             raise invalid("only responses with `background` true can be cancelled", "response_id")

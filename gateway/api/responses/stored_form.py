@@ -1,4 +1,4 @@
-"""What is stored of a response, and what is shown of it. Pure."""
+"""What is stored of a response, and what clients see. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.failures import invalid
 from protocol.messages.responses import ResponseState, StoredResponse, StoredTurn
 
 _EVENTS: Final = "lemonbus_events"
-"""Beside the fields of a stored response that is streamed: its events, which no client sees there."""
+"""Field added to a stored response that is streamed: its events, which no client sees there."""
 MAX_PAGE: Final = 100
 """Items of one page."""
 _LOST: Final = {
@@ -31,7 +31,7 @@ def stored_turn(own_items: Sequence[Item], response: dict[str, Any]) -> StoredTu
 
 
 def with_events(response: dict[str, Any], events: bytes = b"", most: int = 0) -> dict[str, Any]:
-    """Return what is stored of a response in the background that is streamed; ``events``: all of them, empty while it runs.
+    """Return what is stored of a streamed background response. ``events``: all of them, empty while it runs.
 
     They are left out if they take more than ``most`` bytes.
     """
@@ -40,7 +40,7 @@ def with_events(response: dict[str, Any], events: bytes = b"", most: int = 0) ->
 
 
 def events_of(turn: StoredTurn) -> bytes | None:
-    """Return the events of a response: empty while it runs and if they were too many to be kept, None if it is not streamed."""
+    """Return the events of a response: empty while it runs or if there were too many to keep, None if it is not streamed."""
     kept = _object(turn.response).get(_EVENTS)
     return zlib.decompress(base64.b64decode(kept)) if kept else None if kept is None else b""
 
@@ -54,7 +54,7 @@ def last_event(stored: StoredResponse, number: int) -> bytes:
 
 
 def shown(stored: StoredResponse) -> dict[str, Any]:
-    """Return the response as it is now."""
+    """Return the present response."""
     response = _object(stored.turns[-1].response)
     response.pop(_EVENTS, None)
     if stored.state is ResponseState.CANCELLED:
@@ -65,7 +65,10 @@ def shown(stored: StoredResponse) -> dict[str, Any]:
 
 
 def items(turns: Sequence[StoredTurn], *, last_output: bool = True) -> list[Item]:
-    """Return the items of a conversation, oldest first; without the last response's own, unless ``last_output``."""
+    """Return the items of a conversation, oldest first.
+
+    The last response's output is only included with ``last_output``.
+    """
     found: list[Item] = []
     for position, turn in enumerate(turns):
         found += _list(turn.input)
@@ -80,7 +83,7 @@ def page(all_items: Sequence[Item], order: str, limit: int, after: str) -> dict[
     if after:
         positions = [position for position, item in enumerate(ordered) if item["id"] == after]
         if not positions:
-            raise invalid("`after` is the id of no item of this list", "after")
+            raise invalid("`after` is not the id of an item of this list", "after")
         ordered = ordered[positions[0] + 1 :]
     data = ordered[:limit]
     return {

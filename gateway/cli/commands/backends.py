@@ -41,7 +41,7 @@ _argument = click.argument("backend", metavar="RECIPE:BACKEND", callback=_checke
 def command(context: click.Context, server: ApiClient) -> None:
     """Show, install or remove the programs that models run on.
 
-    Without a further command it lists them.
+    Without a subcommand, it lists them.
     """
     if context.invoked_subcommand is None:
         context.invoke(show, as_json=False, server=server)
@@ -82,11 +82,11 @@ def show(as_json: bool, server: ApiClient) -> None:
 def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None:
     """Install or update a backend, and show the progress.
 
-    The command joins an installation that is already running; a download that broke off is continued. Ctrl-C ends the
-    command, and the server goes on.
+    The command joins an installation that is already running, and continues a download that broke off. Ctrl-C ends only
+    the command, and the installation goes on.
     """
     recipe, _, name = backend.partition(":")
-    broken = f"the installation of {backend} broke off; install it again to go on with it"
+    broken = f"the installation of {backend} broke off; install it again to continue"
     body = {"recipe": recipe, "backend": name, "force": force}
     show_progress(server, "/v1/install", body, as_json, broken)
     if not as_json:
@@ -98,7 +98,7 @@ def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None
 @json_option("the server's answer")
 @server_option
 def uninstall(backend: str, as_json: bool, server: ApiClient) -> None:
-    """Remove a backend; models that run on it are unloaded first."""
+    """Remove a backend. Models that use it are unloaded first."""
     recipe, _, name = backend.partition(":")
     answer = server.ask(uninstall_backend, BackendRequest(recipe, name), seconds=None)
     if as_json:

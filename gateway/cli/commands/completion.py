@@ -1,4 +1,4 @@
-"""``lemonbus completion``: prints the script with which a shell completes commands, flags and models."""
+"""``lemonbus completion``: prints the script that makes a shell complete commands, flags and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lemonbus config``: shows every setting, its value and the origin of that, and what the running server has."""
+"""``lemonbus config``: shows every setting with its value and its origin, and how the running server differs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(config: str, as_json: bool) -> None:
     If a server answers at the address, the output also shows its directories and what differs: another user may have started it.
     """
     found = resolved(config=config)
-    # Only the supervisor knows the options of recipes; it prints what is wrong with them itself.
+    # Only the supervisor knows the options of recipes; it reports wrong ones itself.
     command = [sys.executable, "-m", "supervisor.lifecycle.startup"]
     code = os.spawnve(os.P_WAIT, sys.executable, command, {**os.environ, **supervisor_environment(found)})  # noqa: S606 - no shell
     if code:
@@ -81,7 +81,7 @@ def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:
         if problem.exit_code == UNREACHABLE:
             click.echo(f"lemonbus: no server is running at {server.url}", err=True)
         else:
-            click.echo(f"lemonbus: what the running server has is not known: {problem}", err=True)
+            click.echo(f"lemonbus: the settings of the running server are unknown: {problem}", err=True)
         return {}
 
 
@@ -90,7 +90,7 @@ def _show_running(url: str, running: dict[str, SettingInUse], values: dict[str, 
     rows = []
     for name, of_server in running.items():
         field = setting_fields().get(name)
-        if name in SECRET_SETTINGS:  # masked, and those here are for this command
+        if name in SECRET_SETTINGS:  # masked, and the key here is for this command
             continue
         differs = name not in values or of_server.value != values[name]
         if differs or (field is not None and field.is_directory):

@@ -21,7 +21,7 @@ from gateway.cli.options import json_option, model_argument, server_option
 def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
     """Unload MODEL and remove its files, except those that another model uses.
 
-    A model that a user registered is unregistered too. On a terminal the command asks first.
+    A model that a user registered is also unregistered. On a terminal, the command asks first.
     """
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {output.plain(model)} and its files?", abort=True, err=True)

@@ -26,8 +26,9 @@ _limit = click.IntRange(min=1, max=10**12)
 def command() -> None:
     """Make, list or revoke API keys.
 
-    The running server does it, and needs a key with the scope admin if it needs keys: LEMONBUS_ADMIN_API_KEY. With --state-dir the
-    file keys.json of that directory is changed: for a server that has not started yet, or whose administrators have no key.
+    The running server does it. If it needs keys, it needs one with the scope admin, from LEMONBUS_ADMIN_API_KEY. With
+    --state-dir, the command changes the file keys.json of that directory: for a server that has not started yet, or
+    whose administrators have no key.
     """
 
 
@@ -42,7 +43,7 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--state-dir",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Change the file in this state directory, and do not ask the server to do it.",
+        help="Change the file in this state directory, instead of asking the server.",
     )
     return named(server_option(connected))
 
@@ -54,7 +55,7 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="SCOPE,…",
     default=Scope.INFERENCE.value,
     show_default=True,
-    help=f"What it may be used for: {', '.join(Scope)}. admin includes the others.",
+    help=f"Allowed uses: {', '.join(Scope)}. admin includes the others.",
 )
 @click.option("--models", multiple=True, metavar="GLOB", help="Names of models that it may use. Repeatable.")
 @click.option("--requests-per-minute", type=_limit, default=None, metavar="N")
@@ -72,7 +73,7 @@ def add(
     concurrent: int | None,
     expires: str | None,
 ) -> None:
-    """Make the key NAME and print it. It is shown this once."""
+    """Make the key NAME and print it. It is shown only now."""
     if name in KEY_VARIABLES:
         raise click.BadParameter(f"{name} is the name of a setting.", param_hint="NAME")
     wanted = {
@@ -96,7 +97,7 @@ def add(
     _report(store, added)
     if added.first:
         click.echo(
-            "It is the first key: every client needs one from then on, also `lemonbus` and `systemctl reload`: LEMONBUS_ADMIN_API_KEY.",
+            "It is the first key: every client now needs one. `lemonbus` and `systemctl reload` read theirs from LEMONBUS_ADMIN_API_KEY.",
             err=True,
         )
 
@@ -148,7 +149,7 @@ def show(store: KeyStore, as_json: bool) -> None:
 @click.argument("name")
 @_store_option
 def revoke(store: KeyStore, name: str) -> None:
-    """Revoke the key NAME. The server refuses it at once, and ends what it has begun."""
+    """Revoke the key NAME. The server refuses it at once, and ends its running requests."""
     changed = store.revoke(name)
     click.echo(f"Revoked key {name}")
     _report(store, changed)
@@ -170,7 +171,7 @@ def _scopes(text: str) -> list[str]:
 
 
 def _moment(text: str) -> float:
-    """Return Unix seconds; without an offset the time is this machine's."""
+    """Return Unix seconds. Without an offset, the time is in this machine's zone."""
     try:
         moment = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as problem:

@@ -17,7 +17,7 @@ from gateway.cli.options import json_option, server_option
 @json_option("the server's answer")
 @server_option
 def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> None:
-    """List the models that are downloaded, or all that this machine can run."""
+    """List the downloaded models, or all that this machine can run."""
     answer = server.call("GET", "/v1/models?show_all=true")
     absent = [model for model in answer["data"] if not model["downloaded"]]
     unsupported = [model for model in absent if not model.get("supported", True)]

@@ -39,7 +39,7 @@ def _option_value(text: str) -> bool | int | float | str:
 
 @click.command(short_help="Load a model, or load it again with other options.")
 @model_argument()
-@click.option("--ctx-size", type=click.IntRange(min=0), help="Tokens each request may use.")
+@click.option("--ctx-size", type=click.IntRange(min=0), help="Context tokens of each request.")
 @click.option(
     "--option",
     "-o",
@@ -49,13 +49,13 @@ def _option_value(text: str) -> bool | int | float | str:
     callback=parse_options,
     help="An option of the model's recipe, such as llamacpp_args='--no-mmap'. Repeatable.",
 )
-@click.option("--save-options", is_flag=True, help="Use these options in future loads too.")
-@click.option("--pin/--no-pin", default=None, help="Never evict the model, or let it be evicted again.")
+@click.option("--save-options", is_flag=True, help="Also use these options in future loads.")
+@click.option("--pin/--no-pin", default=None, help="Protect the model from eviction, or no longer.")
 @click.option(
     "--ttl",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Unload the model after so many idle seconds; 0: never. Until it is unloaded.",
+    help="Idle seconds after which the model is unloaded; 0: never. Applies until it is unloaded.",
 )
 @json_option("the server's answer")
 @server_option
@@ -71,7 +71,7 @@ def load(
 ) -> None:
     """Load MODEL, downloading it first if necessary, and wait until it is ready.
 
-    A model that is loaded with the same options stays loaded; with other options it is loaded again.
+    A model that is loaded with the same options stays loaded. With other options, it is loaded again.
     """
     request = LemonadeLoadRequest(model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl)
     more = options if ctx_size is None else {**options, "ctx_size": ctx_size}

@@ -1,4 +1,4 @@
-"""``lemonbus params``: shows and sets the sampling defaults, for requests without values of their own."""
+"""``lemonbus params``: shows and sets the sampling defaults, for requests that do not set their own values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _words(context: click.Context, _parameter: click.Parameter, incomplete: str)
 def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClient) -> None:
     """Show, set or reset the sampling defaults of all models.
 
-    They apply to requests without values of their own, and survive restarts of the server.
+    They apply to requests that do not set their own values, and survive restarts of the server.
 
     \b
     lemonbus params                                   shows them
@@ -51,7 +51,7 @@ def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClien
 def _values(words: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of ``KEY=VALUE`` words; the server checks them."""
     if not words:
-        raise click.UsageError(f"Name what to set, as KEY=VALUE; there are: {', '.join(SAMPLING_PARAMS)}")
+        raise click.UsageError(f"Give what to set as KEY=VALUE; the names are: {', '.join(SAMPLING_PARAMS)}")
     values: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")

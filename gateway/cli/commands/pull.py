@@ -20,24 +20,26 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 
 @click.command("pull", short_help="Download a model.")
 @model_argument()
-@click.option("--checkpoint", default="", help="Register MODEL as this: OWNER/REPO:VARIANT of a Hugging Face hub.")
-@click.option("--recipe", default="", help=f"What runs it. Without it {DEFAULT_RECIPE}.")
+@click.option(
+    "--checkpoint", default="", help="Register MODEL as this checkpoint: OWNER/REPO:VARIANT of a Hugging Face hub."
+)
+@click.option("--recipe", default="", help=f"The recipe that runs it. Default: {DEFAULT_RECIPE}.")
 @click.option("--mmproj", default="", help="The projector file of a vision model, in the same repository.")
 @click.option("--reasoning", is_flag=True, help="It reasons before it answers.")
 @click.option("--vision", is_flag=True, help="It understands pictures.")
 @click.option("--embedding", is_flag=True, help="It makes embeddings.")
 @click.option("--reranking", is_flag=True, help="It ranks documents.")
-@click.option("--name", default="", help="What to call a model that is given as OWNER/REPO.")
+@click.option("--name", default="", help="The name of a model that is given as OWNER/REPO.")
 @json_option("every event as one line of JSON")
 @server_option
 def command(model: str, name: str, as_json: bool, server: ApiClient, **options: Any) -> None:
     """Download MODEL: a name of the catalogue, or OWNER/REPO of a Hugging Face hub.
 
-    OWNER/REPO shows a menu of its variants; OWNER/REPO:VARIANT, and OWNER/REPO with a --recipe other than llamacpp, need
-    no choice. The model is registered as user.REPO, or under --name. With --checkpoint, MODEL is the new name.
+    OWNER/REPO shows a menu of its variants. OWNER/REPO:VARIANT, and OWNER/REPO with a --recipe other than llamacpp,
+    need no choice. The model is registered as user.REPO, or under --name. With --checkpoint, MODEL is the new name.
 
-    The command joins a download that is already running; one that broke off is continued. Ctrl-C ends the command, and
-    the server goes on.
+    The command joins a download that is already running, and continues one that broke off. Ctrl-C ends only the
+    command, and the download goes on.
     """
     registration = {key: value for key, value in options.items() if value}
     if "/" in model and not options["checkpoint"]:
@@ -74,7 +76,7 @@ def _catalogue_name(server: ApiClient, checkpoint: str) -> str:
 
 
 def _hub_registration(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the registration for a checkpoint of a hub, after a choice of the variant."""
+    """Return the name and the registration for a checkpoint of a hub, after the user has chosen a variant."""
     chosen = choose_variant(server, checkpoint).removeprefix("hf:")
     repository = chosen.partition(":")[0]
     try:

@@ -1,4 +1,4 @@
-"""``lemonbus reload``: has the server read its configuration again, and shows what changes."""
+"""``lemonbus reload``: makes the server read its configuration again, and shows the changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from protocol.messages.reload import SettingChange
 @json_option("the server's answer")
 @partial(server_option, reads_configuration=True)
 def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
-    """Read the configuration file again, and apply what has changed.
+    """Read the configuration file again, and apply the changes.
 
-    What did not change goes on untouched: models stay loaded, and answers that are being written are not interrupted. A
-    configuration that is wrong is refused whole. Flags and variables of `lemonbus serve` stay as they were at the start.
+    Everything else goes on: models stay loaded, and answers in progress are not interrupted. A wrong configuration is
+    refused as a whole. Flags and variables of `lemonbus serve` stay as they were at the start.
     """
     answer = server.ask(reload_configuration, ReloadRequest(dry_run), seconds=None)
     if as_json:

@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Ask MODEL the PROMPT and print the answer as it comes.
 
-    Without PROMPT, or with -, the prompt is read from standard input; a terminal starts a conversation.
+    Without PROMPT, or with -, the prompt is read from standard input. On a terminal, this starts a conversation.
     """
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     chat = ChatSession(server, model, {key: value for key, value in options.items() if value is not None}, system)
@@ -57,7 +57,7 @@ def command(
 
 
 def _answer(chat: ChatSession, question: str) -> None:
-    """Print an answer as it comes; reasoning is dimmed, and printed only on a terminal."""
+    """Print an answer as it comes. Reasoning is dimmed, and only printed on a terminal."""
     terminal = output.is_terminal()
     reasoning, begun = False, False
     try:

@@ -29,8 +29,8 @@ from protocol.failures import LemonbusError
 def command(config: str, **flags: Any) -> None:
     """Start the server and stay in the foreground until SIGTERM or Ctrl-C.
 
-    Flags win over the environment, the environment over the configuration file, the file over the defaults;
-    `lemonbus config` shows what comes from where.
+    Flags take precedence over the environment, the environment over the configuration file, and the file over the
+    defaults. `lemonbus config` shows where each value comes from.
     """
     found = resolved(flags, config)
     try:

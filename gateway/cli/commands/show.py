@@ -1,4 +1,4 @@
-"""``lemonbus show``: what is configured for a model, and where each value comes from."""
+"""``lemonbus show``: the configuration of a model, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol.messages.model_configuration import ConfiguredValue
 @json_option("the server's answer")
 @server_option
 def command(model: str, as_json: bool, server: ApiClient) -> None:
-    """Show what is configured for MODEL: its names, load options and settings, and where each value comes from.
+    """Show the configuration of MODEL: its names, load options and settings, and where each value comes from.
 
     `lemonbus config` shows the whole configuration of this machine, with lines of the file.
     """

@@ -16,7 +16,7 @@ from gateway.cli.options import json_option, server_option
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
-    """Show which models are loaded and how busy they are, what failed, and the processes of the server."""
+    """Show which models are loaded and how busy they are, what failed, and the server's processes."""
     health = server.call("GET", "/v1/health")
     if as_json:
         output.print_json(health)
@@ -80,7 +80,7 @@ def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]],
 
 
 def _queues(models: list[dict[str, Any]]) -> None:
-    """Print which keys wait for which model, if the server has keys and this one may know."""
+    """Print which keys wait for which model, if the server has keys and the caller may know."""
     rows = [
         (model["model_name"], share["key"], share["requests"], share["position"], f"{share['wait_s']:.0f} s")
         for model in models

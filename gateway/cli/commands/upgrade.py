@@ -1,4 +1,4 @@
-"""``lemonbus upgrade``: lets the release that is installed now take over from the one that runs."""
+"""``lemonbus upgrade``: lets the installed release take over from the running one."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _OTHER_PROTOCOL: Final = (
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
-    """Let the release that is installed now take over, after `pip install -U`.
+    """Let the installed release take over, after `pip install -U`.
 
-    Models stay loaded, and answers that are being written are not interrupted. A release that cannot start changes
-    nothing: the one that runs goes on.
+    Models stay loaded, and answers in progress are not interrupted. If the new release cannot start, the running one
+    goes on and nothing changes.
 
-    If the releases speak different versions of the protocol, the command says so: requests that waited for their turn are
-    answered 503 with `Retry-After`, and models are loaded again when their last request has ended.
+    If the releases speak different versions of the protocol, the command says so: waiting requests are answered 503
+    with `Retry-After`, and each model is loaded again when its last request has ended.
     """
     answer = server.ask(upgrade_server, UpgradeRequest(), seconds=None)
     other_protocol = answer.status == "taking_over"
@@ -61,8 +61,8 @@ def _result(answer: UpgradeAnswer) -> str:
 def _wait(server: ApiClient) -> UpgradeAnswer:
     """Return what the release answers that serves in the end; raises ``CommandError`` if the upgrade has failed.
 
-    Until processes of the new release have taken the place of those that were asked first, these refuse or hang up; a proxy
-    says so by 502 or 504.
+    Until processes of the new release have replaced the ones that were asked first, these refuse or hang up, and a
+    proxy answers 502 or 504.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while True:

@@ -190,7 +190,7 @@ def test_the_address_goes_before_the_command_or_after_it(
 def test_only_serve_refuses_an_address(lemonbus: Ends) -> None:
     code, _, err = lemonbus("--url", "http://127.0.0.1:1", "serve")
     assert code == 2
-    assert "serve starts a server and connects to none: leave out --url." in err
+    assert "serve starts a server and does not connect to one: leave out --url." in err
     assert lemonbus("--url", "http://127.0.0.1:1", "version")[0] == 0
 
 

@@ -80,7 +80,7 @@ def test_config_shows_the_directories_of_the_running_server_and_what_differs(
     server.replies["GET", "/internal/settings"] = Reply({"error": {"message": "an API key is required"}}, 401)
     code, out, err = lemonbus("config")
     assert (code, "runs with" in out) == (0, False)
-    assert "what the running server has is not known: an API key is required" in err
+    assert "the settings of the running server are unknown: an API key is required" in err
 
 
 def test_config_shows_what_sections_say_with_their_lines(lemonbus: Ends, tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: 
     assert server.last()["scopes"] == ["admin"]
     assert "Written to /var/lib/lemonbus/keys.json. " in err
     assert f"The server at {server.url} applies this now. It has 1 valid key, those of its settings included." in err
-    assert "every client needs one from then on, also `lemonbus` and `systemctl reload`" in err
+    assert (
+        "every client now needs one. `lemonbus` and `systemctl reload` read theirs from LEMONBUS_ADMIN_API_KEY" in err
+    )
 
 
 def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) -> None:
@@ -128,7 +130,7 @@ def test_a_first_key_that_a_server_did_not_answer_for_is_not_called_harmless(
     code, out, err = lemonbus("keys", "add", "ci", "--scope", "admin", "--state-dir", str(path.parent))
     assert (code, out, path.exists()) == (1, "", False)
     assert "the server is stopping" in err
-    assert "wants a key from every client until it is started again" in err
+    assert "requires a key from every client until it is restarted" in err
 
 
 @pytest.mark.parametrize("closed", [True, False])

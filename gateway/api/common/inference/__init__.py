@@ -1,4 +1,5 @@
-"""Routes that engines answer: the resource, streamed answers, and the fields and media of requests of several families.
+"""Routes answered by engines: the resource, streamed answers, and request fields and media of several families.
 
-Every family may import it. The requests on the bus are in `gateway/requests`; what only one family sends or answers is the family's.
+Every family may import it. The requests on the bus are in `gateway/requests`. What only one family sends or answers is
+in that family.
 """

@@ -1,4 +1,4 @@
-"""The parts of a chat completion in OpenAI's form, whichever route they come by; what is not checked here, the engine checks."""
+"""The parts of a chat completion in OpenAI's form, on every route. What is not checked here, the engine checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _messages: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 EngineObject = Annotated[dict[str, Any], NULL_IS_ABSENT]
-"""An object that engines read, and that has no data of clients in it."""
+"""An object for engines that contains no data of clients."""
 
 
 class ChatFunctionCall(msgspec.Struct):
@@ -22,11 +22,11 @@ class ChatFunctionCall(msgspec.Struct):
 
     name: str
     arguments: Any = None
-    """JSON in a string; some engines also take the object itself."""
+    """JSON in a string; some engines also accept the object itself."""
 
 
 class ChatToolCall(msgspec.Struct):
-    """A call of a tool that the model made."""
+    """A tool call that the model made."""
 
     function: ChatFunctionCall | None = None
     id: str | None = None
@@ -34,7 +34,7 @@ class ChatToolCall(msgspec.Struct):
 
 
 class TemplateMessage(msgspec.Struct):
-    """A message for a chat template. An assistant's may have null as its content: it has calls of tools instead."""
+    """A message for a chat template. An assistant's content may be null if it has tool calls instead."""
 
     role: str
     content: Annotated[str | list[EngineObject] | None, NULL_IS_A_VALUE] = None
@@ -45,7 +45,7 @@ class TemplateMessage(msgspec.Struct):
 
 
 class ChatMessage(TemplateMessage):
-    """One message of a conversation that is to be continued."""
+    """One message of a conversation to be continued."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
 
@@ -67,7 +67,7 @@ class ChatTool(msgspec.Struct):
 
 
 class ChatSchema(msgspec.Struct):
-    """A schema, and what it is for."""
+    """A schema and its purpose."""
 
     name: str | None = None
     description: str | None = None
@@ -76,7 +76,7 @@ class ChatSchema(msgspec.Struct):
 
 
 class ChatAnswerFormat(msgspec.Struct):
-    """The form of the answer's text. A schema directly below it is llama.cpp's way."""
+    """The form of the answer's text. A schema directly in it is llama.cpp's way."""
 
     type: str | None = None
     json_schema: ChatSchema | None = None
@@ -84,7 +84,7 @@ class ChatAnswerFormat(msgspec.Struct):
 
 
 def check_tools(tools: Sequence[ChatTool]) -> None:
-    """Raise ``invalid_request``, naming the tool, for one that is not a function."""
+    """Raise ``invalid_request`` for a tool that is not a function, naming the tool."""
     for position, tool in enumerate(tools):
         where = f"tools[{position}].type"
         if tool.type != "function":
@@ -92,7 +92,7 @@ def check_tools(tools: Sequence[ChatTool]) -> None:
 
 
 def with_refusals_as_texts(data: bytes) -> bytes:
-    """Return the JSON of a chat in which what an assistant refused to say is text, which engines know."""
+    """Return the JSON of a chat with an assistant's refusals turned into text, which engines know."""
     if b'"refusal"' not in data:
         return data
     fields = _fields(data)

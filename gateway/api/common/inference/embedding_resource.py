@@ -1,4 +1,4 @@
-"""A route for embeddings below ``/api``: reads the request, asks the engine, and lets ``keep_alive`` count."""
+"""A route for embeddings below ``/api``: reads the request, asks the engine, and applies ``keep_alive``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EmbeddingResource(InferenceResource):
     def answer_fields(
         self, request: EmbeddingFields, vectors: Vectors, answer: WholeAnswer, elapsed: Callable[[], float]
     ) -> dict[str, Any]:
-        """Return the fields of an answer; ``elapsed`` returns the seconds since the request came."""
+        """Return the fields of an answer. ``elapsed`` returns the seconds since the request came."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request."""

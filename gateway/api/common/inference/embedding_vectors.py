@@ -17,7 +17,7 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 
 class EmbeddingFields(msgspec.Struct, kw_only=True):
-    """What both routes read. Ollama's ``truncate`` is ignored: an input that is too long is refused."""
+    """The fields that both routes read. Ollama's ``truncate`` is ignored: an input that is too long is refused."""
 
     model: str | None = None
     input: str | Annotated[list[str], entries_of("input")] | None = None
@@ -27,7 +27,7 @@ class EmbeddingFields(msgspec.Struct, kw_only=True):
     options: ContextOption | None = None
 
     def texts(self) -> str | list[str]:
-        """Return what is to be embedded; raises ``invalid_request`` if there is nothing, or if two fields differ."""
+        """Return the texts to embed; raises ``invalid_request`` if there are none, or if two fields differ."""
         if self.input is None and self.prompt is None:
             raise invalid("`input` is required", "input")
         if self.input is not None and self.prompt is not None and self.input != self.prompt:
@@ -73,7 +73,7 @@ _decode_vector: Final = msgspec.json.Decoder(list[float]).decode
 
 
 def read_vectors(answer: WholeAnswer, dimensions: int | None) -> Vectors:
-    """Return an answer's vectors, cut to ``dimensions`` and scaled to length 1 if that is given.
+    """Return an answer's vectors; if ``dimensions`` is given, they are cut to it and scaled to length 1.
 
     Raises ``invalid_request`` if the vectors are shorter, and ``backend_error`` if the answer cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Several completions of an empty prompt, which llama-server begins and never ends. Pure."""
+"""Refuses several completions of an empty prompt, which llama-server would begin and never end. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from protocol.failures import invalid
 
 
 def check_empty_prompts(prompt: Any, choices: int) -> None:
-    """Raise ``invalid_request`` for more than one completion of an empty text; ``prompt``: one prompt, or a list of them.
+    """Raise ``invalid_request`` for more than one completion of an empty text.
 
-    A tokenizer that puts no token in front of a text makes nothing of it. Whether a model's does, only its engine knows.
+    ``prompt``: one prompt, or a list of prompts.
+
+    A tokenizer that puts no token before a text makes no tokens of an empty one. Only the engine knows whether a
+    model's tokenizer does.
     """
     prompts = prompt if isinstance(prompt, list) else [prompt]
     if choices > 1 and not any(type(each) is int for each in prompts) and any(map(_is_empty, prompts)):

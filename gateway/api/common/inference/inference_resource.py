@@ -1,4 +1,4 @@
-"""A route that an engine answers: the request becomes OpenAI's, and OpenAI's answer becomes the dialect's."""
+"""A route answered by an engine: the request becomes OpenAI's, and OpenAI's answer becomes the dialect's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gateway.requests.interfaces import RequestSession
 from gateway.requests.late_answer import AnswerFormat
 
 UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
-"""The engine's JSON as it is."""
+"""Return the engine's JSON unchanged."""
 
 
 class TranslatedRequest(NamedTuple):
     """A request in OpenAI's form, and how its answer is written.
 
-    ``endpoint``, ``model``, ``body``, ``weight`` and ``query`` are those of
+    ``endpoint``, ``model``, ``body``, ``weight`` and ``query`` are as in
     :class:`~gateway.requests.exchange.InferenceRequest`.
     """
 
@@ -34,25 +34,25 @@ class TranslatedRequest(NamedTuple):
     weight: int = 1
     query: str = ""
     stream: StreamWriter | None = None
-    """Writes a streamed answer, which ``body`` must ask for; None for a whole answer."""
+    """Writes a streamed answer, which ``body`` must then ask for; None for a whole answer."""
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
     complete: Callable[[RequestSession, inference.Environ, InferenceRequest], WholeAnswer] = inference.complete
     """Runs the request for a whole answer."""
     before_end: Callable[[], None] | None = None
-    """Called when the generation of a streamed answer has ended, and waited for before its end is written."""
+    """Called when the generation of a streamed answer has ended; the end of the answer waits for it."""
     takes_long: bool = False
-    """The answer may take minutes: its headers are sent ahead of it."""
+    """Whether the answer may take minutes, so that its headers are sent in advance."""
     ttl: float | None = None
     """Idle seconds after which the model is unloaded from now on; see :class:`~protocol.messages.work.SubmitRequest`."""
     context: int = 0
-    """Tokens that the model's context is to have; see there."""
+    """Context tokens that the model must have at least; see there."""
     names: Mapping[str, str] = {}
-    """Of fields of ``body`` in the client's request, where they differ."""
+    """Field of ``body`` → its name in the client's request, where they differ."""
 
 
 def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
-    """Make ``resp`` a stream of what ``writer`` writes, which nothing on its way may keep back."""
+    """Make ``resp`` a stream of what ``writer`` writes, which no proxy may buffer."""
     resp.stream = stream
     resp.content_type = writer.media_type
     resp.set_header("Cache-Control", "no-cache")
@@ -62,7 +62,7 @@ def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWrit
 def answer_inference(
     session: SupervisorSession, req: falcon.Request, resp: falcon.Response, translated: TranslatedRequest
 ) -> None:
-    """Ask the engine and make ``resp`` the answer, streamed or whole."""
+    """Ask the engine, and write its answer to ``resp``, streamed or whole."""
     context = request_context(req.env)
     context.model = translated.model
     request = InferenceRequest(
@@ -92,7 +92,7 @@ def answer_inference(
 
 
 class InferenceResource(abc.ABC):
-    """A falcon resource for POST: a subclass translates requests, this class answers them."""
+    """A falcon resource for POST. A subclass translates requests, and this class answers them."""
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
@@ -102,12 +102,12 @@ class InferenceResource(abc.ABC):
 
     @property
     def body_limit(self) -> int:
-        """The largest body that is read, in bytes."""
+        """The largest body to read, in bytes."""
         return self._session.settings.body_limit
 
     @abc.abstractmethod
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Read a request and return what it means; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
+        """Read a request and return what to ask; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""

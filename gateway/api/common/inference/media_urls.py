@@ -1,7 +1,7 @@
-"""Images of chat messages that are named by URL: fetched or refused before the request goes on.
+"""Images of chat messages given by URL: fetched or refused before the request goes on.
 
-An engine must not fetch what a client names, because it would ask machines that the client cannot reach.
-``gateway/requests/request_media.py`` lets no other media pass than those that come with the request.
+An engine must not fetch what a client names, because it could reach machines that the client cannot.
+``gateway/requests/request_media.py`` accepts no media other than those in the request itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.fetching.image_source import ImageSource, is_inline
 
 
 def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSource) -> bytes:
-    """Return ``data``, the JSON of a request whose ``messages`` have these contents, with the images of all URLs in it.
+    """Return ``data``, the JSON of a request with these contents as ``messages``, with images in place of their URLs.
 
     ``image`` fetches or refuses them.
     """

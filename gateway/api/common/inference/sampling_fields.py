@@ -1,4 +1,4 @@
-"""The sampling fields that have one name, meaning and range in several APIs, and in requests for engines. Pure."""
+"""The sampling fields with the same name, meaning and range in several APIs, and in requests for engines. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
-    """OpenAI's fields, and those by which llama-server extends them."""
+    """OpenAI's fields, and llama-server's extensions of them."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Fraction | None = None
@@ -25,9 +25,10 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
 
 def given_sampling(request: msgspec.Struct) -> dict[str, Any]:
-    """Return the sampling fields that a request has, for the body of a request for an engine.
+    """Return the sampling fields of a request, for the body that goes to an engine.
 
-    ``request`` has all fields of :class:`SamplingFields`; a struct cannot inherit from that and from another one with fields.
+    ``request`` has all fields of :class:`SamplingFields`, but a struct cannot inherit from that and from another struct
+    with fields.
     """
     names = SamplingFields.__struct_fields__
     return {name: value for name in names if (value := getattr(request, name)) is not None}

@@ -1,4 +1,4 @@
-"""A streamed answer in a dialect's own form: the writer that translates OpenAI's events, and the response body around it."""
+"""A streamed answer in a dialect's own form: the writer that translates OpenAI's events, and the response body that uses it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class StreamWriter(abc.ABC):
 
     @abc.abstractmethod
     def events(self, events: bytes) -> bytes:
-        """Return what one or more whole OpenAI events become; empty bytes if they become nothing yet."""
+        """Return the translation of one or more whole OpenAI events; empty bytes if there is nothing to write yet."""
 
     @abc.abstractmethod
     def end(self) -> bytes:
-        """Return the end of an answer whose generation really ended."""
+        """Return the end of an answer that was generated to its end."""
 
     @abc.abstractmethod
     def error(self, failure: Failure, label: str) -> bytes:
-        """Return the end of an answer that broke; ``failure.tokens_sent`` were sent, ``label`` is the request id."""
+        """Return the end of a broken answer. ``failure.tokens_sent`` tokens were sent; ``label`` is the request id."""
 
     def ping(self) -> bytes:
-        """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for it."""
+        """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for this."""
         return b""
 
 
@@ -45,10 +45,10 @@ class ChunkWriter(StreamWriter):
 
     @abc.abstractmethod
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return what one chunk becomes; empty bytes if it becomes nothing yet."""
+        """Return the translation of one chunk; empty bytes if there is nothing to write yet."""
 
     def text(self, text: str) -> bytes:
-        """Return what one more piece of the text becomes; empty bytes to be given its :meth:`chunk` instead.
+        """Return the translation of one more piece of the text; empty bytes to get its :meth:`chunk` instead.
 
         Nearly every chunk is such a piece. A writer that has begun its text can write one in a fraction of the time.
         """
@@ -56,7 +56,7 @@ class ChunkWriter(StreamWriter):
         return b""
 
     def events(self, events: bytes) -> bytes:
-        """Return what the chunks become, one after the other."""
+        """Return the translation of the chunks, in order."""
         return b"".join([self._written(chunk) for chunk in read_chunks(events)])
 
     def _written(self, chunk: Chunk) -> bytes:
@@ -65,7 +65,7 @@ class ChunkWriter(StreamWriter):
 
 
 class ResponseStream:
-    """``resp.stream``: ends with the writer's end if and only if the generation really ended."""
+    """``resp.stream``: it has the writer's end if and only if the generation really ended."""
 
     __slots__ = ("_answer", "_before_end", "_context", "_ended", "_writer")
 
@@ -76,9 +76,9 @@ class ResponseStream:
         writer: StreamWriter,
         before_end: Callable[[], None] | None = None,
     ) -> None:
-        """Write out ``answer``.
+        """Stream ``answer``.
 
-        ``before_end`` is called before the end of an answer that is whole, and may wait.
+        ``before_end`` is called before the end of a complete answer, and may wait.
         """
         self._before_end = before_end
         self._answer = answer
@@ -105,7 +105,7 @@ class ResponseStream:
             if not events:
                 return self._writer.ping()
             written = self._writer.events(events)
-            # The end mostly comes with the last token: one write.
+            # The end usually comes with the last token: one write.
             return self._complete(written) if self._answer.finished else written
         except LemonbusError as problem:
             return self._fail(problem.failure)
@@ -137,6 +137,6 @@ class ResponseStream:
         return last
 
     def close(self) -> None:
-        """Stop the generation if it still runs. gunicorn calls it however the response ended."""
+        """Stop the generation if it still runs. gunicorn calls this however the response ended."""
         self._context.model = self._answer.model
         self._answer.close()

@@ -1,4 +1,4 @@
-"""Requests that want no thoughts before the answer, in the words that chat templates and llama-server know. Pure."""
+"""Requests without thoughts before the answer, in terms that chat templates and llama-server know. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 _SWITCH: Final = "enable_thinking"
-"""The name that most chat templates have for it."""
+"""The name that most chat templates use for this."""
 _WORDS: Final = (b'"reasoning_effort"', b'"reasoning"', b'"thinking"', b'"enable_thinking"', b'"think"')
 _OFF: Final = ["none", "disabled"]
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -16,9 +16,11 @@ _any: Final = msgspec.json.decode
 
 
 def no_thinking(template: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the fields of a chat that wants no thoughts. ``template``: variables of its chat template, which win.
+    """Return the fields of a chat without thoughts.
 
-    Where a template has no switch, llama-server ends the thoughts as soon as they begin.
+    ``template``: variables of its chat template, which take precedence.
+
+    If a template has no switch, llama-server ends the thoughts as soon as they begin.
     """
     variables = {_SWITCH: False, **(template or {})}
     budget = {} if variables[_SWITCH] else {"thinking_budget_tokens": 0}
@@ -26,9 +28,10 @@ def no_thinking(template: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 def with_thinking_as_asked(data: bytes) -> bytes:
-    """Return a chat in OpenAI's form whose thoughts, or their absence, are asked for as engines know it.
+    """Return a chat in OpenAI's form that asks engines for thoughts, or for none, in their own way.
 
-    Clients have several fields for it: ``reasoning_effort``, ``reasoning``, ``thinking``, ``enable_thinking`` and ``think``.
+    Clients use several fields for it: ``reasoning_effort``, ``reasoning``, ``thinking``, ``enable_thinking`` and
+    ``think``.
     """
     if not any(word in data for word in _WORDS):
         return data
@@ -38,7 +41,7 @@ def with_thinking_as_asked(data: bytes) -> bytes:
     words = (effort, _object(fields, "thinking").get("type"))
     switches = [_value(fields, name) for name in (_SWITCH, "think")] + [reasoning.get("enabled"), template.get(_SWITCH)]
     if any(word in _OFF for word in words) or any(each is False for each in switches):
-        fields.pop("reasoning_effort", None)  # a template may know efforts, and not this one
+        fields.pop("reasoning_effort", None)  # a template may know efforts, but not this one
         return msgspec.json.encode({**fields, **no_thinking(template)})
     if isinstance(effort, str) and "reasoning_effort" not in fields:
         return msgspec.json.encode({**fields, "reasoning_effort": effort})

@@ -9,9 +9,9 @@ from typing import Final
 from protocol.failures import invalid
 
 KeepAlive = int | float | str
-"""Seconds, or a duration such as ``5m`` or ``1h30m``; negative: for ever."""
+"""Seconds, or a duration such as ``5m`` or ``1h30m``; negative: forever."""
 NEVER: Final = math.inf
-"""The idle seconds of a model that no idle time unloads."""
+"""The idle seconds of a model that is never unloaded for being idle."""
 
 _LONGEST_S: Final = 1e12
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -21,9 +21,9 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 
 
 def idle_seconds(keep_alive: KeepAlive | None) -> float | None:
-    """Return the idle seconds after which the model is unloaded, 0: as soon as it is idle; None if nothing is said.
+    """Return the idle seconds after which the model is unloaded; 0: as soon as it is idle; None if unspecified.
 
-    Raises ``invalid_request`` for what is no duration.
+    Raises ``invalid_request`` for anything that is not a duration.
     """
     if keep_alive is None:
         return None

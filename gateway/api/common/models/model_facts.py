@@ -25,7 +25,7 @@ _INSERT: Final = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_toke
 
 
 def describe(session: SupervisorSession, env: dict[str, object], name: str = "") -> list[ModelDetails]:
-    """Ask for the downloaded models that the caller's key may use, or for one of them; raises ``model_not_found``."""
+    """Return the downloaded models that the caller's key may use, or one of them; raises ``model_not_found``."""
     context = request_context(env)
     unknown = Failure(Code.MODEL_NOT_FOUND, f"model {name} not found", model=name)
     try:
@@ -41,7 +41,7 @@ def describe(session: SupervisorSession, env: dict[str, object], name: str = "")
 
 
 def short_name(entry: ModelEntry) -> str:
-    """Return the name that users of ``NAME:TAG`` know a model by, else its registered name."""
+    """Return the model's name in the form ``NAME:TAG`` if it has one, else its registered name."""
     return entry.aliases[0] if entry.aliases else entry.id
 
 
@@ -51,7 +51,7 @@ def repository(checkpoint: str) -> str:
 
 
 def parameter_count(details: ModelDetails) -> int:
-    """Return the number of a model's parameters: its file's, else what its name says, else 0."""
+    """Return how many parameters a model has: from its file, else from its name, else 0."""
     if details.facts.parameters:
         return details.facts.parameters
     for name in (details.entry.id, details.entry.checkpoint):
@@ -72,17 +72,17 @@ def takes_images(details: ModelDetails) -> bool:
 
 
 def takes_tools(details: ModelDetails) -> bool:
-    """Return whether a chat may have tools: the model's template has to have a use for them."""
+    """Return whether a chat may have tools: the model's template must use them."""
     return generates(details) and bool(_TOOLS.search(details.facts.template) or "tool-calling" in details.entry.labels)
 
 
 def thinks(details: ModelDetails) -> bool:
-    """Return whether a model writes down what it thinks before it answers."""
+    """Return whether a model writes down its thoughts before it answers."""
     return generates(details) and bool(_THINKING.search(details.facts.template) or "reasoning" in details.entry.labels)
 
 
 def inserts(details: ModelDetails) -> bool:
-    """Return whether a model can fill a gap in a text: its vocabulary has the tokens for that."""
+    """Return whether a model can fill a gap in a text, which needs certain tokens in its vocabulary."""
     return generates(details) and any(key in details.facts.metadata for key in _INSERT)
 
 

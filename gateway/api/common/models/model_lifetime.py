@@ -1,4 +1,4 @@
-"""What ``keep_alive`` and ``num_ctx`` do: they load or unload a model, and say how long one stays and how large its context is."""
+"""The effects of ``keep_alive`` and ``num_ctx``: loading or unloading a model, how long it stays, and its context size."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MAX_CONTEXT: Final = 2**24
 
 
 class ContextOption(msgspec.Struct, kw_only=True):
-    """Ollama's ``options`` of a load that count here; the others (``num_gpu``…) are ignored."""
+    """Ollama's ``options`` of a load that have an effect here. The others (``num_gpu``…) are ignored."""
 
     num_ctx: Annotated[int, Meta(ge=-1, le=MAX_CONTEXT)] | None = None
-    """Tokens that the context is to have; 0 and -1: as it is."""
+    """Context tokens that the model must have at least; 0 and -1: leave as it is."""
 
     def wanted(self, context: RequestContext) -> int:
-        """Return the tokens of the context that the model is to be loaded with, 0 if it stays as it is.
+        """Return the context tokens that the model must be loaded with at least; 0 to leave it as it is.
 
-        Only a caller that may change the server decides that. The value of another one changes nothing, because many clients
-        send one with each request.
+        Only a caller that may change the server decides this. Another caller's value has no effect, because many
+        clients send one with each request.
         """
         return max(self.num_ctx or 0, 0) if context.is_admin else 0
 
 
 def ttl_after_request(context: RequestContext, keep_alive: KeepAlive | None) -> float | None:
-    """Return the idle seconds after which the model of a request is unloaded from now on; None: as it is.
+    """Return the idle seconds after which the model of a request is unloaded from now on; None: leave as it is.
 
-    Only a caller that may change the server decides that.  Another one may not have a model unloaded (``forbidden``); any
-    other value of it changes nothing, because many clients send one with each request.
+    Only a caller that may change the server decides this. Another caller may not unload a model (``forbidden``); any
+    other value of it has no effect, because many clients send one with each request.
     """
     seconds = idle_seconds(keep_alive)
     if seconds == 0:
@@ -45,9 +45,9 @@ def ttl_after_request(context: RequestContext, keep_alive: KeepAlive | None) -> 
 
 
 def load(session: SupervisorSession, env: dict[str, Any], model: str, ttl: float | None, size: int) -> None:
-    """Wait until the model is ready, to be unloaded after ``ttl`` idle seconds; None: as it is or would be.
+    """Wait until the model is ready, to be unloaded after ``ttl`` idle seconds; None: its usual time.
 
-    One that is loaded stays as it is otherwise, if it has a context of ``size`` tokens.
+    Otherwise, a loaded model stays as it is if its context has ``size`` tokens.
     """
     session.call(env, partial(LoadModel, model=model, ttl=ttl, context=size), Loaded)
 

@@ -12,13 +12,13 @@ from protocol.messages.models import ModelEntry
 
 _EARLIEST: Final = -62135596800
 _LATEST: Final = 253402300799
-"""The first second of the year 1 and the last of the year 9999: Python has dates between them alone."""
+"""The first second of the year 1 and the last of the year 9999: the range of Python's dates."""
 MAX_PAGE: Final = 1000
-"""Models that one page may have."""
+"""How many models one page may have."""
 
 
 class Page(NamedTuple):
-    """The part of a list that Anthropic's clients ask for, by the id before it or after it."""
+    """The part of a list that Anthropic's clients ask for, by the id before or after it."""
 
     limit: int | None = None
     """None: all."""
@@ -27,9 +27,9 @@ class Page(NamedTuple):
 
 
 def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> dict[str, Any]:
-    """Return a model as the lists show it, under its registered name or one that it was given.
+    """Return a model as the lists show it, under its registered name or a given one.
 
-    ``whole``: with what ``show_all`` adds.
+    ``whole``: with the additions of ``show_all``.
     """
     shown: dict[str, Any] = {
         "id": name or entry.id,
@@ -69,10 +69,10 @@ def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> d
 
 
 def model_list(entries: list[ModelEntry], page: Page | None = None, *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models; raises ``invalid_request`` for a page beside a model that is not in it.
+    """Return the JSON of a list of models; raises ``invalid_request`` if a page refers to a model that is not in it.
 
-    A model is in it under each name that it was given, so that clients can offer these. ``whole``: every model once, for clients that
-    manage models.
+    A model appears under each name that it was given, so that clients can offer these. ``whole``: every model appears
+    once, for clients that manage models.
     """
     names = [
         _ListedName(name, entry) for entry in entries for name in (entry.id, *(() if whole else entry.given_names))
@@ -94,7 +94,7 @@ class _ListedName(NamedTuple):
 
 
 def _cut(entries: list[_ListedName], page: Page) -> tuple[list[_ListedName], bool]:
-    """Return a page, and whether there is more in its direction: back from ``before_id``, else forward."""
+    """Return a page, and whether there are more models in its direction: backward from ``before_id``, else forward."""
     positions = {each.name: position for position, each in enumerate(entries)}
     for name, cursor in (("after_id", page.after_id), ("before_id", page.before_id)):
         if cursor and cursor not in positions:
@@ -108,7 +108,10 @@ def _cut(entries: list[_ListedName], page: Page) -> tuple[list[_ListedName], boo
 
 
 def rfc3339(seconds: int) -> str:
-    """Return a time as RFC 3339 writes it; one beyond the years 1 to 9999, which a file may have, is the nearest of those."""
+    """Return a time in RFC 3339's form.
+
+    A file may have a time outside the years 1 to 9999: it becomes the nearest one inside.
+    """
     bounded = max(_EARLIEST, min(seconds, _LATEST))
-    # strftime writes a year before 1000 with fewer than four digits.
+    # strftime writes years before 1000 with fewer than four digits.
     return datetime.fromtimestamp(bounded, UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,7 @@
-"""Answers of ``generate`` and ``chat``, whole and as NDJSON: Mullama's fields and Ollama's in one object. Pure except for the clock."""
+"""Answers of ``generate`` and ``chat``, whole and as NDJSON: one object has Mullama's and Ollama's fields.
+
+Pure except for the clock.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class AnswerPart(NamedTuple):
-    """Text, thoughts and tool calls that a line adds, or that a whole answer has."""
+    """Text, thoughts and tool calls, added by a line or of a whole answer."""
 
     content: str = ""
     thinking: str = ""
@@ -36,7 +39,7 @@ class AnswerPart(NamedTuple):
 
 
 AnswerShape = Callable[[AnswerPart], dict[str, Any]]
-"""Returns the fields of a line that have what the model wrote."""
+"""Returns the fields of a line with what the model wrote."""
 
 
 def text_fields(part: AnswerPart) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def message_fields(part: AnswerPart) -> dict[str, Any]:
 
 
 class AnswerClock(NamedTuple):
-    """The time of day for lines, and how long an answer took."""
+    """The time of day for lines, and the duration of an answer."""
 
     elapsed: Callable[[], float]
     """Returns the seconds since the request came."""
@@ -63,25 +66,25 @@ class AnswerClock(NamedTuple):
     """Returns the nanoseconds since the Unix epoch."""
 
     def created_at(self) -> str:
-        """Return the time of day as RFC 3339 has it, in UTC."""
+        """Return the time of day in RFC 3339's form, in UTC."""
         seconds, fraction = divmod(self.now(), _NS_PER_S)
         return f"{_second_text(seconds)}.{fraction // 1000:06}Z"
 
 
 @lru_cache(maxsize=4)
 def _second_text(seconds: int) -> str:
-    """Return a second as RFC 3339 has it. Kept, because every line of every stream has one."""
+    """Return a second in RFC 3339's form. Cached, because every line of every stream has one."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _around_text(shape: AnswerShape) -> tuple[bytes, bytes]:
-    """Return what the fields of a line that only adds text have before and after that text."""
+    """Return the parts before and after the text in the fields of a line that only adds text."""
     before, _, after = _encode(shape(AnswerPart("\0"))).partition(_encode("\0"))
     return before[1:], after[:-1]
 
 
 class AnswerWriter(ChunkWriter):
-    """Writes a stream: a line for each piece, tool calls in one line when they are whole, and the last line."""
+    """Writes a stream: a line for each piece, one line with all complete tool calls, and the last line."""
 
     media_type: ClassVar[str] = ndjson.MEDIA_TYPE
 
@@ -95,16 +98,19 @@ class AnswerWriter(ChunkWriter):
         self._calls = ToolCalls()
         self._before_text, after_text = _around_text(shape)
         self._line_start = b""
-        """What lines of pieces that came together begin with, up to their texts."""
+        """The beginning, up to the text, of lines for pieces that came together."""
         self._line_end = _LINE_END % after_text
 
     def events(self, events: bytes) -> bytes:
-        """Return the lines of events that came together: all have the same time."""
+        """Return the lines of events that came together. All have the same time."""
         self._line_start = b""
         return super().events(events)
 
     def text(self, text: str) -> bytes:
-        """Return the line of one more piece of the text, which is not encoded as a whole: there is one for each token."""
+        """Return the line of one more piece of the text.
+
+        There is one for each token, so it is not encoded as a whole.
+        """
         if not self._model:
             return b""
         if not self._line_start:
@@ -163,7 +169,7 @@ _decode_answer: Final = msgspec.json.Decoder(_Completion).decode
 
 
 def write_whole(answer: WholeAnswer, shape: AnswerShape, clock: AnswerClock) -> bytes:
-    """Return a whole answer; raises ``backend_error`` if the engine's cannot be read."""
+    """Return a whole answer; raises ``backend_error`` if the engine's answer cannot be read."""
     try:
         whole = _decode_answer(answer.body)
         choice = whole.choices[0] if whole.choices else _Choice()
@@ -190,6 +196,6 @@ def _last_fields(reason: str, usage: Usage, timings: msgspec.Raw, clock: AnswerC
 
 
 def model_state_line(model: str, reason: str, shape: AnswerShape, clock: AnswerClock) -> bytes:
-    """Return the answer to a request that only loads or unloads a model, which ``reason`` says."""
+    """Return the answer to a request that only loads or unloads a model. ``reason`` says which."""
     head = {"model": model, "created_at": clock.created_at()}
     return ndjson.line({**head, **shape(AnswerPart()), "done": True, "done_reason": reason})

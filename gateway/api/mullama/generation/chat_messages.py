@@ -1,4 +1,4 @@
-"""Translates the messages of ``chat`` into OpenAI's: images into parts, and tool calls, which have no ids in Ollama's form. Pure."""
+"""Translates the messages of ``chat`` into OpenAI's: images become parts, and tool calls, which have no ids in Ollama's form, get ids. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from protocol.failures import invalid
 
 _BASE64_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _IMAGE_TYPES: Final = {"iVBORw0KGgo": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
-"""How the base64 of each kind of image begins."""
+"""The first characters of each kind of image in base64."""
 
 
 class CalledFunction(msgspec.Struct):
-    """The function of a tool call. ``arguments`` is an object; JSON in a string, OpenAI's form, is taken too."""
+    """The function of a tool call. ``arguments`` is an object; OpenAI's form, JSON in a string, is also accepted."""
 
     name: str
     arguments: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
@@ -29,7 +29,7 @@ class MadeCall(msgspec.Struct):
 
 
 class MullamaMessage(msgspec.Struct):
-    """One message of a conversation; ``tool_name`` is the tool that a ``tool`` message has the result of."""
+    """One message of a conversation. ``tool_name``: the tool whose result a ``tool`` message contains."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
@@ -75,7 +75,7 @@ def openai_messages(messages: Sequence[MullamaMessage]) -> list[dict[str, Any]]:
 
 
 def _answered_call(message: MullamaMessage, open_calls: list[_OpenCall]) -> dict[str, Any]:
-    """Return the fields that name the call which a tool's result belongs to: the first open one that fits, if there is one."""
+    """Return the fields that name the call of a tool's result: the first open call that fits, if there is one."""
     wanted = message.tool_call_id
     fitting = [call for call in open_calls if wanted in (None, call.id)]
     fitting = [call for call in fitting if call.name == message.tool_name] or fitting
@@ -96,7 +96,7 @@ def _arguments_text(function: CalledFunction, where: str) -> str:
 
 
 def content_with_images(text: str, images: Sequence[str], where: str) -> str | list[dict[str, Any]]:
-    """Return a message's content: the text, or parts if there are images; ``where`` is their field."""
+    """Return a message's content: its text, or parts if there are images. ``where`` names the field."""
     if not images:
         return text
     parts: list[dict[str, Any]] = [
@@ -107,10 +107,10 @@ def content_with_images(text: str, images: Sequence[str], where: str) -> str | l
 
 
 def _data_url(image: str, where: str) -> str:
-    """Return an image's data URL; raises ``invalid_request`` for what is no image in base64."""
+    """Return an image's data URL; raises ``invalid_request`` for anything that is not an image in base64."""
     data = image.partition(";base64,")[2] if image.startswith("data:") else image
     kind = next((kind for start, kind in _IMAGE_TYPES.items() if data.startswith(start)), "")
-    # Deleting the alphabet is the fastest check of megabytes.
+    # Deleting the alphabet is the fastest way to check megabytes.
     if not kind or data.encode("utf-8", "replace").translate(None, _BASE64_ALPHABET):
         raise invalid(f"`{where}` must be a PNG, JPEG, GIF, WebP or BMP image in base64", where)
     return f"data:image/{kind};base64,{data}"

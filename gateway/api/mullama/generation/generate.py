@@ -1,4 +1,4 @@
-"""``POST /api/generate``: a prompt becomes a chat of one message, or with ``raw`` a completion of the prompt as it is."""
+"""``POST /api/generate``: a prompt becomes a chat of one message, or with ``raw`` a completion of the bare prompt."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from protocol.failures import invalid
 
 _UNSUPPORTED: Final = {
     "suffix": "a suffix is not supported here: llama.cpp models fill in between with POST /infill",
-    "template": "a template of the request is not supported: a model's own is used, or none with `raw`",
+    "template": "a template in the request is not supported: the model's own is used, or none with `raw`",
     "context": "`context` is not supported: send the conversation to /api/chat",
 }
-"""Fields of Ollama that no other field can express; an empty value is as good as none."""
+"""Ollama's fields that no other field can express. An empty value counts as absent."""
 
 
 class GenerateRequest(GenerationFields, kw_only=True):

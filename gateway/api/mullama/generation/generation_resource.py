@@ -25,7 +25,7 @@ from protocol.failures import invalid
 
 
 class Generation(NamedTuple):
-    """A request as it was read: its fields, and the engine's endpoint and request in OpenAI's form.
+    """A request as read: its fields, and the engine's endpoint and request in OpenAI's form.
 
     Without an endpoint there is nothing to generate.
     """
@@ -34,7 +34,7 @@ class Generation(NamedTuple):
     endpoint: str
     body: dict[str, Any]
     empty: bool = False
-    """The prompt or the messages are there, and empty."""
+    """Whether the prompt or the messages are present but empty."""
 
     def bus_body(self) -> bytes:
         """Return the body that goes on the bus."""
@@ -47,7 +47,7 @@ class Generation(NamedTuple):
 
 
 def chat_options(request: GenerationFields) -> dict[str, Any]:
-    """Return all but the messages and tools of a chat in OpenAI's form."""
+    """Return a chat in OpenAI's form without its messages and tools."""
     body = sampling_fields(request)
     schema = json_schema(request)
     if schema is ANY_OBJECT:
@@ -67,12 +67,12 @@ def chat_options(request: GenerationFields) -> dict[str, Any]:
 
 
 class GenerationResource(abc.ABC):
-    """A falcon resource for POST; a subclass reads requests and gives answers their shape."""
+    """A falcon resource for POST. A subclass reads requests and shapes answers."""
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     counted_as: ClassVar[str]
-    """The endpoint of the internal format that its requests count as in the metrics, whichever the engine is asked for."""
+    """The endpoint of the internal format that the metrics count, whichever one the engine is asked for."""
     input_field: ClassVar[str]
     """The field without which nothing is generated."""
     names: ClassVar[Mapping[str, str]] = {"response_format": "format"}
@@ -85,15 +85,15 @@ class GenerationResource(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def shape(part: AnswerPart) -> dict[str, Any]:
-        """Return the fields of a line that have what the model wrote."""
+        """Return the fields of a line with what the model wrote."""
 
     @staticmethod
     @abc.abstractmethod
     def read(data: bytes) -> Generation:
-        """Return what a request's JSON means; raises ``LemonbusError`` for a wrong one. Pure."""
+        """Return the meaning of a request's JSON; raises ``LemonbusError`` for a wrong one. Pure."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Generate; without anything to generate from, load the model, or unload it if ``keep_alive`` is 0."""
+        """Generate. If there is nothing to generate from, load the model, or unload it if ``keep_alive`` is 0."""
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
         context = request_context(req.env)
         ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
@@ -121,7 +121,7 @@ class GenerationResource(abc.ABC):
         fields = request.fields
         ttl = keep_alive.idle_seconds(fields.keep_alive)
         if ttl is None and not request.empty and not is_ollama_client(req.env):
-            # Document 004 requires the field, and Ollama loads the model without it.
+            # Document 004 requires the field; Ollama loads the model without it.
             field = self.input_field
             raise invalid(
                 f"`{field}` is required; the model is loaded if it is empty, or with `keep_alive` alone", field

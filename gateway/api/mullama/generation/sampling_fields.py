@@ -1,4 +1,4 @@
-"""The fields that generations share: Mullama's at the top, Ollama's in ``options``; and what they become in OpenAI's form. Pure."""
+"""The fields that both generations share: Mullama's at the top, Ollama's in ``options``, and their translation to OpenAI's form. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.api.common.models.model_lifetime import ContextOption
 from protocol.failures import invalid
 
 API_DEFAULTS: Final[dict[str, Any]] = {"max_length": 512, "temperature": 0.7, "top_p": 0.9, "top_k": 40}
-"""The document's defaults, under the names of the sampling defaults; those that were set come before them."""
+"""The document's defaults, under the names of the sampling defaults. Defaults that were set take precedence."""
 
 Factor = Annotated[float, Meta(ge=0, le=1000)]
 Count = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
@@ -25,7 +25,7 @@ _SAME_NAMES: Final = (
     *("temperature", "top_p", "top_k", "min_p", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty"),
     *("frequency_penalty", "mirostat", "mirostat_tau", "mirostat_eta", "seed"),
 )
-"""Options that have the same names in requests for engines."""
+"""Options with the same names in requests for engines."""
 
 
 class Options(ContextOption, kw_only=True):
@@ -49,7 +49,7 @@ class Options(ContextOption, kw_only=True):
 
 
 class GenerationFields(msgspec.Struct, kw_only=True):
-    """What ``generate`` and ``chat`` share."""
+    """The fields that ``generate`` and ``chat`` share."""
 
     model: str | None = None
     stream: bool | None = None
@@ -67,9 +67,9 @@ class GenerationFields(msgspec.Struct, kw_only=True):
 
 
 def sampling_fields(request: GenerationFields) -> dict[str, Any]:
-    """Return a request's sampling options in OpenAI's form, the API's defaults included.
+    """Return a request's sampling options in OpenAI's form, including the API's defaults.
 
-    Raises ``invalid_request`` for an option that the request has twice with different values.
+    Raises ``invalid_request`` for an option that appears twice with different values.
     """
     options = request.options or Options()
     fields: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def sampling_fields(request: GenerationFields) -> dict[str, Any]:
 
 
 def json_schema(request: GenerationFields) -> msgspec.Raw | None:
-    """Return the schema that ``format`` demands (that of any object for ``json``), or None; raises ``invalid_request``."""
+    """Return the schema that ``format`` demands (for ``json``, that of any object), or None; raises ``invalid_request``."""
     given = bytes(request.format)
     if given in (b"", b"null", b'""'):
         return None

@@ -1,4 +1,4 @@
-"""What an answer cost, under Mullama's names (milliseconds) and Ollama's (nanoseconds). Pure."""
+"""The cost of an answer, under Mullama's names (milliseconds) and Ollama's (nanoseconds). Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _decode_timings: Final = msgspec.json.Decoder(_Timings | None).decode
 def statistics(usage: Usage, timings: msgspec.Raw, elapsed: float) -> dict[str, Any]:
     """Return the fields of a last line. ``elapsed``: seconds since the request came; ``timings`` may be empty.
 
-    ``load_duration`` is what passed before the engine began: the queue, and the load of the model if it was needed.
-    Raises ``DECODE_ERRORS`` for timings that are none.
+    ``load_duration`` is the time before the engine began: in the queue, and for loading the model if necessary. Raises
+    ``DECODE_ERRORS`` for malformed timings.
     """
     times = (_decode_timings(timings) if bytes(timings) else None) or _Timings()
     total = int(elapsed * _NS_PER_S)
     prompt, decode = int(times.prompt_ms * _NS_PER_MS), int(times.predicted_ms * _NS_PER_MS)
     tokens = usage.completion_tokens
-    # The time of a single token is that of the prompt: the engine's time after it says nothing.
+    # The time of a single token is that of the prompt: the engine's time after it is meaningless.
     seconds = (decode if tokens > 1 and decode else total) / _NS_PER_S
     return {
         "total_duration": total,

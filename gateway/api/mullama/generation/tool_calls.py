@@ -1,4 +1,4 @@
-"""Collects the tool calls of an answer from their pieces, and writes them with arguments as objects. Pure."""
+"""Collects the tool calls of an answer from their pieces, and writes their arguments as objects. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ToolCalls:
         self._calls: dict[int, _CollectedCall] = {}
 
     def add(self, deltas: Iterable[ToolCallDelta], *, whole: bool = False) -> None:
-        """Add pieces of calls; ``whole``: each is a call, and has no index."""
+        """Add pieces of calls. ``whole``: each piece is a complete call, without an index."""
         for position, delta in enumerate(deltas):
             call = self._calls.setdefault(position if whole else delta.index, _CollectedCall())
             call.id = call.id or delta.id
@@ -28,9 +28,9 @@ class ToolCalls:
             call.arguments += delta.function.arguments
 
     def take(self, finish_reason: str) -> list[dict[str, Any]]:
-        """Return the calls of an answer that has ended, and remove them; raises ``msgspec.DecodeError`` for a malformed one.
+        """Return and remove the calls of an answer that has ended; raises ``msgspec.DecodeError`` for a malformed one.
 
-        A call in which the answer was cut off is left out.
+        If the answer was cut off within a call, that call is left out.
         """
         calls, self._calls = self._calls, {}
         written = []

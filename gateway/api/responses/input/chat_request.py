@@ -18,7 +18,7 @@ from gateway.fetching.image_source import ImageSource, only_inline
 def chat_body(request: ResponseRequest, items: Sequence[Item], image: ImageSource = only_inline) -> dict[str, Any]:
     """Return the chat completion's fields.
 
-    ``items``: the whole conversation, oldest first; ``image``: what the URLs of its images go through.
+    ``items``: the whole conversation, oldest first. ``image``: resolves the URLs of its images.
     """
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body["messages"] = chat_messages(request.instructions, items, image)
@@ -40,7 +40,7 @@ def chat_body(request: ResponseRequest, items: Sequence[Item], image: ImageSourc
 
 
 NAMES: Final = {"messages": "input", "response_format": "text"}
-"""Field of a chat → the request's field that it is made of, where they differ."""
+"""Field of a chat → the request's field that it comes from, where they differ."""
 
 
 def _response_format(request: ResponseRequest) -> dict[str, Any] | None:
@@ -55,7 +55,7 @@ def _response_format(request: ResponseRequest) -> dict[str, Any] | None:
 
 
 def _reasoning(request: ResponseRequest) -> dict[str, Any]:
-    """Say how much to think in the two words that chat templates know."""
+    """Return how much to think, in the two words that chat templates know."""
     arguments = dict(request.chat_template_kwargs or {})
     effort = request.reasoning.effort if request.reasoning else None
     if effort == "none":
@@ -66,9 +66,9 @@ def _reasoning(request: ResponseRequest) -> dict[str, Any]:
 
 
 def shortened(messages: Sequence[Message]) -> list[Message] | None:
-    """Return the chat without the older half of its conversation, for ``truncation`` auto; None if nothing can go.
+    """Return the chat without the older half of its conversation, for ``truncation`` auto; None if it must stay whole.
 
-    The system message and the last message stay, and no answer of a tool stays without its call.
+    The system message and the last message stay. A tool's answer stays only with its call.
     """
     head = 1 if messages and messages[0]["role"] == "system" else 0
     start = head + (len(messages) - head + 1) // 2

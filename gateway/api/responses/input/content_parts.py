@@ -1,4 +1,4 @@
-"""The parts of a message's content: texts, images and files, and what they are in a chat. Pure."""
+"""The parts of a message's content: texts, images and files, and their translation for a chat. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from protocol.models.request_limits import MAX_TEXT_BYTES
 
 Part = dict[str, Any]
 _TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
-"""Type of a part of text → its field."""
+"""Type of a text part → its field."""
 
 
 class InputImage(msgspec.Struct):
-    """A picture in the request itself."""
+    """An image in the request itself."""
 
     image_url: str | None = None
     file_id: str | None = None
@@ -38,13 +38,13 @@ class InputFile(msgspec.Struct):
 
 
 class InputAudio(msgspec.Struct):
-    """A recording in the request itself, in the form that chat completions have for it."""
+    """A recording in the request itself, in the form of chat completions."""
 
     input_audio: dict[str, Any]
 
 
 def text_of(content: str | Sequence[Part], where: str) -> str:
-    """Return content that can only be text; raises ``invalid_request`` for a picture or a file in it."""
+    """Return content that can only be text; raises ``invalid_request`` for an image or a file in it."""
     if isinstance(content, str):
         return content
     texts = []
@@ -52,7 +52,7 @@ def text_of(content: str | Sequence[Part], where: str) -> str:
         text = _text(part, f"{where}[{position}]")
         if text is None:
             kind = str(part.get("type"))[:64]
-            raise invalid(f"`{where}[{position}]`: only text can stand here, no {kind}", f"{where}[{position}]")
+            raise invalid(f"`{where}[{position}]`: only text is possible here, not {kind}", f"{where}[{position}]")
         texts.append(text)
     return "\n".join(texts)
 
@@ -60,10 +60,10 @@ def text_of(content: str | Sequence[Part], where: str) -> str:
 def chat_content(
     content: str | Sequence[Part], where: str, role: str = "user", image: ImageSource = only_inline
 ) -> str | list[Part]:
-    """Return the content of a chat message: a text if there are only texts, else a list of parts.
+    """Return the content of a chat message: a text if all parts are texts, else a list of parts.
 
-    Raises ``invalid_request`` naming the part that is wrong or cannot be used. Only users send pictures and files.
-    ``image``: what their URLs go through.
+    Raises ``invalid_request`` naming the part that is wrong or cannot be used. Only users send images and files.
+    ``image``: resolves the URLs of images.
     """
     if isinstance(content, str) or role != "user":
         return text_of(content, where)
@@ -107,12 +107,12 @@ def _image(given: InputImage, where: str, image: ImageSource) -> Part:
 
 
 def _file(file: InputFile, where: str) -> Part:
-    """Return a text file as text: no engine reads another format."""
+    """Return a text file as text; engines read no other format."""
     if not file.file_data:
         what = "files are not fetched" if file.file_url else "there are no uploaded files here"
         raise invalid(f"`{where}`: {what}; send the file in `file_data`", where)
     name = file.filename or "file"
-    # A data URL, or base64 alone.
+    # A data URL, or bare base64.
     encoded = file.file_data.rpartition("base64,")[2] if file.file_data.startswith("data:") else file.file_data
     check_size(f"{where}.file_data", "characters", len(encoded), MAX_TEXT_BYTES * 4 // 3)
     try:

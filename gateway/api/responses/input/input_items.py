@@ -1,4 +1,4 @@
-"""The items of a request's ``input``: their types, their checks, and the messages of a chat that they become. Pure."""
+"""The items of a request's ``input``: their types, their checks, and their translation to messages of a chat. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.failures import invalid
 Item = dict[str, Any]
 Message = dict[str, Any]
 NewId = Callable[[str], str]
-"""Returns a new id that begins with a prefix and an underscore."""
+"""Returns a new id with a prefix and an underscore."""
 _SYSTEM_ROLES: Final = ("system", "developer")
 
 
@@ -46,7 +46,7 @@ class CustomToolCallItem(msgspec.Struct):
 
 
 class CallOutputItem(msgspec.Struct):
-    """What a called tool returned."""
+    """The result of a tool."""
 
     call_id: str
     output: str | list[dict[str, Any]]
@@ -64,7 +64,7 @@ class ReasoningItem(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """The thoughts, or else their summary."""
+        """Return the thoughts, or else their summary."""
         return "\n".join(part.text for part in self.content or self.summary)
 
 
@@ -82,10 +82,10 @@ ITEM_TYPES: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
 def read_items(
     given: str | Sequence[Item] | None, earlier: Iterable[Item], new_id: NewId, image: ImageSource = only_inline
 ) -> list[Item]:
-    """Return the items of ``input`` with a type and an id each, references to ``earlier`` items resolved.
+    """Return the items of ``input``, each with a type and an id, with references to ``earlier`` items resolved.
 
-    Images stay as they are named; ``image`` refuses those that cannot be used.  Raises ``invalid_request`` naming the item and
-    the field that is wrong.
+    Image URLs stay as they are; ``image`` refuses those that cannot be used. Raises ``invalid_request`` naming the item
+    and the wrong field.
     """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
@@ -134,7 +134,7 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, im
     fields, prefix = ITEM_TYPES[kind]
     read = body_decoding.convert(item, fields, where)
     whole = {"type": kind, **item, "id": item_id or new_id(prefix)}
-    whole["type"] = kind  # which the item may have had as null or empty
+    whole["type"] = kind  # the item may have had it as null or empty
     if isinstance(read, MessageItem):
         if isinstance(read.content, str):
             part = "output_text" if read.role == "assistant" else "input_text"
@@ -148,10 +148,10 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, im
 
 
 class _Chat:
-    """The messages of a chat as items are added.
+    """The messages of a chat, built as items are added.
 
-    An assistant's thoughts, text and calls are separate items, and one message of a chat. Templates take one system message at
-    most, and at the beginning: what precedes the conversation is put together.
+    An assistant's thoughts, text and calls are separate items here, but one message of a chat. Templates accept at most
+    one system message, at the beginning, so everything that precedes the conversation is joined.
     """
 
     def __init__(self, instructions: str | None, image: ImageSource) -> None:
@@ -201,7 +201,7 @@ class _Chat:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        # Thoughts alone are nothing that a template can show.
+        # No template can show thoughts alone.
         if self._text is not None or self._calls:
             message: Message = {"role": "assistant", "content": self._text}
             if self._reasoning:
@@ -213,9 +213,9 @@ class _Chat:
 
 
 def chat_messages(instructions: str | None, items: Iterable[Item], image: ImageSource = only_inline) -> list[Message]:
-    """Return the messages of a chat; ``items`` come from :func:`read_items` or from a stored response.
+    """Return the messages of a chat. ``items`` come from :func:`read_items` or from a stored response.
 
-    ``image``: what the URLs of images go through.
+    ``image``: resolves the URLs of images.
     """
     chat = _Chat(instructions, image)
     for item in items:

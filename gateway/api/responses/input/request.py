@@ -1,4 +1,4 @@
-"""The body of ``POST responses``: its fields, and which of them this server does not serve. Pure."""
+"""The body of ``POST responses``: its fields, and which of them this server does not support. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_SERVED: Final = {
     "context_management": "nothing is compacted here: send a shorter `input`, or `truncation` auto",
     "moderation": "there is no moderation model",
 }
-"""Field that would change the answer → what to do instead."""
+"""Field that would change the answer → the alternative."""
 HOSTED_TOOL_ADVICE: Final = "only tools that the client runs are: run it yourself and offer it as a function"
 MAX_METADATA: Final = 16
 MAX_ITEMS: Final = 2 * MAX_ENTRIES["messages"]
@@ -91,14 +91,14 @@ class TextOptions(msgspec.Struct):
 
 
 class ReasoningOptions(msgspec.Struct):
-    """``reasoning``. Models know different efforts, so any word goes to the model."""
+    """``reasoning``. Models know different efforts, so any word is passed to the model."""
 
     effort: Text64 | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class ToolChoice(msgspec.Struct):
-    """``tool_choice`` that names functions."""
+    """A ``tool_choice`` that names functions."""
 
     type: str
     name: str | None = None
@@ -144,11 +144,11 @@ class ResponseRequest(SamplingFields, kw_only=True):
 
     @property
     def wants_store(self) -> bool:
-        """Whether the response is to be kept; OpenAI's default is to keep it."""
+        """Whether to store the response, as OpenAI does by default."""
         return self.store is not False
 
     def check(self) -> None:
-        """Raise ``invalid_request`` for what the types cannot express, and for what is not served."""
+        """Raise ``invalid_request`` for what the types cannot express, and for what is not supported."""
         for name, advice in NOT_SERVED.items():
             if getattr(self, name):
                 raise invalid(f"`{name}` is not served here: {advice}", name)

@@ -1,7 +1,7 @@
 """The tools of a request, and which of them the model may call. Pure.
 
-Engines know functions alone. A tool in a namespace is a function whose name has both parts, and a custom tool one whose only
-parameter is its text; their calls get their own form back.
+Engines know only functions. A tool in a namespace becomes a function whose name has both parts, and a custom tool
+becomes one whose only parameter is its text. Their calls are translated back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.failures import invalid
 
 
 class CustomInput(msgspec.Struct):
-    """The arguments of the function that stands for a custom tool."""
+    """The arguments of the function that represents a custom tool."""
 
     input: str
 
@@ -32,15 +32,15 @@ class CustomInput(msgspec.Struct):
 _OFFERED: Final = ("function", "custom", "namespace")
 """Types of tools that a model may call. OpenAI's servers run the others."""
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-"""The parameters of the function that a custom tool is for the engine."""
+"""The parameters of the function that represents a custom tool."""
 _input_of: Final = msgspec.json.Decoder(CustomInput).decode
 
 
 class ClientTool(msgspec.Struct):
-    """A tool that the client runs, and what its calls have in the response."""
+    """A tool that the client runs, and the fields of its calls in the response."""
 
     function: FunctionTool
-    """As the engine gets it, but for the name."""
+    """The tool for the engine, except for its name."""
     name: str
     namespace: str | None = None
     custom: bool = False
@@ -52,10 +52,10 @@ class ClientTool(msgspec.Struct):
 
 
 def client_tools(request: ResponseRequest) -> dict[str, ClientTool]:
-    """Return the tools by the name that the engine gets for each.
+    """Return the tools by the names that the engine gets for them.
 
-    Hosted tools are left out beside others: coding agents send both with every request, and a model can do without a tool
-    that it is free to call.  Raises ``invalid_request`` naming the hosted tools if there is nothing else.
+    Hosted tools are left out if there are others: coding agents send both with every request, and a model can do
+    without a tool that it need not call. If there are only hosted tools, raises ``invalid_request`` naming them.
     """
     tools = {each.engine_name: each for each in _read_tools(request.tools or (), "tools")}
     hosted = sorted({str(tool.get("type")) for tool in request.tools or ()} - {"namespace"})
@@ -66,7 +66,7 @@ def client_tools(request: ResponseRequest) -> dict[str, ClientTool]:
 
 
 def offered_tools(request: ResponseRequest) -> list[dict[str, Any]]:
-    """Return the given tools without those that are left out, as the response lists them."""
+    """Return the given tools without the omitted ones, as the response lists them."""
     return [
         {"parameters": None, "strict": None, **tool} if tool["type"] == "function" else tool
         for tool in request.tools or ()
@@ -80,12 +80,15 @@ def engine_name(name: str, namespace: str | None) -> str:
 
 
 def custom_arguments(text: str) -> str:
-    """Return the arguments of the function that stands for a custom tool, for a call of the tool with ``text``."""
+    """Return the arguments of the function that represents a custom tool, for a call of the tool with ``text``."""
     return msgspec.json.encode(CustomInput(text)).decode()
 
 
 def custom_input(arguments: str) -> str:
-    """Return the text of a custom tool's call; arguments that were cut off or are of another form are taken as they are."""
+    """Return the text of a custom tool's call.
+
+    Arguments that were cut off or have another form are returned unchanged.
+    """
     try:
         return _input_of(arguments).input
     except msgspec.DecodeError:
@@ -108,7 +111,10 @@ def _read_tools(tools: Sequence[dict[str, Any]], where: str, namespace: str | No
 
 
 def _function_for(tool: CustomTool) -> FunctionTool:
-    """Return the function that stands for a custom tool. Its grammar is told to the model, and not enforced."""
+    """Return the function that represents a custom tool.
+
+    The model is told its grammar, but the grammar is not enforced.
+    """
     texts = [tool.description or ""]
     if tool.format is not None and tool.format.definition:
         texts.append(f"The input must follow this {tool.format.syntax or ''} grammar:\n{tool.format.definition}")
@@ -118,7 +124,7 @@ def _function_for(tool: CustomTool) -> FunctionTool:
 def tool_fields(request: ResponseRequest) -> dict[str, Any]:
     """Return the fields of a chat completion that offer the functions.
 
-    Engines know no choice but ``none``, ``auto`` and ``required``: a choice that names functions offers these alone.
+    Engines only know the choices ``none``, ``auto`` and ``required``. A choice that names functions offers only these.
     Raises ``invalid_request`` for a choice of something that is not offered.
     """
     tools = client_tools(request)

@@ -34,7 +34,7 @@ class ResponseEventWriter(ChunkWriter):
     media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
 
     def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] = time.time) -> None:
-        """Write out what ``builder`` builds; ``clock`` returns Unix seconds."""
+        """Write what ``builder`` builds. ``clock`` returns Unix seconds."""
         self._builder = builder
         self._clock = clock
         self._number = 0
@@ -42,7 +42,7 @@ class ResponseEventWriter(ChunkWriter):
         self._response: dict[str, Any] = {}
 
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return the events of a chunk, after those of the begin."""
+        """Return the events of a chunk, after those of the beginning."""
         self._builder.model = self._builder.model or chunk.model
         written = self._begin()
         usage = read_usage(chunk)
@@ -62,7 +62,7 @@ class ResponseEventWriter(ChunkWriter):
         return _TEXT_DELTA % (self._number - 1, _encode(position.item_id), position.output_index, _encode(text))
 
     def response(self) -> dict[str, Any]:
-        """Return the response of a generation that ended, as :meth:`end` will write it; for what keeps it."""
+        """Return the response of a generation that ended, as :meth:`end` will write it, for storing."""
         if self._ended is None:
             self._ended = self._builder.end()
             self._response = self._builder.ended(self._clock())
@@ -81,7 +81,10 @@ class ResponseEventWriter(ChunkWriter):
         return self._begin() + self._event(("response.failed", {"response": self._builder.failed(failure, label)}))
 
     def ping(self) -> bytes:
-        """Return a comment; the first time the begin, so that a client knows the response's id while it waits."""
+        """Return a comment.
+
+        The first time, return the beginning, so that a client knows the response's id while it waits.
+        """
         return self._begin() or _PING
 
     def _begin(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The output items of a response as a chat completion's pieces arrive, and the events that tell of them. Pure.
+"""The output items of a response, built as a chat completion's pieces arrive, and the events about them. Pure.
 
-Pieces of one kind make one item: thoughts a ``reasoning`` item, text a ``message``, each tool call a ``function_call`` or, of a
-custom tool, a ``custom_tool_call``. A piece of another kind ends the item before it.
+Consecutive pieces of one kind make one item: thoughts a ``reasoning`` item, text a ``message``, each tool call a
+``function_call`` or, for a custom tool, a ``custom_tool_call``. A piece of another kind ends the item before it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _logprob: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Position(NamedTuple):
-    """Where an item is."""
+    """The position of an item."""
 
     item_id: str
     output_index: int
 
 
 class _OpenItem:
-    """The item that pieces still add to."""
+    """The item that pieces are still added to."""
 
     def __init__(self, kind: str, index: int, item: dict[str, Any], call: int = -1) -> None:
         self.kind = kind
@@ -38,7 +38,7 @@ class _OpenItem:
         """Position in the output."""
         self.place = Position(item["id"], index)
         self.item = item
-        """As the events show it at its begin."""
+        """Its form in the events at its beginning."""
         self.call = call
         """The tool call's index in the chat completion."""
         self.pieces: list[str] = []
@@ -72,7 +72,7 @@ class OutputItems:
     """The output of one response."""
 
     def __init__(self, new_id: NewId, tools: Mapping[str, ClientTool]) -> None:
-        """Begin without items; ``tools``: by the names that the engine has for them."""
+        """Begin without items. ``tools``: by the names that the engine has for them."""
         self._new_id = new_id
         self._tools = tools
         self._open: _OpenItem | None = None
@@ -85,7 +85,7 @@ class OutputItems:
         """Characters of everything, thoughts included."""
 
     def add(self, choice: ChoiceDelta) -> list[Event]:
-        """Take a piece and return its events; raises ``backend_error`` for pieces in no possible order."""
+        """Take a piece and return its events; raises ``backend_error`` for pieces in an impossible order."""
         events: list[Event] = []
         delta = choice.delta
         if delta is None:
@@ -100,7 +100,7 @@ class OutputItems:
         return events
 
     def add_text(self, text: str) -> Position | None:
-        """Take a piece of text if a message is open, and return where that is; else return None, and take nothing."""
+        """Take a piece of text if a message is open, and return its position; else take nothing and return None."""
         opened = self._open
         if opened is None or opened.kind != "message":
             return None
@@ -109,12 +109,12 @@ class OutputItems:
         return opened.place
 
     def end(self, status: str) -> list[Event]:
-        """End the last item with ``status``; an output without any item gets an empty message."""
+        """End the last item with ``status``. An output without any item gets an empty message."""
         events = [] if self._open or self._done else self._begin("message")
         return events + self._end(status)
 
     def items(self, status: str) -> list[dict[str, Any]]:
-        """Return the items so far; ``status`` is that of one that has not ended."""
+        """Return the items so far. ``status``: of an item that has not ended."""
         return [*self._done, *([self._open.whole(status)] if self._open else [])]
 
     def _text(self, kind: str, text: str, logprobs: list[dict[str, Any]] | None = None) -> list[Event]:
@@ -169,7 +169,7 @@ class OutputItems:
         return events
 
     def _call_item(self, kind: str, call: ToolCallDelta) -> dict[str, Any]:
-        """Return the item of a call that begins, with the name that the client gave the tool."""
+        """Return the item of a new call, with the client's name for the tool."""
         tool = self._tools.get(call.function.name)
         named: dict[str, Any] = {"name": tool.name if tool else call.function.name}
         if tool is not None and tool.namespace:
@@ -196,7 +196,7 @@ class OutputItems:
             fields = {**ended.position, "name": whole["name"], "arguments": ended.text}
             events.append(("response.function_call_arguments.done", fields))
         elif ended.kind == "custom_tool_call":
-            # The engine writes JSON, whose text is known when all of it is there.
+            # The engine writes JSON, whose text is known only when it is complete.
             events.append(("response.custom_tool_call_input.delta", {**ended.position, "delta": whole["input"]}))
             events.append(("response.custom_tool_call_input.done", {**ended.position, "input": whole["input"]}))
         elif ended.kind == "reasoning":

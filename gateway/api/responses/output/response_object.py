@@ -1,4 +1,4 @@
-"""The ``response`` object: what the request said, the output so far, the status, and the usage. Pure."""
+"""The ``response`` object: the request's fields, the output so far, the status, and the usage. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_
 
 
 class ResponseBuilder:
-    """One response, from its begin to its end."""
+    """One response, from beginning to end."""
 
     def __init__(self, request: ResponseRequest, new_id: NewId, now: float, model: str = "") -> None:
-        """Begin now (Unix seconds). ``model``: as the request names it."""
+        """Begin at ``now`` (Unix seconds). ``model``: as the request names it."""
         self.id = new_id("resp")
         self.stored = request.wants_store
-        """Whether it is kept; shown in the response, so that a client knows."""
+        """Whether it is stored; shown in the response to tell the client."""
         self.model = model
         self.usage: Usage | None = None
         self._request = request
@@ -43,11 +43,11 @@ class ResponseBuilder:
 
     @property
     def incomplete_reason(self) -> str:
-        """Why the answer was cut off, empty if it was not."""
+        """Why the answer was cut off; empty if it was not."""
         return _INCOMPLETE.get(self._finish_reason, "")
 
     def end(self) -> list[Event]:
-        """End the output of a generation that really ended; return the events of its last item."""
+        """End the output of a generation that really ended, and return the events of its last item."""
         return self._output.end("incomplete" if self.incomplete_reason else "completed")
 
     def ended(self, now: float) -> dict[str, Any]:
@@ -61,11 +61,11 @@ class ResponseBuilder:
         }
 
     def failed(self, failure: Failure, label: str) -> dict[str, Any]:
-        """Return the response of a generation that broke; ``label`` is the request id."""
+        """Return the response of a generation that broke. ``label`` is the request id."""
         return {**self.response("failed"), "error": response_error(failure, label)}
 
     def response(self, status: str) -> dict[str, Any]:
-        """Return the response as far as it is."""
+        """Return the response so far."""
         request = self._request
         text, reasoning = request.text, request.reasoning
         return {
@@ -112,7 +112,7 @@ class ResponseBuilder:
         if usage is None:
             return None
         details = usage.prompt_tokens_details
-        # Engines do not count the tokens of thoughts: their share of the text is close.
+        # Engines do not count the tokens of thoughts. Their share of the text is close.
         output = self._output
         share = output.reasoning_length / output.length if output.length else 0.0
         return {

@@ -44,7 +44,7 @@ _decode: Final = msgspec.json.Decoder(_ChatCompletion).decode
 def whole_response(
     builder: ResponseBuilder, answer: WholeAnswer, clock: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """Return the response; raises ``backend_error`` for an answer that is no chat completion."""
+    """Return the response; raises ``backend_error`` for an answer that is not a chat completion."""
     try:
         completion = _decode(answer.body)
     except DECODE_ERRORS as problem:
@@ -59,7 +59,7 @@ def whole_response(
 
 
 def _as_delta(choice: _Choice) -> ChoiceDelta:
-    """Return a whole choice as the one piece of a stream, so that both become a response in the same way."""
+    """Return a whole choice as the only piece of a stream, so that both become a response in the same way."""
     message = choice.message
     calls = [
         ToolCallDelta(index=position, id=call.id, function=call.function)
