@@ -1,7 +1,7 @@
-"""Exceptions of this gateway process's own code: each is a line of the log and is counted.
+"""Exceptions in this gateway process's own code: each is logged and counted.
 
-Everything that catches one reports it here: request greenlets, message handlers, and the event loop.  The answers to the
-supervisor's pings have the count, and health shows it.
+Everything that catches one reports it here: request greenlets, message handlers, and the event loop. The answers to the
+supervisor's pings carry the count, and health shows it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.runtime import logs
 
 INTERNAL_FAILURE: Final = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
-"""What the request that such an exception is about is answered."""
+"""The answer to a request that such an exception is about."""
 
 
 class InternalErrorLog:
@@ -23,10 +23,10 @@ class InternalErrorLog:
         self.count = 0
 
     def log(self, problem: BaseException, event: str = "internal error", **fields: object) -> None:
-        """Log an exception with its traceback, and count it; ``fields`` go into the log line."""
+        """Log an exception with its traceback, and count it. ``fields`` go into the log line."""
         self.count += 1
         logs.get_logger().error(event, **fields, errors=self.count, exc_info=problem)
 
 
 INTERNAL_ERRORS: Final = InternalErrorLog()
-"""Those of this process: they come from places that have nothing else in common."""
+"""The errors of this process. They come from places that have nothing else in common."""

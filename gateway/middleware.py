@@ -41,7 +41,7 @@ class Cors:
         self._policy = policy
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Set the headers; end here for a preflight."""
+        """Set the headers. A preflight ends here."""
         resp.set_headers(self._policy.headers(req.env.get("HTTP_ORIGIN", "")))
         if req.method != "OPTIONS":
             return
@@ -64,10 +64,10 @@ class AdmissionCheck:
 
 
 class LimitHeaders:
-    """Writes the headers about the queue and, in the form of the request's API family, the limits of the caller's key."""
+    """Writes the headers about the queue and, in the form of the request's API family, about the limits of the caller's key."""
 
     def __init__(self, formats: ErrorFormats) -> None:
-        """Use the forms of ``formats``."""
+        """Use the forms in ``formats``."""
         self._formats = formats
 
     def process_response(
@@ -88,17 +88,17 @@ class LimitHeaders:
 
 
 class UnusedReservations:
-    """Ends the reservation of a request that has failed before it was sent."""
+    """Ends the reservation of a request that failed before it was sent."""
 
     def process_response(
         self, req: falcon.Request, _resp: falcon.Response, _resource: object, _req_succeeded: bool
     ) -> None:
-        """End it; an inference request that was sent has taken it."""
+        """End it. If the inference request was sent, it has taken the reservation over."""
         request_context(req.env).drop_reservation()
 
 
 def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: CorsPolicy) -> list[Any]:
-    """Return all middleware, in its order. ``formats``: what API families write in forms of their own."""
+    """Return all middleware, in order. ``formats``: the forms of the API families."""
     settings = session.settings
     access = AccessCheck(settings)
     session.on_setting_keys = access.keys.use_setting_keys

@@ -1,4 +1,4 @@
-"""Notices the end of another process from gevent's hub, by a pidfd."""
+"""Notices the end of another process from gevent's hub, with a pidfd."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _READ: Final = 1
 
 
 class ProcessWatch:
-    """Calls back once, in the hub, when a process has ended; soon if there is none of that pid."""
+    """Calls back once, in the hub, when a process has ended; soon if no process has that pid."""
 
     def __init__(self, pid: int, callback: Callable[[], None]) -> None:
         """Watch ``pid`` from now on."""
         self.pid = pid
         self.ended = False
-        """Whether the process has ended, or there was none."""
+        """Whether the process has ended, or never existed."""
         self._callback = callback
         self._descriptor = -1
         self._watcher: Any = None

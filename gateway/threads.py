@@ -1,4 +1,4 @@
-"""Runs a function in a thread of gevent's, while the greenlet that asked waits."""
+"""Runs a function in one of gevent's threads while the calling greenlet waits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gevent.monkey import get_original
 
 R = TypeVar("R")
 sleep: Final[Callable[[float], object]] = get_original("time", "sleep")
-"""Sleeps in such a thread. gevent's own sleep gives the thread a hub, and then keeps open the files that the thread had open."""
+"""Sleeps in such a thread. gevent's own sleep would give the thread a hub, and then keep open the files that the thread had open."""
 
 
 def in_thread(work: Callable[[], R], pool: Any = None) -> R:
     """Return what ``work`` returns, or raise what it raises. ``pool``: its threads instead of the hub's.
 
-    gevent takes what a thread raises for an error of the program, and reports it: so nothing is raised there.
+    gevent takes an exception in a thread for an error of the program, and reports it. So nothing is raised there.
     """
 
     def outcome() -> tuple[R | None, BaseException | None]:

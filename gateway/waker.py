@@ -12,7 +12,7 @@ _CHECK_INTERVAL_S: Final = 0.25
 
 
 class _Timeouts:
-    """Wakes the greenlets whose wait takes too long, by one timer: a timer for each wait costs as much as the wait."""
+    """Wakes the greenlets whose wait takes too long, with a single timer: a timer for each wait costs as much as the wait."""
 
     def __init__(self) -> None:
         self._ends: dict[Waiter[bool], float] = {}
@@ -43,7 +43,10 @@ _timeouts = _Timeouts()
 
 
 class GreenletWaker:
-    """Lets one greenlet wait until a callback of the hub wakes it. A wake without a waiting greenlet has no effect."""
+    """Lets one greenlet wait until a callback of the hub wakes it.
+
+    A wake-up without a waiting greenlet has no effect.
+    """
 
     __slots__ = ("_waiter",)
 
@@ -52,7 +55,7 @@ class GreenletWaker:
         self._waiter: Waiter[bool] | None = None
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait to be woken; return False after ``seconds`` (up to a quarter of a second later)."""
+        """Wait for a wake-up; return False after ``seconds`` (up to a quarter of a second later)."""
         waiter = self._waiter = Waiter(gevent.get_hub())
         if seconds is not None:
             _timeouts.begin(waiter, seconds)
@@ -64,7 +67,7 @@ class GreenletWaker:
                 _timeouts.end(waiter)
 
     def wake(self, woken: bool = True) -> None:
-        """Wake the waiting greenlet: its ``wait`` returns ``woken``. Call it in a callback of the hub only."""
+        """Wake the waiting greenlet: its ``wait`` returns ``woken``. Only call it in a callback of the hub."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

@@ -28,7 +28,7 @@ ORDER: Final = struct.Struct("<B?dIdI")
 """What is sent, whether in base64, the pixels or seconds and the bytes that may come of it, the processor seconds that it may take,
 and its bytes."""
 _ANSWER: Final = struct.Struct("<Bdd16pI")
-"""Whether it was done, the pixels or seconds that it has, the processor seconds that it took, its type, and bytes."""
+"""Whether it succeeded, its pixels or seconds, the processor seconds that it took, its type, and bytes."""
 _LEAST_S: Final = 0.1
 _PACKAGES: Final = str(Path(__file__).parents[2])
 
@@ -107,7 +107,7 @@ class _Decoder:
         """Whether it was killed at its deadline."""
 
     def decode(self, kind: int, budget: Budget, seconds: float, data: bytes | str) -> tuple[int, float, Decoded]:
-        """Return whether it was done, the processor seconds that it took, and what came of it; raises EOFError or OSError."""
+        """Return whether it succeeded, the processor seconds that it took, and the result; raises EOFError or OSError."""
         sent = data.encode("ascii", "replace") if isinstance(data, str) else data
         self._socket.sendall(ORDER.pack(kind, isinstance(data, str), *budget, seconds, len(sent)))
         self._socket.sendall(sent)

@@ -18,7 +18,7 @@ DECODE_TIMEOUT_S: Final = 10.0
 DECODE_DEADLINE_S: Final = 60.0
 """Seconds after which a decoder that has not answered is killed, whatever it waits for."""
 MAX_DECODERS: Final = 3
-"""Processes of one gateway; other requests wait."""
+"""Processes of one gateway; further requests wait."""
 MAX_DECODERS_OF_CLIENT: Final = 2
 """Of them, for the requests of one key, or of one address without keys."""
 DECODER_MEMORY: Final = 1536 * 1024 * 1024

@@ -63,7 +63,7 @@ class RequestImages:
     """Fetches the images of one request, each once, as ``data:`` URLs."""
 
     def __init__(self, settings: Settings, env: dict[str, Any], admit: Callable[[], None]) -> None:
-        """Nothing is fetched yet. ``admit`` is called before each image and raises if the request would be refused."""
+        """Nothing is fetched yet. ``admit`` is called before each image, and raises if the request would be refused."""
         self._settings = settings
         self._env = env
         self._admit = admit
@@ -74,8 +74,8 @@ class RequestImages:
     def __call__(self, url: str, field: str) -> str:
         """Return the image as a ``data:`` URL.
 
-        Raises ``invalid_request`` with ``field`` if it cannot be fetched, ``forbidden`` if nothing is fetched for the caller,
-        ``cancelled`` when the client hangs up, and what ``admit`` raises.
+        Raises ``invalid_request`` with ``field`` if it cannot be fetched, ``forbidden`` if the caller may have nothing
+        fetched, ``cancelled`` when the client hangs up, and whatever ``admit`` raises.
         """
         if is_inline(url):
             return url
@@ -120,13 +120,13 @@ class RequestImages:
         if isinstance(outcome, gevent.GreenletExit):
             raise Failure(Code.CANCELLED, CLIENT_LEFT).raised()
         if isinstance(outcome, FetchedImage):
-            # As base64 it is a third larger.
+            # In base64 it is a third larger.
             self._bytes_left -= len(outcome.data) * 4 // 3
             return outcome
         raise outcome
 
     def _outcome(self, url: str) -> FetchedImage | Exception:
-        """Return what came of it: gevent would print an exception that a greenlet raises."""
+        """Return the result or the exception: if a greenlet raised, gevent would print it."""
         from gateway.fetching.image_fetch import FetchError  # noqa: PLC0415
 
         limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))

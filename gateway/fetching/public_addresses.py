@@ -1,7 +1,7 @@
-"""Which addresses images may be fetched from: public ones, and those of networks that the settings name. Pure.
+"""The addresses that images may be fetched from: public ones, and those of networks in the settings. Pure.
 
-The tables are ours, not ``ipaddress.is_global``: that differs between versions of Python, and counts multicast addresses and
-addresses that a NAT64 gateway turns into private ones as global.
+The tables are ours, because ``ipaddress.is_global`` differs between versions of Python. It also counts multicast
+addresses as global, and addresses that a NAT64 gateway translates to private ones.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
         "224.0.0.0/4",  # multicast
         "240.0.0.0/4",  # reserved, and broadcast
         # Within 2000::/3:
-        "2001::/23",  # protocol assignments: Teredo has IPv4 addresses in it
+        "2001::/23",  # protocol assignments: Teredo addresses contain IPv4 addresses
         "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4: has IPv4 addresses in it
+        "2002::/16",  # 6to4: contains IPv4 addresses
         "3fff::/20",  # documentation
     )
 )
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""All public addresses of IPv6; what is outside is local, translated (NAT64), multicast or reserved."""
+"""All public addresses of IPv6. Everything outside is local, translated (NAT64), multicast or reserved."""
 
 
 def may_fetch_from(text: str, networks: Iterable[Network] = ()) -> bool:
-    """Return whether an address, as a resolver wrote it, is public or lies in one of ``networks``.
+    """Return whether an address, in a resolver's notation, is public or lies in one of ``networks``.
 
-    An IPv4 address inside an IPv6 one (``::ffff:10.0.0.1``) is judged as what it is.
+    An IPv4 address inside an IPv6 one (``::ffff:10.0.0.1``) is judged as the IPv4 address.
     """
     try:
         address: Address = ipaddress.ip_address(text)

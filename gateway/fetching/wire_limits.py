@@ -1,7 +1,7 @@
-"""Limits of what a server may send around an image: interim responses, headers, sizes of chunks, trailers.
+"""Limits on what a server may send around an image: interim responses, headers, chunk sizes, trailers.
 
-``http.client`` and urllib3 read these in loops that only the server ends. As long as bytes are there, such a loop never waits,
-and a greenlet that never waits stops its whole process: even the limit of time has no effect.
+``http.client`` and urllib3 read these in loops that only the server ends. While bytes are available, such a loop never
+waits, and a greenlet that never waits stops its whole process: even the time limit has no effect.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""All that comes before the body."""
+"""Everything before the body."""
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
-"""The body as it comes, which is twice the largest image: the sizes of chunks are part of it."""
+"""The body on the wire, which includes chunk sizes: twice the largest image."""
 _BUFFER_BYTES: Final = 8192
-"""Read at once while the head is read: far below its limit, which counts what is read ahead, too. Python's own differs by version."""
+"""Bytes that are read at once while the head is read.
+
+They are far below its limit, which also counts bytes that are read ahead. Python's own value differs by version.
+"""
 
 
 class WireLimitError(Exception):
@@ -28,7 +31,7 @@ class WireLimitError(Exception):
 
 
 class _LimitedReader(io.RawIOBase):
-    """Reads from a connection, up to a number of bytes, and lets other greenlets run each time."""
+    """Reads from a connection up to a number of bytes, and lets other greenlets run each time."""
 
     def __init__(self, connection: socket.socket, limit: int) -> None:
         self._source = connection.makefile("rb", buffering=0)

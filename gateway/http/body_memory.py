@@ -35,7 +35,7 @@ class BodyMemory:
     __slots__ = ("_bodies", "_callers", "_limit", "used")
 
     def __init__(self, limit: int) -> None:
-        """Allow ``limit`` bytes; a single body may always be as large as its route allows."""
+        """Allow ``limit`` bytes. A single body may always be as large as its route allows."""
         self._limit = limit
         self._bodies: dict[HeldBody, None] = {}
         self._callers: defaultdict[str, int] = defaultdict(int)

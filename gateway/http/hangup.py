@@ -1,9 +1,9 @@
-"""Notices a client that hangs up, while its request waits or streams.
+"""Notices that a client hangs up while its request waits or streams.
 
-A WSGI application that waits for something else cannot notice it.  A client that ends only its sending side is taken for
-one that left, as in nginx, Go's server and llama-server: TCP reports both in the same way.  Bytes of a pipelined request
-are no hang-up; after them only the state of the connection shows one, which is read once a second.  Most requests are
-answered before a client can hang up, and watching a socket takes two system calls: so watching begins after a moment.
+A WSGI application that waits for something else cannot notice this. A client that ends only its sending side counts as
+one that left, as in nginx, Go's server and llama-server: TCP reports both alike. Bytes of a pipelined request are not a
+hang-up. After them, only the state of the connection shows one; it is read once a second. Most requests are answered
+before a client can hang up, and watching a socket takes two system calls: so watching begins after a moment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENT_LEFT: Final = "the client hung up, or ended its side of the connection"
 """Message of the failure."""
 _READ: Final = 1
 WATCH_DELAY_S: Final = 0.05
-"""Seconds of a request without watching."""
+"""Seconds before watching begins."""
 CUT_DELAY_S: Final = 0.4
 """Seconds that a client has to read why its request ends."""
 
@@ -99,7 +99,7 @@ class HangUpWatch:
             self._callback()
 
     def cut(self, after: float = 0.0) -> None:
-        """Break the connection after so many seconds, unless the request has ended by then: a blocked write fails at once."""
+        """Break the connection after this many seconds, unless the request has ended by then: a blocked write then fails at once."""
         if after:
             gevent.spawn_later(after, self.cut)
         elif self._open:
@@ -115,7 +115,7 @@ class HangUpWatch:
     def close(self) -> None:
         """Stop watching. Idempotent; call it before the connection is read for its next request."""
         self._open = False
-        # A reference to the owner would keep it and its request until the next garbage collection.
+        # A reference to the owner would keep it and its request alive until the next garbage collection.
         self._callback = _ignore
         if self._watcher is not None or self._timer is not None:
             self._stop()

@@ -1,4 +1,4 @@
-"""The response headers about a key's limits, in the forms that the clients of OpenAI and Anthropic read. Pure."""
+"""The response headers about a key's limits, in the forms that OpenAI's and Anthropic's clients read. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def openai_limit_headers(limits: RateLimits, _now: datetime) -> Headers:
 
 
 def anthropic_limit_headers(limits: RateLimits, now: datetime) -> Headers:
-    """Return ``anthropic-ratelimit-requests-limit`` and so on; a reset is a time of RFC 3339."""
+    """Return ``anthropic-ratelimit-requests-limit`` and so on; a reset is an RFC 3339 time."""
     headers = {}
     for what, status in _known(limits):
         headers[f"anthropic-ratelimit-{what}-limit"] = str(status.limit)

@@ -16,16 +16,16 @@ from protocol.messages.work import Caller, QueueStatus, RateLimits
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""
 SOCKET_KEY: Final = "lemonbus.socket"
-"""Key of the connection's :class:`~gateway.http.connections.client_socket.ClientSocket`; absent where there is none (tests)."""
+"""Key of the connection's :class:`~gateway.http.connections.client_socket.ClientSocket`; absent without one (tests)."""
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
 OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
-"""Paths that are answered without a key, and while the server starts or stops."""
+"""Paths that are answered without a key, even while the server starts or stops."""
 MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream", "/metrics")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
-"""Characters of a detail in the log: an engine's last words are in its worker's line too, and their end says most."""
+"""Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
 
 
@@ -49,16 +49,16 @@ def may_go_on(_model: str) -> Failure | None:
 
 
 class Exchange(Protocol):
-    """An inference request on the bus, as far as the headers of its response depend on it."""
+    """The parts of an inference request on the bus that the headers of its response depend on."""
 
     rate_limits: RateLimits | None
-    """What the caller's key has left; None if it has no limits."""
+    """The remaining limits of the caller's key; None if it has no limits."""
     queue_status: QueueStatus | None
-    """Where it was in the queue when it came; None if it was granted at once."""
+    """Its position in the queue when it came; None if it was granted at once."""
 
     @property
     def warning(self) -> str:
-        """Which part of it has no effect; empty: none is known."""
+        """A part of it that has no effect; empty: none is known."""
 
 
 class Reservation(Protocol):
@@ -67,11 +67,11 @@ class Reservation(Protocol):
     number: int
 
     def close(self) -> None:
-        """End it; the supervisor counts it no more as a request that runs."""
+        """End it: the supervisor no longer counts it as a running request."""
 
 
 class RequestContext:
-    """State of one request beside its WSGI environment; :func:`request_context` returns it."""
+    """State of one request besides its WSGI environment; :func:`request_context` returns it."""
 
     __slots__ = (
         "api_key",
@@ -100,37 +100,37 @@ class RequestContext:
         self.label = ids.request_label(given)
         """The request id: in the response header, the log and error bodies. Never a key."""
         self.model = ""
-        """The model's name, as soon as it is known; the API family sets it for the log line."""
+        """The model's name, as soon as it is known. The API family sets it for the log line."""
         self.route = ""
-        """The template of the route that it matched; empty before that, and for unknown paths."""
+        """The template of the matching route; empty before that, and for unknown paths."""
         self.inference = ""
-        """What an engine was asked for: an endpoint of the internal format; empty if none was, or only for its state."""
+        """The endpoint of the internal format that an engine was asked for; empty if none was, or only for its state."""
         self.outcome: Outcome | None = None
-        """What its generation cost, if that ended."""
+        """What its generation cost, if it ended."""
         self.failure: Failure | None = None
-        """The failure that the request was answered with, if any."""
+        """The failure in the answer, if any."""
         self.api_key: ApiKey | None = None
-        """The caller's key; None where the server has no keys."""
+        """The caller's key; None if the server has no keys."""
         self.keys_needed = False
         """Whether the server has keys."""
         self.exchange: Exchange | None = None
         """What the supervisor reported about an inference request; None for all others."""
         self.reservation: Reservation | None = None
-        """Of the inference request that it will become; None before it was reserved, and when that has been sent."""
+        """The reservation of the inference request that it will become; None before it was made, and once that request was sent."""
         self.check_admin: Callable[[], bool] = _never
-        """Returns whether the caller's key has the admin scope, or, without keys, whether it is a local program or page."""
+        """Returns whether the caller's key has the admin scope or, without keys, whether it is a local program or page."""
         self.check_change: Callable[[str], None] = _refuse
-        """Raises ``forbidden`` if the caller may not change the server's state; takes the words for the change.
+        """Raises ``forbidden`` if the caller may not change the server's state. Takes the words for the change.
 
-        For requests of which only some do. A resource that always does names its methods in ``changes``.
+        For resources where only some requests change it. A resource where all do names its methods in ``changes``.
         """
         self.withdrawal: Callable[[str], Failure | None] = may_go_on
-        """Returns why the request may not go on, once it has been admitted: its key was revoked, for example.
+        """Returns why an admitted request may not go on: for example, its key was revoked.
 
-        Takes the registered name of the model that it uses, empty if none is known.
+        Takes the registered name of the model that it uses, empty if unknown.
         """
         self.download_refusal = ""
-        """Why no download may begin for an inference request, if its model is not on this machine; empty: one may."""
+        """Why no download may start for an inference request whose model is not on this machine; empty: one may."""
         self.started = time.monotonic()
         self.held_body: HeldBody | None = None
         """What of its body counts against the process's body memory; None before any was received."""
@@ -139,18 +139,18 @@ class RequestContext:
         self.close_after: Callable[[], None] = _no_connection
         """Makes the connection close after this response, whatever its header said."""
         self.hand_over: Callable[[], None] = _no_connection
-        """For WebSockets: the server writes nothing any more, and closes the connection when the responder returns."""
+        """For WebSockets: the server writes nothing more, and closes the connection when the responder returns."""
 
     @property
     def caller(self) -> Caller | None:
-        """What the supervisor has to know of the key, for its counters and limits; None without keys."""
+        """What the supervisor has to know about the key, for its counters and limits; None without keys."""
         key = self.api_key
         if key is None:
             return None
         return Caller(key.name, key.models, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
 
     def may_use(self, model: str) -> bool:
-        """Return whether the caller's key may use a model, by its registered name."""
+        """Return whether the caller's key may use a model, given by its registered name."""
         return self.api_key is None or self.api_key.may_use(model)
 
     @property
@@ -160,11 +160,11 @@ class RequestContext:
 
     @property
     def is_admin(self) -> bool:
-        """Whether answers may show an engine's last words."""
+        """Whether answers may show an engine's last output."""
         return self.check_admin()
 
     def check_access(self) -> None:
-        """Raise why the request may not go on, if it may not."""
+        """If the request may not go on, raise the reason."""
         if failure := self.withdrawal(""):
             raise failure.raised()
 
@@ -192,7 +192,7 @@ class RequestContext:
         self.withdrawal = may_go_on
 
     def level(self, path: str) -> str:
-        """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""
+        """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
         return "debug" if path.endswith(MONITORING_PATHS) else "info"
@@ -212,12 +212,15 @@ class RequestContext:
 
 
 def is_browser(env: Mapping[str, Any]) -> bool:
-    """Return whether the client of a WSGI environment calls itself a browser: no page can take that name away, and every browser has it."""
+    """Return whether the client of a WSGI environment says that it is a browser.
+
+    Every browser does, and no page can prevent it.
+    """
     return "mozilla/" in env.get("HTTP_USER_AGENT", "").lower()
 
 
 def request_context(env: dict[str, Any]) -> RequestContext:
-    """Return the context of a WSGI environment (``req.env``); makes one if there is none yet."""
+    """Return the context of a WSGI environment (``req.env``). Makes one if necessary."""
     try:
         context: RequestContext = env[CONTEXT_KEY]
     except KeyError:

@@ -1,6 +1,6 @@
-"""Counts the requests that have ended, until they are reported to the supervisor, which shows all of them as metrics.
+"""Counts finished requests until they are reported to the supervisor, which shows them as metrics.
 
-What is kept is bounded: durations are counted in buckets, and a route's label is one of the route table's.
+The counts are bounded: durations are counted in buckets, and a route's label is one of the route table's.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
 
 MAX_SERIES: Final = 2000
-"""Series between two reports; requests that would need more are counted under ``other``."""
+"""Series between two reports. Requests that would need more are counted under ``other``."""
 
 
 class RouteLabels(NamedTuple):
-    """How a route is called in metrics."""
+    """The name of a route in metrics."""
 
     endpoint: str
     """The route without its version prefix."""
@@ -43,7 +43,7 @@ class _Durations:
 
 
 class RequestCounts:
-    """The requests of one gateway process that were not reported yet."""
+    """The requests of one gateway process that have not been reported."""
 
     def __init__(self) -> None:
         """Nothing was counted; all routes are unknown."""
@@ -54,8 +54,8 @@ class RequestCounts:
     def observe(self, route: str, status: int, seconds: float, code: str = "", inference: str = "") -> None:
         """Count a request.
 
-        ``route``: the template that it matched, or its path if it was refused before that; ``code``: of its failure;
-        ``inference``: what an engine was asked for, if one was.
+        ``route``: the template of its route, or its path if it was refused before. ``code``: of its failure.
+        ``inference``: what an engine was asked for, if any.
         """
         labels = self.routes.get(route, UNKNOWN_ROUTE)
         series = _Series(labels.endpoint, labels.dialect, status, code, inference)
@@ -68,9 +68,9 @@ class RequestCounts:
         durations.buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
 
     def unreported(self) -> list[RequestSeries]:
-        """Return what was counted since :meth:`reported` was called last."""
+        """Return what was counted since the last call of :meth:`reported`."""
         return [RequestSeries(*series, each.seconds, each.buckets) for series, each in self._counted.items()]
 
     def reported(self) -> None:
-        """Start again: the supervisor has been sent everything."""
+        """Start again: everything was sent to the supervisor."""
         self._counted.clear()

@@ -1,4 +1,4 @@
-"""Log records in the form of the log stream's document, with our JSON fields beside the documented ones. Pure."""
+"""Log records in the form of the log stream's document, with our JSON fields added to the documented ones. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BACKLOG_ENTRIES: Final = 2000
 MAX_BACKLOG_BYTES: Final = 4 * 1024 * 1024
 FILTERS: Final = ("model", "level", "request_id", "process")
 QUERY_PARAMETERS: Final = (*FILTERS, "boot", "after_seq")
-"""Parameters that the address may have."""
+"""Allowed query parameters."""
 _MAX_DIGITS: Final = 18
 _HEAD_FIELDS: Final = frozenset({"ts", "level", "process", "pid", "event"})
 _LEVELS: Final = {severity.lower(): level for level, severity in SEVERITY.items()} | {
@@ -29,7 +29,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def render_entry(entry: LogEntry, dropped: int = 0) -> bytes:
-    """Return an entry as JSON; ``dropped``: how many entries this reader missed just before it."""
+    """Return an entry as JSON. ``dropped``: how many entries this reader missed just before it."""
     try:
         fields = _decode(entry.fields)
     except DECODE_ERRORS:
@@ -60,15 +60,15 @@ def _render_text(fields: dict[str, Any]) -> str:
 
 
 def parse_subscription(number: int, message: str | bytes, query: dict[str, str]) -> FollowLogs:
-    """Return the call that a ``logs.subscribe`` message means; ``query``: the address's :data:`QUERY_PARAMETERS`.
+    """Return the call for a ``logs.subscribe`` message. ``query``: the address's :data:`QUERY_PARAMETERS`.
 
-    ``after_seq`` beyond the newest entry brings the whole snapshot: a server counts from 1 again when it starts, so the
-    number is of an earlier start, and the reader has seen nothing of this one.  ``boot``, which each snapshot has, makes
-    that certain.  Unknown fields are ignored.  Raises ``invalid_request`` naming the field that is wrong.
+    If ``after_seq`` is beyond the newest entry, the whole snapshot is sent: each start of a server counts from 1 again,
+    so the number belongs to an earlier start, and the reader has seen nothing of this one. ``boot``, which each
+    snapshot has, makes this certain. Unknown fields are ignored. Raises ``invalid_request`` naming the wrong field.
     """
     try:
         subscribe = _decode(message)
-    except (UnicodeEncodeError, *DECODE_ERRORS):  # a text may have half a surrogate pair
+    except (UnicodeEncodeError, *DECODE_ERRORS):  # a text may contain half of a surrogate pair
         raise invalid('expected a JSON object, such as {"type": "logs.subscribe"}') from None
     if subscribe.get("type") != "logs.subscribe":
         raise invalid('`type` must be "logs.subscribe"', "type")
@@ -88,7 +88,7 @@ def parse_subscription(number: int, message: str | bytes, query: dict[str, str])
 
 
 def parse_after_seq(given: str) -> int | None:
-    """Return the sequence number in an address, None if there is none; raises ``invalid_request``."""
+    """Return the sequence number in the query, None if there is none; raises ``invalid_request``."""
     if given and not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise _invalid_after_seq()
     return int(given) if given else None
@@ -106,7 +106,7 @@ def parse_level(given: str) -> str:
 
 
 class LogBacklog:
-    """Entries that one reader was not sent yet, up to a limit: the oldest are dropped and counted."""
+    """Entries that one reader has not been sent yet, up to a limit: the oldest are dropped and counted."""
 
     def __init__(self) -> None:
         """Start empty."""

@@ -1,7 +1,7 @@
 """``/logs/stream``: the server's log over a WebSocket, on the port of HTTP.
 
-Each reader has three greenlets: one reads the WebSocket, one reads the bus, and that of the request writes.  Between the
-last two is a bounded backlog: a slow reader misses entries, is told how many, and delays no other client.
+Each reader has three greenlets: one reads the WebSocket, one reads the bus, and that of the request writes. Between the
+last two there is a bounded backlog: a slow reader misses entries, is told how many, and does not delay other clients.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from protocol.wire import envelope
 if TYPE_CHECKING:
     import simple_websocket
     from wsproto import utilities
-else:  # imported for the first reader: most gateways never have one, and it takes a tenth of their start
+else:  # imported for the first reader: most gateways never have one, and the import takes a tenth of their start
     simple_websocket = DeferredModule("simple_websocket")
     utilities = DeferredModule("wsproto.utilities")
 
 PING_INTERVAL: Final = 25.0
 READER_TIMEOUT_S: Final = 30.0
-"""A reader that takes nothing for this many seconds, or does not subscribe for so long, is cut off."""
+"""Seconds after which a reader is cut off if it takes nothing, or does not subscribe."""
 CLOSE_TIMEOUT_S: Final = 0.5
 """Seconds that a reader has to read why its connection ends."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024
@@ -66,7 +66,7 @@ _POLICY_VIOLATION: Final = 1008
 
 
 def _closed() -> tuple[type[BaseException], ...]:
-    """Return what says that a reader is gone."""
+    """Return the exceptions that say that a reader has left."""
     return simple_websocket.ConnectionClosed, OSError
 
 
@@ -75,7 +75,7 @@ class LogStreamResource:
 
     scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.LOGS}
     changes: ClassVar[frozenset[str]] = frozenset({"GET"})
-    """GET changes nothing, but foreign pages must not read the log: CORS does not apply to WebSockets."""
+    """GET changes nothing, but foreign pages must not read the log, and CORS does not apply to WebSockets."""
     action: ClassVar[str] = "read the logs"
 
     def __init__(self, session: SupervisorSession) -> None:
@@ -87,8 +87,8 @@ class LogStreamResource:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Upgrade, and serve until either side ends the connection.
 
-        The query may have the fields of the subscription, which override it; unknown names are ignored, as unknown
-        fields are.
+        The query may have fields of the subscription, which override it. Unknown names are ignored, as unknown fields
+        are.
         """
         name = self._name_of(request_context(req.env))
         self._check(name)  # also for a client that only wants to know whether it may read
@@ -122,7 +122,7 @@ class LogStreamResource:
     def _serve_reader(self, req: falcon.Request, query: dict[str, str]) -> None:
         context = request_context(req.env)
         adapter = WebSocketAdapter(req.env[SOCKET_KEY], READER_TIMEOUT_S)
-        # Without the client's offer nothing is compressed: compressing a snapshot would block other requests.
+        # If the client does not offer it, nothing is compressed: compressing a snapshot would block other requests.
         env = {**req.env, "gunicorn.socket": adapter}  # the key that simple_websocket looks for
         env.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
         try:
@@ -133,7 +133,7 @@ class LogStreamResource:
                 max_message_size=MAX_MESSAGE_BYTES,
             )
         except (utilities.RemoteProtocolError, simple_websocket.ConnectionError) as problem:
-            raise invalid(f"this is no WebSocket handshake: {problem}") from None
+            raise invalid(f"this is not a WebSocket handshake: {problem}") from None
         context.hand_over()
         try:
             _LogReader(self._session, req.env, socket, context.label, query).serve()
@@ -176,7 +176,7 @@ class _LogReader:
                 self._socket.close(_POLICY_VIOLATION if refused else _GOING_AWAY, self._failure.message[:100])
 
     def _subscribed(self) -> SupervisorCall | None:
-        """Return the call that follows the log, once the client has sent a valid subscription; None if it did not."""
+        """Return the call that follows the log once the client has sent a valid subscription; None if it has not."""
         left = READER_TIMEOUT_S
         for _ in range(MAX_INVALID_MESSAGES):
             message = None
@@ -252,7 +252,7 @@ class _LogReader:
         self._end()
 
     def _listen(self) -> None:
-        """Read until the client leaves; it has nothing to send after its subscription."""
+        """Read until the client leaves. It has nothing to send after its subscription."""
         with contextlib.suppress(*_closed()):
             for _ in range(MAX_INVALID_MESSAGES):
                 self._socket.receive()

@@ -1,6 +1,6 @@
 """Adapts a client's socket for simple_websocket: whole frames in order, and a time limit for writes.
 
-simple_websocket calls ``send`` from two greenlets and takes a partial write for a whole one.
+simple_websocket calls ``send`` from two greenlets, and assumes that every write is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WebSocketAdapter:
     """One connection."""
 
     def __init__(self, sock: Any, timeout: float) -> None:
-        """Write to ``sock``; a write fails after ``timeout`` seconds without progress."""
+        """Write to ``sock``. A write fails after ``timeout`` seconds without progress."""
         self._sock = sock
         self._timeout = timeout
         self._waiting: deque[bytes] = deque()

@@ -1,5 +1,5 @@
-"""The OpenAPI document at ``/openapi.json``, made of the routes and their declared types, and the page at ``/docs`` that shows it.
+"""The OpenAPI document at ``/openapi.json``, made from the routes' declared types, and the page at ``/docs``.
 
-`routes.py` is what ``app.py`` imports; the rest is imported when the first client asks. What a family's routes take and answer is
-declared in that family's module `documentation`, not here.
+``app.py`` imports `routes.py`; the rest is imported when the first client asks. What a family's routes take and answer
+is declared in that family's module `documentation`, not here.
 """

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document of the routes and of what their families declare. Pure."""
+"""Makes the OpenAPI 3.1 document from the routes and their families' declarations. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from gateway.openapi.schemas import Schemas
 from protocol import RELEASE
 
 ALIAS_OF: Final = "x-alias-of"
-"""Names, beside a path, another one with the same operations. No reference: few tools that read such documents follow one here."""
+"""Marks a path with another path that has the same operations.
+
+It is not a reference: few tools for such documents follow one here.
+"""
 _CONVERTER: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9]+")
 _ABOUT: Final = """One HTTP address for every local model of this machine.
@@ -35,13 +38,13 @@ class DocumentedRoute(NamedTuple):
     resource: object
     documentation: Documentation
     error_forms: list[ErrorForm]
-    """The forms of its errors: several where families share a path."""
+    """The forms of its errors: several if families share a path."""
 
 
 def openapi_document(routes: Iterable[DocumentedRoute], *, keys: bool) -> dict[str, Any]:
     """Return the document; raises LookupError naming a route without a declaration.
 
-    ``keys``: callers need an API key.
+    ``keys``: whether callers need an API key.
     """
     routes = list(routes)
     parts = _Parts(schemas := Schemas(), ErrorResponses(schemas), keys)
@@ -82,7 +85,7 @@ _SECURITY_SCHEMES: Final = {
 
 
 class _Parts(NamedTuple):
-    """What all operations share."""
+    """The common part of all operations."""
 
     schemas: Schemas
     errors: ErrorResponses

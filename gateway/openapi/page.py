@@ -1,4 +1,4 @@
-"""The page at ``/docs``: one file, with its script and style inside, and a policy that allows nothing else."""
+"""The page at ``/docs``: one file with its script and style inside, and a policy that allows nothing else."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def _read(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the hash of an inline script or style, as a policy names it."""
+    """Return the hash of an inline script or style in a policy's form."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""The responses of an operation: its answers, and its failures by their statuses in the form of its path. Pure."""
+"""The responses of an operation: its answers, and its failures by status in the form of its path. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMON_HEADERS: Final = {
 
 
 def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
-    """Return the response of a request that succeeds."""
+    """Return the response of a successful request."""
     content: dict[str, Any] = {}
     if operation.answer is not None:
         content[_JSON] = {"schema": schemas.of(operation.answer)}
@@ -32,7 +32,7 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         content[media_type] = {"schema": {"type": "string"}}
     if operation.stream is not None:
         stream = operation.stream
-        # Without a schema: OpenAPI 3.1 has none for the single events of a stream.
+        # No schema: OpenAPI 3.1 has none for the single events of a stream.
         content[stream.media_type] = {"example": stream.example}
     statuses = [operation.status, *([202] if operation.may_take_longer else [])]
     return {str(status): _response(_phrase(status), content) for status in statuses}
@@ -43,20 +43,20 @@ class ErrorForm(NamedTuple):
 
     form: ErrorFormat
     body: type
-    """The type of the bodies."""
+    """The type of its error bodies."""
 
 
 class ErrorResponses:
-    """The error responses that a document refers to: most operations have the same ones."""
+    """The error responses that a document refers to: most operations share them."""
 
     def __init__(self, schemas: Schemas) -> None:
-        """Start with none; the forms of bodies are in ``schemas``."""
+        """Start with none. The forms of bodies are in ``schemas``."""
         self._schemas = schemas
         self._names: dict[_Kind, str] = {}
         self._found: dict[str, dict[str, Any]] = {}
 
     def of(self, failures: Iterable[Failure], forms: Iterable[ErrorForm]) -> dict[str, Any]:
-        """Return the response for each status of these failures in any of these forms."""
+        """Return the response for each status of these failures, in any of these forms."""
         bodies: dict[int, list[type]] = {}
         codes: dict[int, set[str]] = {}
         for form, body in forms:

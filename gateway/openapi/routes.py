@@ -1,4 +1,7 @@
-"""``/openapi.json`` and ``/docs``: made when the first client asks, and kept. They have no secrets and need no key."""
+"""``/openapi.json`` and ``/docs``: made when the first client asks, then kept.
+
+They contain no secrets and need no key.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from gateway.http.request_context import request_context
 DOCUMENT_PATH: Final = "/openapi.json"
 PAGE_PATH: Final = "/docs"
 _REVALIDATE: Final = "no-cache"
-"""A browser keeps the document, and asks each time whether it has changed."""
+"""A browser keeps the document, but asks each time whether it has changed."""
 
 
 class RouteTable(NamedTuple):
     """All routes of the gateway."""
 
     own: Mapping[str, object]
-    """Those of no dialect: path → resource."""
+    """Routes outside all dialects: path → resource."""
     dialects: list[tuple[Dialect, Routes]]
     formats: ErrorFormats
 
@@ -37,7 +40,7 @@ def _kept(data: bytes) -> _Kept:
 
 
 def _answer(req: falcon.Request, resp: falcon.Response, kept: _Kept, content_type: str) -> None:
-    """Answer with the whole, or with 304 if the client has it already."""
+    """Answer with all of it, or with 304 if the client already has it."""
     resp.set_header("ETag", kept.etag)
     resp.set_header("Cache-Control", _REVALIDATE)
     resp.set_header("X-Content-Type-Options", "nosniff")
@@ -56,10 +59,10 @@ class DocumentResource:
         """Describe the routes of ``table``."""
         self._table = table
         self._kept: dict[bool, _Kept] = {}
-        """By whether callers need a key."""
+        """Key: whether callers need an API key."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the document; it names the ways to send a key if the server has keys."""
+        """Answer with the document. It names the ways to send a key if the server has keys."""
         keys = request_context(req.env).keys_needed
         if keys not in self._kept:
             from gateway.openapi.table import document_of  # noqa: PLC0415 - memory that most gateways never need
@@ -77,7 +80,7 @@ class PageResource:
         self._policy = ""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the page. Its policy allows its own script and style alone, and requests to this server."""
+        """Answer with the page. Its policy allows only its own script and style, and requests to this server."""
         if self._kept is None:
             from gateway.openapi.page import docs_page  # noqa: PLC0415 - memory that most gateways never need
 

@@ -1,4 +1,4 @@
-"""JSON schemas of the declared types, collected so that each is in the document once."""
+"""JSON schemas of the declared types, collected so that each appears once in the document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Schemas:
         self._names: dict[Any, dict[str, Any]] = {}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """Return the schema of a type, or of any of the types in a tuple; raises ValueError if two types have one name."""
+        """Return the schema of a type, or of a tuple of alternative types; raises ValueError if two types share a name."""
         if isinstance(kind, tuple):
             return {"anyOf": [self.of(each) for each in kind]}
         if kind not in self._names:
@@ -35,7 +35,7 @@ class Schemas:
 
 
 def _in_markdown(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with its description in Markdown, and without the title, which is its name."""
+    """Return a schema with its description in Markdown, and without its title, which is its name."""
     shown = {key: value for key, value in schema.items() if key != "title"}
     if "description" in shown:
         shown["description"] = shown["description"].replace("``", "`")

@@ -1,4 +1,4 @@
-"""Puts the routes of the gateway beside what their families declare of them."""
+"""Combines the routes of the gateway with their families' declarations."""
 
 from __future__ import annotations
 

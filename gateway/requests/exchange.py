@@ -1,4 +1,4 @@
-"""One inference request on the bus: its attempts, where they run, how they end. Changes in the hub's callbacks only.
+"""One inference request on the bus: its attempts, where they run, how they end. Only callbacks in the hub change it.
 
 ``inference.py`` is the blocking side, for the API families.
 """
@@ -26,16 +26,16 @@ from protocol.runtime import logs
 _CANCEL_IN_ENGINE = frozenset(
     {Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT, Code.INTERNAL}
 )
-"""Failures that were found in this process: the engine does not know of them yet."""
+"""Failures that this process found; the engine does not know of them yet."""
 
 
 class InferenceRequest(msgspec.Struct, frozen=True):
     """An inference request as an API family makes it.
 
-    ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
-    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``, ``context``, ``earlier``:
-    ``address``, ``digest``: see there; :mod:`gateway.requests.inference` sets the last two.  ``names``: of fields of ``body``
-    in the client's request, where they differ.
+    ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
+    for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
+    ``context``, ``earlier``, ``address``, ``digest``: see there; :mod:`gateway.requests.inference` sets the last two.
+    ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 
     endpoint: str
@@ -54,7 +54,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
 
 class ExchangeDispatcher(Protocol):
-    """What an exchange needs of the session."""
+    """What an exchange needs from the session."""
 
     inbox_bytes: int
 
@@ -65,17 +65,17 @@ class ExchangeDispatcher(Protocol):
         """Cancel the present attempt where it runs."""
 
     def report_lost(self, exchange: RequestExchange) -> None:
-        """Report what its client has got of a stream whose worker is gone."""
+        """Report how much of a stream its client has got when its worker is gone."""
 
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
 
     def may_retry(self) -> bool:
-        """Return whether there is a supervisor to send another attempt to."""
+        """Return whether there is a supervisor for another attempt."""
 
 
 class RequestExchange:
-    """An inference request and what came of it."""
+    """An inference request and its result."""
 
     __slots__ = (
         "_dispatcher",
@@ -124,31 +124,31 @@ class RequestExchange:
         self.reservation = reservation
         self.withdrawal = withdrawal
         self.queue_status: QueueStatus | None = None
-        """Where it was in the queue when it came; None if it was granted at once."""
+        """Its position in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None
-        """What the caller's key had left, with this request; None if it has no limits."""
+        """The remaining limits of the caller's key, counting this request; None if it has no limits."""
         self.number = number
         self.attempt = 1
         self._returns = 0
         self._limits_lost = False
         self.suspect = False
-        """Whether the request was in an engine when that died: it runs alone."""
+        """Whether the request was in an engine that died, so that it must run alone."""
         self.since = time.monotonic()
-        """When it arrived; a supervisor that takes over keeps the order of all gateways' requests by it."""
+        """When it arrived. A supervisor that takes over keeps the order of all gateways' requests by this."""
         self.retry_reason = ""
-        """Why the attempt before the present one ended, empty for the first."""
+        """Why the attempt before the present one ended; empty for the first."""
         self.worker = ""
-        """The worker the present attempt was granted to; empty while it waits."""
+        """The worker of the present attempt; empty while it waits."""
         self.model = request.model
-        """The name that the client gave; after the grant, the registered name."""
+        """The client's name for the model; after the grant, its registered name."""
         self.granted_model = ""
-        """The registered name of the model that the present attempt was granted; empty while it waits."""
+        """The registered name of the model of the present attempt; empty while it waits."""
         self.spool = ""
         self.inbox = Inbox(1, dispatcher.inbox_bytes)
         self.failure: Failure | None = None
         self.waker = GreenletWaker()
         self.cut: Callable[[float], None] | None = None
-        """Breaks the client's connection after so many seconds: the only way to end a write that is blocked."""
+        """Breaks the client's connection after this many seconds: the only way to end a blocked write."""
 
     @property
     def label(self) -> str:
@@ -157,12 +157,12 @@ class RequestExchange:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What the generation cost, once it ended."""
+        """What the generation cost, once it has ended."""
         return self.inbox.outcome
 
     @property
     def warning(self) -> str:
-        """Which part of the request has no effect, for a header; empty: none is known."""
+        """A part of the request that has no effect, for a header; empty: none is known."""
         return self.inbox.warning
 
     @property
@@ -186,7 +186,7 @@ class RequestExchange:
             self.fail(failure)
 
     def take_event(self, event: Event, worker: str) -> None:
-        """Take an event of ``worker``; the caller calls :meth:`wake_if_ready` after the whole batch."""
+        """Take an event of ``worker``. The caller calls :meth:`wake_if_ready` after the whole batch."""
         if event.attempt == self.attempt:
             self.worker = worker
         failure = self.inbox.put(event)
@@ -194,7 +194,7 @@ class RequestExchange:
             self._end(failure)
         elif self.inbox.outcome is not None:
             self.model = self.inbox.outcome.model or self.model
-            if not self.rate_limits_due:  # else this still gets a message; its end is the caller's ``release``
+            if not self.rate_limits_due:  # otherwise this still gets a message; its end is the caller's ``release``
                 self._dispatcher.forget(self)
 
     def wake_if_ready(self) -> None:
@@ -204,7 +204,7 @@ class RequestExchange:
 
     @property
     def rate_limits_due(self) -> bool:
-        """Whether the supervisor has still to say what the caller's key has left."""
+        """Whether the supervisor has still to report the remaining limits of the caller's key."""
         if self.caller is None or not self.caller.limited:
             return False
         if self._limits_lost or self.request.endpoint in ENGINE_STATE_ENDPOINTS:  # limits do not apply to those
@@ -212,12 +212,12 @@ class RequestExchange:
         return self.rate_limits is None and self.failure is None
 
     def take_rate_limits(self, limits: RateLimits) -> None:
-        """Note what the caller's key has left (in the hub)."""
+        """Note the remaining limits of the caller's key (in the hub)."""
         self.rate_limits = limits
         self.waker.wake()
 
     def supervisor_ended(self) -> None:
-        """Wait no more for what the supervisor has not said of a request that a worker has (in the hub)."""
+        """Stop waiting for what the supervisor has not said about a request that a worker has (in the hub)."""
         if self.worker and self.rate_limits_due:
             self._limits_lost = True
             if self.over:
@@ -227,7 +227,8 @@ class RequestExchange:
     def fail(self, failure: Failure) -> None:
         """End the present attempt with a failure, and wake the waiting greenlet.
 
-        After an exception the request is answered 500, so it never waits for ever; the caller logs the exception.
+        After an exception, the request is answered with 500, so that it never waits forever. The caller logs the
+        exception.
         """
         try:
             self._end(failure)
@@ -269,7 +270,7 @@ class RequestExchange:
             self.cut(0.0)
 
     def withdraw(self) -> None:
-        """End the request if it may not go on: what has arrived and was not written is not written any more (in the hub)."""
+        """End the request if it may not go on: what has arrived but was not written is not written any more (in the hub)."""
         failure = None if self.over else self.withdrawal(self.granted_model)
         if failure is not None:
             self._dispatcher.cancel(self, failure.code)
@@ -279,7 +280,7 @@ class RequestExchange:
                 self.cut(CUT_DELAY_S)
 
     def abandon(self, reason: Code) -> None:
-        """Give the request up in any state; cancels it if the engine still works on it."""
+        """Give the request up in any state, and cancel it if the engine still works on it."""
         if not self.over:
             self._dispatcher.cancel(self, reason)
             self.failure = Failure(reason, CLIENT_LEFT, model=self.model)

@@ -1,4 +1,4 @@
-"""The part of an answer that arrived and was not yet written to the client: ordered, gapless, bounded. Pure."""
+"""The part of an answer that has arrived but was not written to the client: ordered, gapless, bounded. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.events import Event, EventKind, Outcome, failure_of, outcome_of
 from protocol.wire.decoding import DECODE_ERRORS
 
-# As numbers: to read a member of an enumeration takes a lookup in its class, for each token.
+# As numbers: reading a member of an enumeration takes a lookup in its class, for each token.
 _DELTA: Final = int(EventKind.DELTA)
 _DONE: Final = int(EventKind.DONE)
 _FAILED: Final = int(EventKind.FAILED)
@@ -32,16 +32,16 @@ class Inbox:
     )
 
     def __init__(self, attempt: int, limit: int) -> None:
-        """Start empty; ``limit`` bounds the bytes that wait."""
+        """Start empty. ``limit`` bounds the waiting bytes."""
         self.attempt = attempt
         self.outcome: Outcome | None = None
-        """Set once DONE arrived: after what waits there is nothing more."""
+        """Set once DONE has arrived: nothing more follows what waits."""
         self.taken = False
         """Whether bytes were taken: the client may have seen them, so the attempt cannot be repeated."""
         self.tokens = 0
         """Tokens in the bytes that were taken."""
         self.warning = ""
-        """Which part of the request has no effect; empty: none is known."""
+        """A part of the request that has no effect; empty: none is known."""
         self._limit = limit
         self._expected = 0
         self._pieces: list[bytes] = []
@@ -51,8 +51,8 @@ class Inbox:
     def put(self, event: Event) -> Failure | None:
         """Add an event; return the failure that ends the attempt, if this one does.
 
-        Events of other attempts, after the end, and received before change nothing.  A gap in the numbers is
-        ``events_lost``; more than the limit is ``client_too_slow``.
+        Events of other attempts, after the end, or received before change nothing. A gap in the numbers is
+        ``events_lost``; exceeding the limit is ``client_too_slow``.
         """
         if event.attempt != self.attempt or self.outcome is not None or event.seq < self._expected:
             return None
@@ -82,7 +82,7 @@ class Inbox:
         return None
 
     def take(self) -> bytes:
-        """Return everything that waits as one piece, and remove it; empty if nothing waits."""
+        """Remove everything that waits and return it as one piece; empty if nothing waits."""
         if not self._pieces:
             return b""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)

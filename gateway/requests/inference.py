@@ -1,7 +1,8 @@
 """The blocking side of an inference request, for the API families: a whole answer, or a stream of pieces.
 
-Both watch the client's connection while they wait: one that hangs up stops its generation at once.  Every
-failure arrives as :class:`~protocol.failures.LemonbusError`; do not catch it, ``gateway/http/errors/error_responses.py`` answers it.
+Both watch the client's connection while they wait: if the client hangs up, its generation stops at once. Every failure
+arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway/http/errors/error_responses.py``
+answers it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ __all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "strea
 
 Environ = dict[str, Any]
 RATE_LIMITS_WAIT_S: Final = 0.5
-"""An answer is without these headers if the supervisor has died meanwhile."""
+"""Seconds to wait for these headers; if the supervisor has died meanwhile, the answer comes without them."""
 
 
 class WholeAnswer(NamedTuple):
-    """An answer that was not streamed."""
+    """A whole answer."""
 
     body: bytes
-    """The engine's JSON, with ``model`` as the client called it."""
+    """The engine's JSON, with the client's name for the ``model``."""
     model: str
     """The registered name."""
     outcome: Outcome
@@ -42,7 +43,7 @@ class WholeAnswer(NamedTuple):
 def complete(session: RequestSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
     """Run the request and return its answer. ``env`` is ``req.env``; ``request.stream`` must be false.
 
-    Raises ``LemonbusError`` for everything else that can come of it.
+    Raises ``LemonbusError`` for every other outcome.
     """
     with AnswerStream(session, env, request) as answer:
         return answer.whole()
@@ -51,9 +52,9 @@ def complete(session: RequestSession, env: Environ, request: InferenceRequest) -
 def stream(session: RequestSession, env: Environ, request: InferenceRequest) -> AnswerStream:
     """Run the request, and return once the first piece is there, or after ``settings.header_silence`` without one.
 
-    A failure before that raises ``LemonbusError``, so that it gets its own HTTP status.  Put the result into
-    ``resp.stream`` (wrapped by the API family); the caller must call :meth:`AnswerStream.close` at the end, as
-    the server does with ``resp.stream``.
+    A failure before that raises ``LemonbusError``, so that it gets its own HTTP status. Put the result into
+    ``resp.stream`` (wrapped by the API family). The caller must call :meth:`AnswerStream.close` at the end, as the
+    server does with ``resp.stream``.
     """
     answer = AnswerStream(session, env, request)
     try:
@@ -65,18 +66,18 @@ def stream(session: RequestSession, env: Environ, request: InferenceRequest) -> 
 
 
 class AnswerStream:
-    """Iterate: each item is one or more whole server-sent events, in OpenAI's form, coalesced.
+    """Iterating yields one or more whole server-sent events at a time, in OpenAI's form, coalesced.
 
-    An empty item means that ``settings.header_silence`` seconds passed in silence: write a ping.
-    The iteration ends normally only if the generation really did (then write the end marker).  Otherwise it
-    raises ``LemonbusError`` whose failure has ``model`` and ``tokens_sent``: write the in-band error.  After
-    ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW`` there is no client to write to: do not catch it.
+    An empty item means ``settings.header_silence`` seconds of silence: write a ping. The iteration ends normally only
+    if the generation really did: then write the end marker. Otherwise it raises ``LemonbusError``, whose failure has
+    ``model`` and ``tokens_sent``: write the error into the stream. After ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW``
+    there is no client to write to: do not catch it.
     """
 
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
         """Send the request.
 
-        Raises ``invalid_request`` for one that is too large in a part that engines compile, and for media that are refused.
+        Raises ``invalid_request`` if a part that engines compile is too large, or if media are refused.
         """
         self._session = session
         self._context = request_context(env)
@@ -90,7 +91,7 @@ class AnswerStream:
         self._piece = first = self._pieces.first()
         self._events = PieceEvents(request.endpoint) if self._pieces.left else None
         self._earlier: Outcome | None = None
-        """What the pieces that have ended cost, without the times of their tokens."""
+        """What the finished pieces cost, without the times of their tokens."""
         self._tokens = 0
         """Tokens of these pieces."""
         self._cancelled = False
@@ -115,7 +116,7 @@ class AnswerStream:
                 reservation.close()
 
     def _advance(self) -> bool:
-        """Send the next piece, when the present one has ended; return whether there was one."""
+        """Send the next piece when the present one has ended; return whether there was one."""
         if not self._pieces.left:
             return False
         seconds = self._ended_outcome().total_s
@@ -137,22 +138,22 @@ class AnswerStream:
 
     @property
     def model(self) -> str:
-        """The registered name of the model, once granted; before that, the name that the client gave."""
+        """The registered name of the model once granted; before that, the client's name for it."""
         return self._exchange.model
 
     @property
     def tokens(self) -> int:
-        """Tokens that the iteration returned so far."""
+        """Tokens that the iteration has returned so far."""
         return self._tokens + self._exchange.inbox.tokens
 
     @property
     def finished(self) -> bool:
-        """Whether the generation ended and all of it was returned: the iteration has nothing more."""
+        """Whether the generation has ended and all of it was returned."""
         return self._exchange.outcome is not None and self._exchange.inbox.empty and not self._pieces.left
 
     @property
     def outcome(self) -> Outcome:
-        """What it cost. Only after the iteration ended normally."""
+        """What it cost. Only available after the iteration has ended normally."""
         outcome = self._ended_outcome()
         return outcome if self._earlier is None else total_outcome([self._earlier, outcome])
 
@@ -168,15 +169,15 @@ class AnswerStream:
         self._wait_for_rate_limits()
 
     def _wait_for_rate_limits(self) -> None:
-        """Wait for what the headers say of a key's limits: it was sent before any event, but by another process."""
+        """Wait for the headers' values about a key's limits: they were sent before any event, but by another process."""
         end = time.monotonic() + RATE_LIMITS_WAIT_S
         while self._exchange.rate_limits_due and (left := end - time.monotonic()) > 0:
             self._exchange.waker.wait(left)
 
     def ended(self, seconds: float | None = None) -> bool:
-        """Wait for the end, ``seconds`` at most; return whether it has come.
+        """Wait for the end, at most ``seconds``; return whether it has come.
 
-        Nothing is handed on before it, so that the request can be retried up to there.
+        Nothing is passed on before it, so the request can be retried until then.
         """
         exchange = self._exchange
         end = None if seconds is None else time.monotonic() + seconds
@@ -189,7 +190,7 @@ class AnswerStream:
         return True
 
     def whole(self) -> WholeAnswer:
-        """Wait for the end and return the answer; raises ``LemonbusError`` for everything else that can come of it."""
+        """Wait for the end and return the answer; raises ``LemonbusError`` for every other outcome."""
         body = self._whole_piece()
         if self._pieces.left:
             answers = [(self._piece.first, body)]

@@ -1,6 +1,6 @@
-"""What requests need of the session with the supervisor: to be sent, to be reserved, and the settings.
+"""What requests need from the session with the supervisor: sending, reserving, and the settings.
 
-`gateway.bus` has the session and depends on this folder; nothing here depends on that one.
+`gateway.bus` has the session and depends on this folder, not the other way round.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RequestSession(Protocol):
         """The settings of the server."""
 
     def start_exchange(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
-        """Send an inference request; raises ``LemonbusError`` if none is admitted, or if its body cannot be kept."""
+        """Send an inference request; raises ``LemonbusError`` if it is not admitted, or if its body cannot be stored."""
 
     def release(self, exchange: RequestExchange) -> None:
         """Forget an exchange that is over. Idempotent."""
@@ -41,4 +41,7 @@ class RequestSession(Protocol):
     def start_call(
         self, env: dict[str, Any], build: Callable[[int], msgspec.Struct], *, endless: bool
     ) -> ReservationCall:
-        """Send the message that ``build`` makes of the call's number; ``endless``: the call goes on after its answer."""
+        """Send the message that ``build`` makes from the call's number.
+
+        ``endless``: the call goes on after its answer.
+        """

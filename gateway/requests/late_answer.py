@@ -1,8 +1,10 @@
-"""A whole answer that may take minutes: headers and whitespace go ahead of it, so that no client or proxy gives up on it.
+"""A whole answer that may take minutes.
 
-A client that gives up repeats its request, and the engine begins the same recording again.  Once the headers are sent, the
-status is 200 whatever happens: an error is written into a JSON body; any other body is cut off, which HTTP distinguishes from
-one that ended.
+Headers and whitespace are sent ahead, so that no client or proxy gives up on it.
+
+A client that gives up repeats its request, and the engine begins the same recording again. Once the headers are sent,
+the status is 200 whatever happens. An error is written into a JSON body; any other body is cut off, which HTTP tells
+apart from a complete one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _CLIENT_GONE: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 
 
 class AnswerFormat(NamedTuple):
-    """How an answer is written, and what may precede it without changing its meaning."""
+    """The form of an answer, and what may precede it without changing its meaning."""
 
     content_type: str
     write: Callable[[WholeAnswer], bytes]
@@ -42,7 +44,7 @@ class AnswerFormat(NamedTuple):
 
 
 class LateAnswer:
-    """``resp.stream``: padding until the answer is there, then the answer, or the error."""
+    """``resp.stream``: padding until the answer is there, then the answer or the error."""
 
     def __init__(self, answer: AnswerStream, context: RequestContext, form: AnswerFormat, silence: float) -> None:
         """Pad every ``silence`` seconds."""
@@ -91,9 +93,9 @@ def respond(
     request: InferenceRequest,
     form: AnswerFormat,
 ) -> None:
-    """Ask, and make ``resp`` the answer: whole if it is there within ``settings.answer_silence`` seconds, else late.
+    """Ask, and write the answer to ``resp``: whole if it comes within ``settings.answer_silence`` seconds, else late.
 
-    Raises ``LemonbusError`` for what goes wrong until then, so that it gets its own HTTP status.
+    Raises ``LemonbusError`` for any failure until then, so that it gets its own HTTP status.
     """
     context = request_context(req.env)
     answer = AnswerStream(session, req.env, request)

@@ -1,7 +1,8 @@
-"""Cuts a request with a long list into pieces, and puts their answers together. Pure.
+"""Cuts a request with a long list into pieces, and joins their answers. Pure.
 
-An engine begins all entries of a list before it looks at any later request. So a list is given to it in pieces, each of which waits its
-turn: requests of other clients come in between. An answer is what the engine would have answered to the whole list.
+An engine begins all entries of a list before it looks at any later request. So it gets a list in pieces, each of which
+waits its turn, and requests of other clients come in between. The joined answer is what the engine would have answered
+to the whole list.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 
 MIN_ENTRIES: Final = 16
-"""Completions, inputs or documents of the first piece; fewer would leave slots of an engine idle while the last one ends."""
+"""Completions, inputs or documents of the first piece.
+
+Fewer would leave slots of an engine idle while the last one ends.
+"""
 MIN_BYTES: Final = 16 * 1024
 """Bytes of the list's JSON in the first piece, unless it has one entry."""
 MAX_GROWTH: Final = 32.0
@@ -26,7 +30,7 @@ MAX_GROWTH_AT_ONCE: Final = 4.0
 MAX_REPEATED_BYTES: Final = 1024 * 1024
 """JSON of the other fields of a request that is cut, which each piece has: as much as those have that engines know, at their limits."""
 TARGET_S: Final = 0.25
-"""How long the engine should work on a piece: as long may another request wait. docs/performance.md has what that costs."""
+"""Seconds that the engine should work on a piece: another request may have to wait this long. docs/performance.md says what that costs."""
 
 _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "completions": ("prompt",),
@@ -35,11 +39,11 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "embedding": ("input", "content"),
     "rerank": ("documents",),
 }
-"""Endpoint → fields of a request that may have the list; the first one that is there has it."""
+"""Endpoint → fields of a request that may have the list. The first one present has it."""
 _ANSWERS: Final = {"completions": "choices", "embeddings": "data", "rerank": "results"}
-"""Endpoint → the field of an answer with its entries; other answers are lists of them."""
+"""Endpoint → the field of an answer with its entries. Other answers are lists of entries."""
 _PROMPT_SCORES: Final = "prompt_logprobs"
-"""The field of an answer with an entry for each prompt, of engines that score prompts by themselves."""
+"""The field with an entry for each prompt, in answers of engines that score prompts themselves."""
 _ENTRY_STARTS: Final = (b'"', b"[", b"{")
 _NO_LIST: Final = msgspec.Raw(b"null")
 _ABSENT: Final = (None, _NO_LIST)
@@ -54,7 +58,7 @@ _encode: Final = msgspec.json.encode
 
 
 class Piece(NamedTuple):
-    """A part of a request, which is a request itself."""
+    """A part of a request, which is itself a request."""
 
     body: bytes
     weight: int
@@ -63,10 +67,10 @@ class Piece(NamedTuple):
 
 
 class ListPieces:
-    """Cuts one request. A fast engine gets large pieces: each costs some milliseconds in which it does nothing."""
+    """Cuts one request. A fast engine gets large pieces, because it is idle for some milliseconds between pieces."""
 
     def __init__(self, endpoint: str, body: bytes, weight: int) -> None:
-        """``weight``: the entries of the list, each as often as it is completed."""
+        """``weight``: the entries of the list, counted once for each of their completions."""
         self._growth = 1.0
         self._whole = Piece(body, weight)
         self._next = 0
@@ -80,7 +84,7 @@ class ListPieces:
         self._each_weight = max(1, weight // max(1, len(self._entries)))
 
     def _read(self, endpoint: str, body: bytes) -> None:
-        """Find the list; a list with a token number in it is one prompt."""
+        """Find the list. A list with a token number in it is one prompt."""
         if endpoint not in _LISTS:
             return
         self._fields = _fields(body)
@@ -108,7 +112,7 @@ class ListPieces:
         return piece
 
     def following(self, seconds: float) -> Piece:
-        """Return the next piece; the engine has worked on the one before for so many ``seconds``."""
+        """Return the next piece. ``seconds``: how long the engine worked on the one before."""
         change = min(MAX_GROWTH_AT_ONCE, TARGET_S / max(seconds, 0.001))
         self._growth = min(MAX_GROWTH, max(1.0, self._growth * change))
         return self._cut()
@@ -129,9 +133,9 @@ class ListPieces:
 
 
 def joined_answer(endpoint: str, body: bytes, answers: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the answer to the whole request ``body``, made of those to its pieces, each with its ``first``.
+    """Return the answer to the whole request ``body``, joined from the answers to its pieces, each with its ``first``.
 
-    Raises ``backend_error`` for an answer that has not the engine's form.
+    Raises ``backend_error`` for an answer that does not have the engine's form.
     """
     try:
         name = _ANSWERS.get(endpoint)
@@ -168,7 +172,7 @@ def _best(entries: list[Fields], top: msgspec.Raw | None) -> list[Fields]:
 
 
 def _total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sum of token counts, also of those in objects."""
+    """Return the sum of token counts, including those in objects."""
     total: dict[str, Any] = dict(usages[0])
     for usage in usages[1:]:
         for name, value in usage.items():
@@ -180,7 +184,7 @@ def _total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class PieceEvents:
-    """The events of a streamed answer whose request was cut: as if one engine had answered all of it."""
+    """The events of a streamed answer to a request that was cut, as if one engine had answered all of it."""
 
     def __init__(self, endpoint: str) -> None:
         """Begin with the first piece."""
@@ -189,9 +193,11 @@ class PieceEvents:
         self._usages: list[Mapping[str, Any]] = []
 
     def events(self, events: bytes, first: int, last: bool) -> bytes:
-        """Return what events of the piece with this ``first`` become, maybe nothing; ``last``: it is the last piece.
+        """Return the translation of events of the piece with this ``first``, maybe nothing.
 
-        Raises ``DECODE_ERRORS`` for events that are none.
+        ``last``: it is the last piece.
+
+        Raises ``DECODE_ERRORS`` for malformed events.
         """
         return b"".join([self._event(_fields(payload), first, last) for payload in payloads(events)])
 

@@ -1,7 +1,10 @@
-"""A digest of what an engine may die of in a request, so that a repetition is known without its body. Pure.
+"""A digest of everything in a request that may kill an engine, so that a repetition is recognized without its body.
 
-A request with a grammar or a schema is known by everything but its texts: an engine that dies of such a request most often dies of
-the grammar. Every other one is known by its texts as well. What makes no difference to an engine does not count.
+Pure.
+
+For a request with a grammar or a schema, the digest covers everything but its texts: if an engine dies of such a
+request, the grammar is usually the reason. For any other request, it also covers the texts. Fields without an effect on
+the engine are left out.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ _MAKE_NO_DIFFERENCE: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}
 )
 _GRAMMARS: Final = frozenset(GRAMMAR_FIELDS) - {"tools"}
-"""Tools alone say little: an agent has the same ones in all of its requests."""
+"""Tools alone say little: an agent sends the same ones in all its requests."""
 _SCHEMA: Final = b"schema"
 _ENDS_BYTES: Final = 8 * 1024
-"""Of a longer text, such as a picture, its ends and its length are enough."""
+"""Of a longer text, such as an image, its ends and its length are enough."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def request_digest(endpoint: str, body: bytes) -> str:
-    """Return 16 hexadecimal digits; the order of fields makes no difference."""
+    """Return 16 hexadecimal digits. The order of fields does not matter."""
     digest = blake2b(endpoint.encode(), digest_size=8)
     try:
         fields = _object(body)

@@ -1,7 +1,7 @@
 """Images and recordings of a request: engines get only those that were decoded, or measured, within limits.
 
-All inference requests pass here, whatever their API family, in the form that engines get. A part of a message that is not
-known here is refused: engines know more kinds of media, which they hand to programs of the machine, or fetch.
+All inference requests pass through here, whatever their API family, in the form that engines get. Unknown parts of a
+message are refused: engines know more kinds of media, which they pass to programs of the machine, or fetch.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _messages: Final = msgspec.json.Decoder(list[_Message]).decode
 
 
 def with_decoded_media(session: RequestSession, env: dict[str, Any], request: InferenceRequest) -> InferenceRequest:
-    """Return the request with its media as an engine may have them; ``env`` is ``req.env``.
+    """Return the request with its media made safe for an engine. ``env`` is ``req.env``.
 
-    Raises ``invalid_request`` for media that are refused, ``cancelled`` when the client hangs up, ``overloaded``, and what
-    the reservation raises: nothing is decoded for a request that would be refused.
+    Raises ``invalid_request`` for refused media, ``cancelled`` if the client hangs up, ``overloaded``, and whatever the
+    reservation raises: nothing is decoded for a request that would be refused.
     """
     read = _READERS.get(request.endpoint)
     if read is None:
@@ -108,17 +108,17 @@ def _decode(env: dict[str, Any], media: list[Medium], request: InferenceRequest,
 
 
 def _shown(field: str, names: Mapping[str, str]) -> str:
-    """Return the field as the client's API names it: its place is known only where its request was not translated."""
+    """Return the field's name in the client's API: its position is known only if its request was not translated."""
     first = re.split(r"[.\[]", field, maxsplit=1)[0]
     return names.get(first, first) if names else field
 
 
 Found = tuple[list[Medium], Callable[[], bytes]]
-"""The media of a body, and what writes it anew."""
+"""The media of a body, and the function that rewrites it."""
 
 
 def _chat(body: bytes) -> Found:
-    """Read the parts of all messages, of whatever role."""
+    """Read the parts of all messages, whatever their role."""
     fields = _fields(body)
     raw = fields.get("messages")
     try:
@@ -192,7 +192,7 @@ def _audio(part: dict[str, Any], field: str) -> Medium:
 
 
 def _prompts(*names: str) -> Callable[[bytes], Found]:
-    """Return what reads the prompts of llama.cpp's own form in these fields: objects may have ``multimodal_data``."""
+    """Return the reader for prompts of llama.cpp's own form in these fields: objects may have ``multimodal_data``."""
 
     def read(body: bytes) -> Found:
         fields = _fields(body)
@@ -234,7 +234,7 @@ def _kind_of(coded: str) -> int:
 
 
 def _form(what: int, *names: str) -> Callable[[bytes], Found]:
-    """Return what reads the files of a form."""
+    """Return the reader for the files of a form."""
 
     def read(body: bytes) -> Found:
         try:
@@ -259,7 +259,7 @@ def _form(what: int, *names: str) -> Callable[[bytes], Found]:
 
 
 def _is_measured(data: bytes, field: str) -> bool:
-    """Return whether the length of a recording can be found out here; refuse a file that is none."""
+    """Return whether the length of a recording can be found here; refuse a file that is not a recording."""
     kind = recording_type(data)
     if not kind:
         raise invalid(f"`{field}` is not a recording that can be read here: send {NAMES}", field)

@@ -1,7 +1,7 @@
-"""A request is reserved at the supervisor before anything is done for it that a refused request must not cause.
+"""Reserves a request at the supervisor before anything is done for it that a refused request must not cause.
 
-The supervisor refuses it then as it would refuse it later: an unknown model, a key that may not use it or is over its limits.
-Otherwise it counts the request, once: the request that follows takes the reservation over.
+The supervisor refuses a reservation as it would later refuse the request: for an unknown model, for a key that may not
+use it or is over its limits. Otherwise it counts the request, once: the request takes the reservation over.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def reserve(session: RequestSession, env: dict[str, Any], endpoint: str, model: 
     except BaseException:
         call.close()
         raise
-    # The reservation may outlive the connection: a response in the background takes it over.
+    # The reservation may outlive the connection: a background response takes it over.
     call.stop_watching()
     context.reservation = call

@@ -1,4 +1,4 @@
-"""Decides whether a failed attempt is repeated, or its failure is answered to the client. Pure."""
+"""Decides whether a failed attempt is repeated, or the client gets its failure. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.failures import RETRIABLE, Code, Failure
 
 MAX_ATTEMPTS: Final = 2
 MAX_RETURNS: Final = 8
-"""Attempts that no worker began do not count, up to this many."""
+"""Attempts that no worker began do not count, up to this number."""
 _MAY_BE_CAUSED_BY_REQUEST: Final = frozenset(
     {Code.BACKEND_DIED, Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.WORKER_GONE}
 )
@@ -16,7 +16,7 @@ _MAY_BE_CAUSED_BY_REQUEST: Final = frozenset(
 
 
 class Retry(NamedTuple):
-    """Try again; ``suspect``: the request was in an engine when that died."""
+    """Try again. ``suspect``: the request was in an engine that died."""
 
     suspect: bool
 
@@ -26,9 +26,9 @@ class GiveUp(NamedTuple):
 
 
 def decide_retry(failure: Failure, written: bool, attempt: int, returns: int = 0) -> Retry | GiveUp:
-    """Decide after attempt number ``attempt`` ended with ``failure``; ``written``: bytes of its answer were taken.
+    """Decide after attempt number ``attempt`` has ended with ``failure``. ``written``: bytes of its answer were taken.
 
-    ``returns``: how many of those before it were returned.
+    ``returns``: how many earlier attempts were returned.
     """
     code = failure.code
     if written or failure.by_request or code not in RETRIABLE:

@@ -1,4 +1,4 @@
-"""Request bodies that are too large for the bus, as files of the runtime directory with a common limit."""
+"""Request bodies that are too large for the bus, as files in the runtime directory with a common limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Spool:
     """The spool files of this gateway; each is removed when its request ends."""
 
     def __init__(self, folder: Path, gateway: str, limit: int) -> None:
-        """Keep files in ``folder``, which has at most ``limit`` bytes of all gateways together."""
+        """Keep files in ``folder``, where all gateways together have at most ``limit`` bytes."""
         self._folder = folder
         self._gateway = gateway
         self._limit = limit

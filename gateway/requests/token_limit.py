@@ -1,4 +1,4 @@
-"""How many tokens a request may generate, as its client asked for it. Pure."""
+"""How many tokens a request may generate, as its client asked. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accepts connections, few at a time, and serves each in a greenlet of its own at once.
+"""Accepts connections, a few at a time, and serves each at once in its own greenlet.
 
-Clients that reconnect as fast as they are answered keep a listener readable.  If all of them were accepted before the
-first is served, an engine would wait for requests that are already here (traced: 8 ms of a burst of 32).  So a new
+Clients that reconnect as fast as they are answered keep a listener readable. If all of them were accepted before the
+first is served, an engine would wait for requests that are already here (traced: 8 ms for a burst of 32). So a new
 connection is served, up to its first wait, before the next one is accepted.
 """
 
@@ -24,12 +24,15 @@ from protocol.runtime import logs
 ACCEPT_BATCH: Final = 4
 """Connections that are accepted in one iteration of the event loop, at first."""
 MAX_ACCEPT_BATCH: Final = 64
-"""A burst that lasts doubles the batch in each iteration, up to this: few of its requests begin at once
-(``gateway/http/connections/start_queue.py``), and a monitor among them must be found soon."""
+"""A lasting burst doubles the batch in each iteration, up to this.
+
+Few of its requests begin at once (``gateway/http/connections/start_queue.py``), but a monitor among them must be found
+soon.
+"""
 _MAX_SPARE_GREENLETS: Final = 64
 """Greenlets that wait for another connection: a new one costs two system calls, and memory shared by all threads."""
 PAUSE_S: Final = 0.1
-"""Seconds without accepting when all connections are busy, or after an error of the system: mostly, too many open files."""
+"""Seconds without accepting when all connections are busy, or after an error of the system (usually too many open files)."""
 LOG_INTERVAL_S: Final = 10.0
 """Least seconds between two log lines about such errors."""
 _MAX_BACKLOG: Final = 4096
@@ -52,8 +55,9 @@ class Acceptor:
     ) -> None:
         """Call ``serve(client_socket, address)`` for each connection, for about ``most`` at the same time.
 
-        ``listener``: a listening socket of gevent's.  ``serve`` runs in a greenlet, and closes its socket.  ``end_idle`` ends
-        the connection that has waited longest for a request, so that a new one gets its place, and returns whether there was one.
+        ``listener``: a listening socket of gevent's. ``serve`` runs in a greenlet, and closes its socket. ``end_idle``
+        ends the connection that has waited longest for a request, to make room for a new one, and returns whether there
+        was one.
         """
         self._listener = listener
         self._serve = serve
@@ -86,7 +90,7 @@ class Acceptor:
             self._watcher.start(self._accept_ready)
 
     def pause(self) -> None:
-        """Leave new connections to other processes until :meth:`start`, also at the end."""
+        """Leave new connections to other processes until :meth:`start`, even at the end."""
         self._paused = True
         if self._watcher is not None:
             self._watcher.stop()
@@ -95,7 +99,8 @@ class Acceptor:
         for _ in range(self._batch):
             full = len(self._busy) >= self._most
             if full and not self._end_idle():
-                # The next connection that ends starts it again; one that becomes idle is found after the pause.
+                # The next connection that ends starts it again. A connection that becomes idle is found after the
+                # pause.
                 self._pause_accepting()
                 return
             try:
@@ -106,7 +111,7 @@ class Acceptor:
                 return
             except OSError as problem:
                 if problem.errno == errno.EINVAL:
-                    # Another process has shut the listener down: this one is about to be told to end.
+                    # Another process has shut down the listener, so this one is about to be told to end.
                     self._watcher.stop()
                     return
                 self._log_refusal(problem)
@@ -161,9 +166,9 @@ class Acceptor:
             connection = self._hub.switch()
 
     def close(self, for_all: bool = False) -> None:
-        """Accept the connections that wait already, unless it is paused, and no more; those that are open stay. Idempotent.
+        """Accept the connections that already wait, unless paused, but no more. Open ones stay. Idempotent.
 
-        ``for_all``: later ones are refused, and do not wait for other processes that have the listener.
+        ``for_all``: later ones are refused, instead of waiting for other processes that have the listener.
         """
         if self._watcher is not None and not self._paused:
             self._accept_backlog()

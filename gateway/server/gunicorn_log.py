@@ -38,7 +38,7 @@ class GunicornLogger:
         self._log("warning", text, args, fields)
 
     def info(self, text: Any, *args: Any, **fields: Any) -> None:
-        """Log at level ``debug``: gunicorn's information is of use for debugging only."""
+        """Log at level ``debug``: gunicorn's information only helps debugging."""
         self._log("debug", text, args, fields)
 
     def debug(self, text: Any, *args: Any, **fields: Any) -> None:

@@ -33,21 +33,23 @@ from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import endpoints
 
 HEARTBEAT_TIMEOUT_S: Final = 120
-"""Seconds without a heartbeat after which gunicorn aborts a worker: only what the supervisor's Ping cannot see.
+"""Seconds without a heartbeat after which gunicorn aborts a worker.
 
-The supervisor's Ping finds a worker that hangs within ``peer_silence``.  A heartbeat of a few seconds would end workers
-that only got no processor time on a machine under load.
+This only covers what the supervisor's Ping cannot see.
+
+The supervisor's Ping finds a worker that hangs within ``peer_silence``. A timeout of a few seconds would end workers
+that just got no processor time on a machine under load.
 """
 KEEP_ALIVE_S: Final = 75
 MAX_CONNECTIONS: Final = 10_000
 _GRACE_MARGIN_S: Final = 5
 _ALIVE: Final = b"."
 _STOPPING: Final = b"s"
-"""Heartbeats for the supervisor: this process iterates; it waits for its workers to end, and will iterate no more."""
+"""Heartbeats for the supervisor: this process iterates; it waits for its workers to end, and will not iterate again."""
 
 
 class GunicornMaster(Arbiter):  # type: ignore[misc]
-    """The gunicorn master; outlives supervisors, and ends when their keeper does."""
+    """The gunicorn master. It outlives supervisors, and ends when their keeper does."""
 
     def __init__(self, app: GunicornApplication) -> None:
         """Watch the keeper's process, and prepare the heartbeat for the supervisors."""
@@ -55,7 +57,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._heartbeat_fd = app.heartbeat_fd
         self._keeper = os.pidfd_open(app.process_context.keeper)
         self._retiring = False
-        """Whether its workers are told to end: their ends are no failures."""
+        """Whether its workers were told to end, so that their ends are not failures."""
         self._pauses = RestartPauses()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -68,7 +70,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
-        """Write a heartbeat, then wait for a signal; the keeper's death counts as SIGTERM."""
+        """Write a heartbeat, then wait for a signal. The keeper's death counts as SIGTERM."""
         self._beat(_ALIVE)
         if self._retiring and not self.WORKERS:
             raise StopIteration
@@ -83,7 +85,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         return arrived
 
     def spawn_workers(self) -> None:
-        """Fork the workers that are missing, or try again later: gunicorn would end, and the other workers with it."""
+        """Fork the missing workers, or try again later: otherwise gunicorn would end, and the other workers with it."""
         if self._pauses.left(time.monotonic()):
             return
         try:
@@ -94,13 +96,13 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
             logs.get_logger().error("gateway worker could not be started", why=why, restart_in=pause)
 
     def worker_ended(self, pid: int) -> None:
-        """Note that a worker was reaped; if it died soon after its start, the next one may have to wait."""
+        """Note that a worker was reaped. If it died soon after its start, the next one may have to wait."""
         pause = self._pauses.ended(pid, time.monotonic())
         if pause and not self._retiring:
             logs.get_logger().error("gateway worker died soon after its start", gateway_pid=pid, restart_in=pause)
 
     def spawn_worker(self) -> int:
-        """Fork while SIGTERM is blocked: one that arrived before the worker has handlers of its own would be lost."""
+        """Fork while SIGTERM is blocked: it would be lost if it arrived before the worker has its own handlers."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             pid: int = super().spawn_worker()
@@ -110,21 +112,22 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         return pid
 
     def handle_winch(self) -> None:
-        """Take no more connections, and end with the last request: another master has taken over."""
+        """Accept no more connections, and end with the last request: another master has taken over."""
         self._retiring = True
         self.num_workers = 0
         self.kill_workers(signal.SIGTERM)
 
     def stop(self, graceful: bool = True) -> None:
-        """Stop the workers; the supervisor is told not to expect heartbeats meanwhile."""
+        """Stop the workers. The supervisor is told not to expect heartbeats meanwhile."""
         self._retiring = True
         self._beat(_STOPPING)
         super().stop(graceful)
 
     def _beat(self, heartbeat: bytes) -> None:
         if self._heartbeat_fd >= 0:
-            # The pipe may be full: the supervisor is busy, and what is in the pipe suffices.  It has no reader between two
-            # supervisors, and when another release takes over: Python ignores SIGPIPE, and the next one opens it again.
+            # If the pipe is full, the supervisor is busy, and what is in the pipe suffices. Between two supervisors,
+            # and when another release takes over, it has no reader: Python ignores SIGPIPE, and the next supervisor
+            # opens it again.
             with contextlib.suppress(OSError):
                 os.write(self._heartbeat_fd, heartbeat)
 
@@ -141,7 +144,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
     cfg: Config
 
     def __init__(self, process_context: ProcessContext, listener: int, heartbeat_fd: int = -1) -> None:
-        """Serve on the file descriptor ``listener``; write heartbeats to ``heartbeat_fd``, if there is one."""
+        """Serve on the file descriptor ``listener``. Write heartbeats to ``heartbeat_fd``, if there is one."""
         self.heartbeat_fd = heartbeat_fd
         self.process_context = process_context
         self.settings: Settings = process_context.settings()
@@ -162,7 +165,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "worker_tmp_dir": str(self.process_context.runtime),
             "proc_name": "lemonbus-gateway",
-            # No forwarding header is trusted, so there is no list to compare the client with: that saves time.
+            # No forwarding header is trusted, so there is no list to compare the client with, which saves time.
             "forwarded_allow_ips": "*",
             "secure_scheme_headers": {},
             "forwarder_headers": "",
@@ -194,7 +197,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         logs.get_logger().info("gateway worker up", gateway=session.id)
 
     def run(self) -> None:
-        """Serve until the master is stopped. The workers share the memory of what is imported here."""
+        """Serve until the master is stopped. The workers share the memory of everything imported here."""
         memory.tune_gc()
         try:
             master = GunicornMaster(self)
@@ -205,7 +208,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
 
 def post_fork(master: GunicornMaster, _worker: GunicornWorker) -> None:
-    """Close the master's descriptors in a new worker; SIGTERM ends it until it has handlers of its own."""
+    """Close the master's descriptors in a new worker. SIGTERM ends it until it has its own handlers."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -218,10 +221,10 @@ def child_exit(master: GunicornMaster, worker: GunicornWorker) -> None:
 
 
 def worker_exit(_master: GunicornMaster, worker: GunicornWorker) -> None:
-    """Close the bus and remove the spool files, in the worker (gunicorn calls this in the master, too).
+    """Close the bus and remove the spool files, in the worker. gunicorn also calls this in the master.
 
-    A request may still run: when ``run`` was left by an exception.  It must not go on with a bus that is closed, and at
-    the end of the interpreter it would: so the process ends here.
+    A request may still run if an exception ended ``run``. It must not go on with a closed bus, and at the end of the
+    interpreter it would. So the process ends here.
     """
     bus = getattr(worker, "bus", None)
     if bus is None:

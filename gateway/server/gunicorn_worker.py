@@ -35,17 +35,17 @@ from protocol.runtime import logs
 
 _READ: Final = 1
 _WELCOME_WAIT_S: Final = 1.0
-"""Seconds for which connections are not accepted before the supervisor has answered."""
+"""Seconds for which no connections are accepted while the supervisor has not answered."""
 _NO_WELCOME: Final = 1
 _RESERVED_DESCRIPTORS: Final = 16
-"""File descriptors that connections leave to the sockets of the bus, to spooled bodies and to fetched images.
+"""File descriptors kept free for the bus's sockets, for spooled bodies and for fetched images.
 
-ZeroMQ aborts a process that has none left when another process connects to it.
+If none is left when another process connects to it, ZeroMQ aborts the process.
 """
 _NOT_READING_S: Final = 2.0
 """Seconds for which a client may take nothing of its answer while others get no connection."""
 _REFUSALS_S: Final = 0.2
-"""Seconds for the refusals of the requests that waited, before a process without a supervisor ends."""
+"""Seconds for refusing the waiting requests, before a process without a supervisor ends."""
 
 
 def _free_descriptors() -> int:
@@ -65,7 +65,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     request_counts: RequestCounts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Prepare, before the fork: make nothing that takes time or must not be shared."""
+        """Prepare before the fork: make nothing that takes time or must not be shared."""
         super().__init__(*args, **kwargs)
         self.idle: dict[ClientSocket, None] = {}
         self._stop_event = Event()
@@ -110,7 +110,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def patch(self) -> None:
         """Let the standard library wait in greenlets; call no plugins.
 
-        gevent would look for plugins before and after each of its patches, in every package that is installed: 0.1 s.
+        Before and after each of its patches, gevent would look for plugins in every installed package: 0.1 s.
         """
         events.notify_and_call_entry_points = events.notify
         super().patch()
@@ -133,7 +133,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._watches.append(ProcessWatch(pid, callback))
 
     def pause_accepting(self) -> None:
-        """Take no new connections, and let idle ones go, until :meth:`resume_accepting`: others are about to (in the hub)."""
+        """Accept no new connections, and end idle ones, until :meth:`resume_accepting`: other processes are about to accept (in the hub)."""
         self._accepts = self._keep_alive = False
         for acceptor in self._acceptors:
             acceptor.pause()
@@ -141,7 +141,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             client_socket.stop_expecting(unless_new=True)
 
     def resume_accepting(self) -> None:
-        """Take connections again (in the hub)."""
+        """Accept connections again (in the hub)."""
         self._accepts = self._keep_alive = True
         for acceptor in self._acceptors:
             acceptor.start()
@@ -164,7 +164,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.has_started.wait()
-        # Where there are several processes, each leaves connections that it cannot serve at once to the others.
+        # If there are several processes, each leaves connections that it cannot serve at once to the others.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
         most = min(self.worker_connections, _free_descriptors() - _RESERVED_DESCRIPTORS)
         self._acceptors = acceptors = [
@@ -187,7 +187,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._close(acceptors)
 
     def _end_unwelcomed(self) -> None:
-        """End this process, whose requests would all be refused with 503 ``starting``; gunicorn replaces it."""
+        """End this process, which would refuse all requests with 503 ``starting``; gunicorn replaces it."""
         reason = "it did not answer" if self.bus.control_file.exists() else "its socket is missing"
         fields = {"socket": str(self.bus.control_file), "reason": reason}
         logs.get_logger().error("the supervisor cannot be reached; this gateway process ends", **fields)
@@ -199,7 +199,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def _close(self, acceptors: list[Acceptor]) -> None:
         self._keep_alive = False
         for acceptor in acceptors:
-            # When the whole server stops, the other processes end too: clients would wait at a listener without a server.
+            # When the whole server stops, the other processes end as well: clients would wait at a listener without a
+            # server.
             acceptor.close(for_all=self.session.server_ends)
         while any(acceptors):
             for client_socket in self.idle:
@@ -227,7 +228,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         os._exit(1)
 
     def handle_quit(self, _signal: int, _frame: Any) -> None:
-        """End within the grace (SIGINT, SIGQUIT): gunicorn would exit under running requests."""
+        """End within the grace period (SIGINT, SIGQUIT): gunicorn would exit under running requests."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self.session.settings.grace
         self.alive = False

@@ -1,4 +1,4 @@
-"""Exceptions in callbacks of gevent's hub: counted, and a line of the log each; gevent would write to stderr."""
+"""Exceptions in callbacks of gevent's hub: each is counted and logged; gevent would write them to stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.internal_errors import INTERNAL_ERRORS
 
 
 def install_error_handler(hub: Any) -> None:
-    """Let ``hub`` log and count what its callbacks and greenlets raise; it goes on after it, as it would anyway."""
+    """Make ``hub`` log and count what its callbacks and greenlets raise. As usual, it goes on afterwards."""
 
     def print_exception(
         _context: object, _kind: type[BaseException], problem: BaseException, _trace: TracebackType | None

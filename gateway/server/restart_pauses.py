@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 EARLY_S: Final = 2.0
-"""A worker that dies so soon may die of what the next one finds, too: no memory, no more processes or threads."""
+"""A worker that dies this soon may die of something that the next one meets as well: no memory, no more processes or threads."""
 FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 5.0
 
 
 class RestartPauses:
-    """Counts the starts in a row that failed: after the first the next worker follows at once, then it takes longer and longer."""
+    """Counts the starts in a row that failed.
+
+    After the first, the next worker follows at once; then it takes longer and longer.
+    """
 
     def __init__(self) -> None:
         """None has failed yet."""
@@ -39,5 +42,5 @@ class RestartPauses:
         return pause
 
     def left(self, now: float) -> float:
-        """Return in how many seconds a worker may be forked; 0 for at once."""
+        """Return in how many seconds a worker may be forked; 0: at once."""
         return max(0.0, self._due - now)

@@ -54,7 +54,7 @@ def _documented(slot: dict[str, Any]) -> dict[str, Any]:
     kept = _without_texts(slot)
     if isinstance(params := slot.get("params"), dict):
         kept["params"] = _without_texts(params)
-    # The number of tokens in the slot's cache; the engine reports none before its first request.
+    # The number of tokens in the slot's cache. The engine reports none before its first request.
     cached = slot.get("n_prompt_tokens") or slot.get("n_prompt_tokens_cache") or 0
     return {
         **kept,

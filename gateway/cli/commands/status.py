@@ -49,7 +49,7 @@ def _headline(server: ApiClient, health: dict[str, Any], ours: dict[str, Any]) -
 
 
 def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]], *, idle: bool) -> None:
-    """Print the models with a worker in any state; the documented fields are about loaded models only.
+    """Print the models that have a worker, in any state. The documented fields only cover loaded models.
 
     ``idle``: if there are none, nothing runs.
     """

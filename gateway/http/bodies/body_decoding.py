@@ -1,4 +1,4 @@
-"""Reads and decodes whole request bodies: with limits, and every mistake in them is a 4xx with its position."""
+"""Reads and decodes whole request bodies within limits. Every mistake in a body is a 4xx with its position."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ from protocol.wire.form_data import FormPart
 
 T = TypeVar("T")
 _LARGE: Final = 256 * 1024
-"""Bytes above which only one body of the process is checked and decoded at a time."""
+"""Size in bytes above which the process checks and decodes one body at a time."""
 _PAUSE_S: Final = 0.001
 _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_000_000}
-"""Characters that a large body may have: each may be an object of Python's, which takes ten times as long as text."""
+"""Structural characters that a large body may have.
+
+Each may become a Python object, which takes ten times as long as text.
+"""
 _decoding: Final = BoundedSemaphore(1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _FREE_TEXTS: Final = ("prompt", "negative_prompt")
-"""Fields of forms that may be any text."""
+"""Form fields that may be any text."""
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
-"""Content types that JSON may have; the second one is what ``curl -d`` sends unless it is told otherwise."""
+"""Allowed content types of JSON. The second one is the default of ``curl -d``."""
 
 
 def read_json(req: falcon.Request, limit: int) -> bytes:
-    """Return the whole body of a route that takes JSON; another content type or a compressed one is 415."""
+    """Return the whole body of a route that takes JSON. Another content type or a compressed body is 415."""
     kind = (req.content_type or "application/json").partition(";")[0].strip().lower()
     if kind not in _JSON_TYPES and not kind.endswith("+json") and not kind.startswith("text/"):
         request_context(req.env).close_after()
@@ -48,12 +51,12 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
 
 
 def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
-    """Return the fields of a route that takes a form with files, without null ones; a compressed form is 415.
+    """Return the fields of a form with files, without null ones. A compressed form is 415.
 
     Browsers and Node.js write the text "null" for null.
 
-    Raises ``invalid_request`` for an invalid form, and for another content type: a body of another type lacks the fields
-    that the documents require, which is 400.
+    Raises ``invalid_request`` for an invalid form. It does the same (400) for another content type: such a body lacks
+    the documented required fields.
     """
     kind = req.content_type or "nothing"
     if kind.partition(";")[0].strip().lower() != form_data.MEDIA_TYPE:
@@ -82,7 +85,7 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 
 def read_object(req: falcon.Request, limit: int, cls: type[T]) -> tuple[T, bytes]:
-    """Return the body of a route that takes JSON, as ``cls``, and as :func:`decode_for_passing_on` returns it.
+    """Return the JSON body of a request as ``cls``, and in the form of :func:`decode_for_passing_on`.
 
     Raises like :func:`read_json` and :func:`decode`.
     """
@@ -90,7 +93,7 @@ def read_object(req: falcon.Request, limit: int, cls: type[T]) -> tuple[T, bytes
 
 
 def decode(data: bytes, cls: type[T]) -> T:
-    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are ignored, and so are null ones).
+    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``). Unknown fields and null fields are ignored.
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
@@ -98,10 +101,10 @@ def decode(data: bytes, cls: type[T]) -> T:
 
 
 def decode_for_passing_on(data: bytes, cls: type[T]) -> tuple[T, bytes]:
-    """Return the same, and the JSON that may be passed on: without null fields."""
+    """Return the same, and the JSON to pass on, without null fields."""
     if len(data) <= _LARGE:
         return _decode(data, cls)
-    # Nothing else of the process runs while msgspec decodes, or a search goes on: so there is a pause after each step,
+    # Nothing else in the process runs while msgspec decodes or a search goes on. So there is a pause after each step,
     # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
     with _decoding:
         for character, most in _MOST_OF_LARGE.items():

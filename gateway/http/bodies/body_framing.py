@@ -1,7 +1,7 @@
-"""``wsgi.input``: the body of one request, read from its connection as far as the application reads it.
+"""``wsgi.input``: the body of one request, read from its connection only as far as the application asks.
 
-Both kinds have ``read(size)``, which returns at least one byte, at most ``size``, and nothing at the end of the body.
-Before their first wait they ask for the body if the client waits for ``100 Continue``.
+Both kinds have ``read(size)``. It returns between one and ``size`` bytes, and nothing at the end of the body. If the
+client waits for ``100 Continue``, they ask for the body before their first wait.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import httptools
 from protocol.failures import Code, Failure, invalid
 
 _CHUNK_STEP: Final = 16 * 1024
-"""Bytes of a chunked body that are decoded in one go: they may be thousands of chunks."""
+"""Bytes of a chunked body that are decoded in one step: they may be thousands of chunks."""
 _MAX_CHUNK_LINE: Final = 4 * 1024
 _MAX_TRAILER_BYTES: Final = 8 * 1024
 _CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class ConnectionEndedError(Exception):
-    """The connection ended, or its time was over, before the body did."""
+    """The connection ended, or the time was over, before the end of the body."""
 
 
 class SizedBody:
@@ -29,21 +29,21 @@ class SizedBody:
     __slots__ = ("_continue", "_data", "_position", "_sock", "unread")
 
     def __init__(self, sock: Any, data: bytes, start: int, length: int, client_waits: bool = False) -> None:
-        """Begin at ``start`` of ``data``; the body has ``length`` bytes. ``client_waits``: for ``100 Continue``."""
+        """Begin at ``start`` of ``data``. The body has ``length`` bytes. ``client_waits``: for ``100 Continue``."""
         self._sock = sock
         self._data = data
         self._position = start
         self._continue = client_waits
         self.unread = length
-        """Bytes of it that were not read."""
+        """Its bytes that have not been read."""
 
     @property
     def received(self) -> bool:
-        """Whether the rest of it has arrived: reading it does not wait."""
+        """Whether the rest of it has arrived, so that reading it does not wait."""
         return len(self._data) - self._position >= self.unread
 
     def read(self, size: int = -1) -> bytes:
-        """Return some bytes, all that have arrived at most, waiting for the first.
+        """Return some bytes, at most those that have arrived. Waits for the first one.
 
         Raises :class:`ConnectionEndedError`, ``OSError``.
         """
@@ -65,7 +65,7 @@ class SizedBody:
         return piece
 
     def following(self) -> bytes:
-        """Return the bytes that arrived behind the body: the beginning of the next request."""
+        """Return the bytes that arrived after the body: the beginning of the next request."""
         return self._data[self._position + self.unread :]
 
 
@@ -92,8 +92,8 @@ class _ChunkEvents:
 class ChunkedBody:
     """A body in chunks.
 
-    llhttp gets one line or one chunk at a time: so the size of a chunk is known before the chunk is waited for, and the
-    byte after the body is known when it ends.
+    llhttp gets one line or one chunk at a time. So the size of a chunk is known before waiting for the chunk, and the
+    first byte after the body is known when it ends.
     """
 
     __slots__ = (
@@ -124,11 +124,11 @@ class ChunkedBody:
         """The beginning of a line whose end has not arrived."""
         self._announced = 0
         self._chunk_left = 0
-        """Bytes of the present chunk that were not read, with the line end after it."""
+        """Unread bytes of the present chunk, including the line end after it."""
         self._last_chunk = False
         self._trailer_bytes = 0
         self.limit: int | None = None
-        """Bytes that the chunks may announce together."""
+        """Bytes that all chunks together may announce."""
 
     @property
     def received(self) -> bool:
@@ -136,7 +136,7 @@ class ChunkedBody:
         return self._events.complete
 
     def read(self, size: int = -1) -> bytes:
-        """Return some bytes, waiting for the first.
+        """Return some bytes. Waits for the first one.
 
         Raises ``LemonbusError`` for broken chunks and for more than ``limit`` announced bytes,
         :class:`ConnectionEndedError`, ``OSError``.
@@ -154,7 +154,7 @@ class ChunkedBody:
         return data
 
     def following(self) -> bytes:
-        """Return the bytes that arrived behind the body: the beginning of the next request."""
+        """Return the bytes that arrived after the body: the beginning of the next request."""
         return self._data[self._position :]
 
     def _receive(self) -> None:
@@ -167,7 +167,7 @@ class ChunkedBody:
             raise ConnectionEndedError
 
     def _decode(self) -> None:
-        """Decode what has arrived, at most a step."""
+        """Decode what has arrived, at most one step."""
         end = min(len(self._data), self._position + _CHUNK_STEP)
         try:
             while self._position < end and not self._events.complete:
@@ -182,7 +182,7 @@ class ChunkedBody:
             raise invalid(f"the chunks of the body are broken: {text[:1].lower()}{text[1:]}") from None
 
     def _decode_line(self, end: int) -> None:
-        """Decode a size line, a trailer or the empty line at the end, or what has arrived of it."""
+        """Decode a size line, a trailer or the final empty line, or the part of it that has arrived."""
         start = self._position
         line_end = self._data.find(b"\n", start, end) + 1
         self._line += self._data[start : line_end or end]

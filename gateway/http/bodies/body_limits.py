@@ -15,9 +15,9 @@ from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError
 
 IDLE_TIMEOUT_S: Final = 60.0
-"""Seconds after which a body is given up when nothing more of it arrived, and which any body may take."""
+"""Seconds after which a body is given up if nothing more of it arrives, and which any body may take."""
 MIN_BYTES_PER_SECOND: Final = 64 * 1024
-"""A body may take a second more for every so many bytes of it that arrived."""
+"""A body may take one more second for each time that this many bytes have arrived."""
 _STEP: Final = 128 * 1024
 """Bytes of a body that are read before other greenlets run."""
 _readers: set[Any] = set()
@@ -27,9 +27,9 @@ _readers: set[Any] = set()
 def read(req: falcon.Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by the length or by the chunks;
-    ``timeout`` (408) when nothing arrives for :data:`IDLE_TIMEOUT_S` or the body is too slow; ``overloaded`` (503) when
-    the process holds too many bodies; ``invalid_request`` for broken chunks; ``cancelled`` when the client leaves.
+    Raises ``body_too_large`` (413) as soon as the length or the chunks announce more than ``limit`` bytes; ``timeout``
+    (408) if nothing arrives for :data:`IDLE_TIMEOUT_S` or the body is too slow; ``overloaded`` (503) if the process
+    holds too many bodies; ``invalid_request`` for broken chunks; ``cancelled`` if the client leaves.
     """
     length = req.content_length
     try:
@@ -51,13 +51,13 @@ def read(req: falcon.Request, limit: int) -> bytes:
             body.abort = None
             _readers.discard(reader)
     except LemonbusError:
-        # The rest of the body must not be taken for the next request.
+        # The rest of the body must not be mistaken for the next request.
         request_context(req.env).close_after()
         raise
 
 
 def abort_waiting_reads(failure: Failure) -> None:
-    """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
+    """Raise ``failure`` in all greenlets that wait for a body. Call it in the hub."""
     for reader in list(_readers):
         reader.throw(failure.raised())
 
@@ -99,7 +99,7 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
 
 
 def count(env: dict[str, Any], size: int) -> None:
-    """Count bytes that arrived for a request against the limit of the process, until the request is answered.
+    """Count a request's received bytes against the limit of the process, until the request is answered.
 
     Raises ``overloaded`` (503).
     """

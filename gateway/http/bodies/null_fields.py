@@ -1,8 +1,11 @@
-"""A field that is null is absent: removes such fields from a request's JSON, before it is checked and before an engine gets it. Pure.
+"""Treats null fields as absent: removes them from a request's JSON, before it is checked and before an engine gets it.
 
-Clients write null where they have nothing to say, which engines refuse as a wrong type. The declared type of a body says where this
-holds: in every object that is a struct, declared fields or not, and below a type with :data:`NULL_IS_ABSENT`. Other objects are
-data, in which null is a value: JSON schemas, arguments of tools, variables of templates. So is a field with :data:`NULL_IS_A_VALUE`.
+Pure.
+
+Clients write null where they have nothing to say, and engines refuse it as a wrong type. The declared type of a body
+says where null means absent: for all fields, declared or not, of an object that is a struct, and below a type with
+:data:`NULL_IS_ABSENT`. Other objects are data, in which null is a value: JSON schemas, arguments of tools, variables of
+templates. The same holds for a field with :data:`NULL_IS_A_VALUE`.
 """
 
 from __future__ import annotations
@@ -16,22 +19,22 @@ import msgspec
 from msgspec import Meta, inspect
 
 NULL_IS_ABSENT: Final = Meta(extra={"null": "absent"})
-"""Marks the type of an object without declared fields that an engine reads: no field in it, however deep, is passed on as null."""
+"""Marks the type of an object without declared fields that an engine reads: none of its fields, however deep, is passed on as null."""
 NULL_IS_A_VALUE: Final = Meta(extra={"null": "value"})
 """Marks a field of a struct that may be null."""
 
 _Cleaner = Callable[[Any], Any]
-"""Returns a value without fields that are null."""
+"""Returns a value without null fields."""
 _NULL: Final = b"null"
 _has_null: Final = re.compile(_NULL).search
-"""In half the time of ``in``, for large bodies."""
+"""Half the time of ``in``, for large bodies."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def without_null_fields(data: bytes, cls: type) -> bytes:
-    """Return the JSON object in ``data`` without the fields that are absent; all others keep their bytes.
+    """Return the JSON object in ``data`` without its absent fields. All others keep their bytes.
 
-    Invalid JSON is returned as it is.  Raises ``RecursionError`` for JSON that is nested too deeply.
+    Invalid JSON is returned unchanged. Raises ``RecursionError`` for JSON that is nested too deeply.
     """
     fields = _fields_of(cls) if _has_null(data) else None
     try:
@@ -55,17 +58,17 @@ def _cleaned(data: bytes, fields: _Fields) -> bytes:
 
 
 def without_nulls(value: Mapping[str, Any], cls: type) -> Mapping[str, Any]:
-    """Return a decoded object without the fields that are absent."""
+    """Return a decoded object without its absent fields."""
     fields = _fields_of(cls)
     return value if fields is None else fields.clean(value)
 
 
 class _Fields:
-    """Where null is absence in the objects of one struct."""
+    """Where null means absent in the objects of one struct."""
 
     def __init__(self) -> None:
         self.cleaners: dict[str, _Cleaner] = {}
-        """Field → what removes the null fields of the objects in it."""
+        """Field → what removes the null fields of its objects."""
         self.nullable: set[str] = set()
         self.known: set[str] | None = None
         """The fields, if no other one is allowed."""
@@ -94,7 +97,7 @@ def _fields_of(cls: type) -> _Fields | None:
 
 
 def _struct_fields(info: inspect.StructType, known: dict[type, _Fields]) -> _Fields:
-    """Return the fields of a struct; ``known``: structs around it, which may be in it."""
+    """Return the fields of a struct. ``known``: the structs around it, which may also appear inside it."""
     if info.cls in known:
         return known[info.cls]
     fields = known[info.cls] = _Fields()
@@ -114,7 +117,7 @@ def _marked(info: inspect.Type) -> str:
 
 
 def _cleaner(info: inspect.Type, known: dict[type, _Fields]) -> _Cleaner | None:
-    """Return what removes the null fields in values of a type; None where there can be none."""
+    """Return what removes the null fields in values of a type; None if there can be none."""
     match info:
         case inspect.Metadata():
             return _clean_all if _marked(info) == "absent" else _cleaner(info.type, known)
@@ -140,7 +143,7 @@ def _in_lists(clean: _Cleaner | None) -> _Cleaner | None:
 
 
 def _in_union(info: inspect.UnionType, known: dict[type, _Fields]) -> _Cleaner | None:
-    """Return a cleaner for whichever type of a union a value has: several structs differ in their tags."""
+    """Return a cleaner for whatever type of a union a value has. Several structs differ in their tags."""
     structs = {each.tag: each for each in info.types if isinstance(each, inspect.StructType)}
     others = [_cleaner(each, known) for each in info.types if not isinstance(each, inspect.StructType)]
     cleaners = [each for each in others if each is not None]

@@ -1,7 +1,7 @@
-"""A client's socket: reading and writing return at once where they can, else the greenlet waits.
+"""A client's socket: reading and writing return at once if they can; otherwise the greenlet waits.
 
-gevent's own socket makes two watchers for each connection, and takes some twenty calls to open it, to wait with a
-timeout and to close it: a seventh of what a gateway does for a small request.  This one makes a watcher at the first wait.
+gevent's own socket makes two watchers for each connection, and takes about twenty calls to open it, to wait with a
+timeout and to close it: a seventh of a gateway's work for a small request. This one makes a watcher at the first wait.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 FIRST_REQUEST_S: Final = 0.5
-"""Seconds that a process which ends leaves a new connection for its first request: its client may be between connecting and sending."""
+"""Seconds that an ending process leaves a new connection for its first request: the client may be between connecting and sending."""
 READS_BEFORE_YIELD: Final = 16
-"""Reads without a wait after which other greenlets run, and the deadline is looked at: a client may send as fast as we read."""
+"""Reads without a wait after which other greenlets run and the deadline is checked: a client may send as fast as we read."""
 WRITE_TIMEOUT_S: Final = 60.0
-"""Seconds after which a connection is reset when its client took nothing of what waits to be sent."""
+"""Seconds after which a connection is reset if its client takes nothing of what waits to be sent."""
 
 not_reading: Final[dict[ClientSocket, float]] = {}
 """Sockets whose client takes nothing of what waits to be sent, and since when (monotonic seconds), the longest first."""
 
 
 class ClientSocket:
-    """One connection. One greenlet may read while another one writes; the one that closes it must be the last."""
+    """One connection. One greenlet may read while another writes; the one that closes it must be the last."""
 
     __slots__ = (
         "_deadline",
@@ -58,7 +58,7 @@ class ClientSocket:
         """The socket, which never waits."""
         self.raw.setblocking(False)
         self.timed_out = False
-        """Whether the last read ended because its time was over."""
+        """Whether the last read ended because of its deadline."""
         self._reads = 0
         """Reads since the last wait."""
         self._reading = GreenletWaker()
@@ -82,7 +82,7 @@ class ClientSocket:
             return True
 
     def expect_request(self, seconds: float, idle: dict[ClientSocket, None]) -> None:
-        """Wait for a request from now on: reading ends after ``seconds``, or with :meth:`stop_expecting`.
+        """Wait for a request from now on. Reading ends after ``seconds``, or with :meth:`stop_expecting`.
 
         The socket is the last of ``idle`` until :meth:`request_arrived`.
         """
@@ -98,9 +98,9 @@ class ClientSocket:
             self._idle.pop(self, None)
 
     def stop_expecting(self, *, unless_new: bool = False) -> None:
-        """End the wait for a request, unless the request is here already.
+        """End the wait for a request, unless the request has already arrived.
 
-        ``unless_new``: leave a connection alone whose first request may be on its way: see :data:`FIRST_REQUEST_S`.
+        ``unless_new``: leave a connection alone if its first request may be on its way; see :data:`FIRST_REQUEST_S`.
         """
         if unless_new and time.monotonic() < self._new_until:
             return
@@ -109,16 +109,16 @@ class ClientSocket:
             gevent.get_hub().loop.run_callback(self._end_wait)
 
     def set_read_deadline(self, deadline: float | None) -> None:
-        """Let reading end at ``deadline`` (monotonic seconds); ``None``: it waits as long as it takes."""
+        """End reading at ``deadline`` (monotonic seconds); ``None``: no deadline."""
         self._deadline = deadline
         self.timed_out = False
 
     def _end_wait(self) -> None:
-        if self._deadline is not None:  # else its request arrived in this very iteration of the loop
+        if self._deadline is not None:  # otherwise its request arrived in this very iteration of the loop
             self._reading.wake(False)
 
     def recv(self, size: int, *, likely: bool = True) -> bytes:
-        """Return the bytes that are here, waiting for the first; empty at the client's end, or at the deadline.
+        """Return the bytes that have arrived, waiting for the first; empty at the client's end, or at the deadline.
 
         ``likely``: try before waiting.  Raises ``OSError``.
         """
@@ -153,10 +153,10 @@ class ClientSocket:
             watcher.stop()
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of it, in one system call if the buffer has space.
+        """Send all of ``data``, in one system call if the buffer has space.
 
-        Raises ``OSError``; ``TimeoutError`` when the client took nothing for :data:`WRITE_TIMEOUT_S`: then the
-        connection is reset when it is closed.
+        Raises ``OSError``; ``TimeoutError`` if the client took nothing for :data:`WRITE_TIMEOUT_S`, in which case
+        closing resets the connection.
         """
         while True:
             try:
@@ -171,7 +171,7 @@ class ClientSocket:
                 raise TimeoutError(errno.ETIMEDOUT, "the client does not read")
 
     def send(self, data: bytes) -> int:
-        """Send all of it, and return how much that was (simple_websocket calls this)."""
+        """Send all of ``data``, and return its length, as simple_websocket expects."""
         self.sendall(data)
         return len(data)
 

@@ -29,8 +29,11 @@ from protocol.runtime import logs
 
 _READ_BYTES: Final = 64 * 1024
 _REQUESTS_BEFORE_YIELD: Final = 16
-"""Requests after which other greenlets run: a client that sends without a pause, and reads as fast, never makes this
-one wait, and would have the process to itself."""
+"""Requests after which other greenlets run.
+
+A client that sends without a pause, and reads as fast, never makes this greenlet wait, and would otherwise have the
+process to itself.
+"""
 _LINGER_S: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _LEFT: Final = Failure(Code.CANCELLED, CLIENT_LEFT)
@@ -40,7 +43,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class ServingProcess(Protocol):
-    """What a connection needs of the process that serves it."""
+    """What a connection needs from the process that serves it."""
 
     wsgi: Application
     error_formats: ErrorFormats
@@ -49,11 +52,11 @@ class ServingProcess(Protocol):
     base_environ: dict[str, Any]
     """What the environments of all requests have in common."""
     idle: dict[ClientSocket, None]
-    """Connections that wait for their next request, the one that has waited longest first."""
+    """Connections that wait for their next request, longest wait first."""
     start_queue: StartQueue
     request_counts: RequestCounts
     keep_alive_s: float
-    """Seconds for which a connection waits for a whole head."""
+    """Seconds that a connection waits for a whole head."""
 
     @property
     def keeps_connections(self) -> bool:
@@ -74,7 +77,7 @@ class ClientConnection:
         self._answered = 0
 
     def serve(self) -> None:
-        """Answer all requests; returns when the connection is closed. Raises nothing that the client can cause."""
+        """Answer all requests; returns when the connection is closed. No client can make it raise."""
         try:
             self._serve()
         except OSError as problem:
@@ -112,11 +115,11 @@ class ClientConnection:
     def _next_request(self, data: bytes) -> HttpRequest | None:
         """Return the next request, of which ``data`` has arrived; None at the end of the connection.
 
-        The connection also ends when the whole head did not arrive within the time that a request is waited for.
+        The connection also ends if the whole head does not arrive within the time for waiting for a request.
         """
         self._socket.expect_request(self._process.keep_alive_s, self._process.idle)
         try:
-            # The first request mostly arrives with the connection; before the next, the client reads its answer.
+            # The first request usually arrives with the connection; before the next one, the client reads its answer.
             likely = not self._answered
             empty = 0  # bytes of empty lines before the request
             while True:
@@ -147,7 +150,7 @@ class ClientConnection:
         try:
             pieces = self._process.wsgi(environ, response.start_response)
             if not body.received:
-                # What is still to come of it must not be taken for the next request.
+                # The rest of it must not be mistaken for the next request.
                 response.force_close()
             try:
                 for piece in pieces:
@@ -163,7 +166,7 @@ class ClientConnection:
         except Exception as problem:
             if not response.headers_sent:
                 raise
-            # A second status line would corrupt the body: the client sees a broken response instead.
+            # A second status line would corrupt the body. The client sees a broken response instead.
             INTERNAL_ERRORS.log(problem, "a response broke off", request_id=context.label)
             return False
         finally:
@@ -213,7 +216,7 @@ class ClientConnection:
         logs.log_batched(context.level(path), "request", fields)
 
     def _refuse(self, problem: InvalidRequestError) -> None:
-        """Answer a request whose head is refused."""
+        """Answer a request with a refused head."""
         failure, label = problem.failure, ids.request_label(problem.request_id)
         client = self._address[0] if self._address else ""
         fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
@@ -237,7 +240,7 @@ class ClientConnection:
         self._linger()
 
     def _linger(self) -> None:
-        """Read what the client still sends: closing over it would reset the connection and lose our answer."""
+        """Read what the client still sends: closing with unread data would reset the connection and lose our answer."""
         left = _LINGER_BYTES
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)

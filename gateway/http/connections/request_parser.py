@@ -1,8 +1,8 @@
 """Parses the head of one HTTP request with llhttp, and refuses what is invalid.
 
-llhttp finds the fields and refuses broken syntax.  This file adds what a server must decide itself: sizes, one ``Host``
-that is valid, and one way to tell a body's length.  How a header is named in the WSGI environment, and which one is left
-out of it, is decided in :mod:`gateway.http.connections.wsgi_environ`.
+llhttp finds the fields and refuses broken syntax. This file adds what a server must decide itself: sizes, exactly one
+valid ``Host``, and only one way to tell a body's length. :mod:`gateway.http.connections.wsgi_environ` decides how a
+header is named in the WSGI environment, and which headers are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_EMPTY_BYTES: Final = 16
 _ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/1\.([01])\r\n")
 _PLAIN_PATH: Final = re.compile(rb"/[^?#%]*")
-"""What nearly all targets are: a path, and nothing to decode."""
+"""The form of nearly all targets: a path with nothing to decode."""
 _TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://([^/?#]+))?(/[^?#]*)?(?:\?([^#]*))?|\*")
 _HOST: Final = re.compile(
     r"(?:\[[0-9A-Za-z.:%_~-]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
@@ -40,7 +40,7 @@ _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 _STANDARD_METHODS: Final = frozenset({b"GET", b"POST", b"HEAD", b"DELETE", b"OPTIONS", b"PUT", b"PATCH", b"TRACE"})
 _CODINGS: Final = frozenset({"chunked", "gzip", "x-gzip", "deflate", "compress", "x-compress", "identity"})
 _ONCE: Final = frozenset({"HTTP_HOST", "CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_AUTHORIZATION", "HTTP_ORIGIN"})
-"""A second one would let two programs read the same request differently."""
+"""With a second one, two programs could read the same request differently."""
 _MAX_KEPT_HOSTS: Final = 64
 _BLANKS: Final = b" \t"
 _TLS_HANDSHAKE: Final = 0x16
@@ -57,7 +57,7 @@ class InvalidRequestError(Exception):
         self.failure = failure
         self.request_id = request_id
         self.path = ""
-        """The path of the refused request, if it can be told: it decides the form of the error."""
+        """The path of the refused request, if it can be told. It decides the form of the error."""
 
 
 class HttpRequest(NamedTuple):
@@ -68,7 +68,7 @@ class HttpRequest(NamedTuple):
     body: SizedBody | ChunkedBody
     version: tuple[int, int]
     wants_close: bool
-    """Whether the client wants the connection to end after the response."""
+    """Whether the client wants to end the connection after the response."""
 
 
 class _Head:
@@ -95,7 +95,7 @@ def requested_path(data: bytes) -> str:
 
 
 def skip_empty_lines(data: bytes, skipped: int) -> tuple[bytes, int]:
-    """Return ``data`` without the empty lines at its beginning, and ``skipped`` with their bytes added.
+    """Return ``data`` without the empty lines at its beginning, and ``skipped`` plus their bytes.
 
     Raises :class:`InvalidRequestError` for more than :data:`MAX_EMPTY_BYTES`.
     """
@@ -107,9 +107,9 @@ def skip_empty_lines(data: bytes, skipped: int) -> tuple[bytes, int]:
 
 
 def head_end(data: bytes) -> int:
-    """Return the length of the head that ``data`` begins with, 0 while more of it is to come.
+    """Return the length of the head at the beginning of ``data``, 0 if it is incomplete.
 
-    Raises :class:`InvalidRequestError` as soon as the head is too large, or its first line is none of HTTP/1.
+    Raises :class:`InvalidRequestError` as soon as the head is too large, or its first line is not HTTP/1.
     """
     end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
     if end >= 4:
@@ -127,23 +127,22 @@ def head_end(data: bytes) -> int:
 
 
 def parse_request(base: dict[str, Any], sock: Any, data: bytes, end: int) -> HttpRequest:
-    """Return the request whose head is ``data[:end]``; what follows ``end`` belongs to its body or to the next request.
+    """Return the request whose head is ``data[:end]``. What follows ``end`` belongs to its body or to the next request.
 
-    ``base``: what the environments of all requests of the connection have in common.  Raises
-    :class:`InvalidRequestError`.
+    ``base``: the common part of the environments of the connection's requests. Raises :class:`InvalidRequestError`.
     """
     line = _match_request_line(data)
     method, target, minor = line.groups()
     if line.end() > MAX_LINE_BYTES:
         raise InvalidRequestError(_LINE_TOO_LONG)
     head = _Head()
-    # llhttp knows registered methods only. Another one is well-formed all the same, and is answered with 405.
+    # llhttp knows only registered methods. Another one is well-formed all the same, and is answered with 405.
     standard = data[:end] if method in _STANDARD_METHODS else b"GET" + data[len(method) : end]
     problem = ""
     try:
         httptools.HttpRequestParser(head).feed_data(standard)
     except httptools.HttpParserUpgrade:
-        pass  # a resource that does not upgrade answers as it would without the header
+        pass  # a resource that does not upgrade ignores the header
     except httptools.HttpParserError as error:
         problem = str(error)
     environ = base.copy()
@@ -182,7 +181,7 @@ def _match_request_line(data: bytes) -> re.Match[bytes]:
 
 
 def _split_target(target: bytes) -> tuple[str, str, str]:
-    """Return the host of a request target, which counts instead of the ``Host`` header, and path and query as WSGI wants them.
+    """Return the host of a request target, which overrides the ``Host`` header, and path and query in WSGI's form.
 
     The host is empty unless the target is a whole URL (RFC 9112, 3.2.2).
     """

@@ -18,7 +18,7 @@ _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "trailers"}
     | {"transfer-encoding", "upgrade", "server", "date"}
 )
-"""Headers that only the server sets; of the application's, ``Connection: close`` alone has an effect."""
+"""Headers that only the server sets. Of the application's, only ``Connection: close`` has an effect."""
 _MAX_KEPT_STATUSES: Final = 64
 _MAX_KEPT_LINES: Final = 256
 _dates: list[Any] = [0, ""]
@@ -36,7 +36,7 @@ def _date() -> str:
 # Most status lines and headers are the same in most responses.
 @lru_cache(maxsize=_MAX_KEPT_STATUSES)
 def _status_code(status: str) -> int:
-    """Return the code of a status line; raises ValueError if it cannot be one."""
+    """Return the code of a status line; raises ValueError if it is invalid."""
     if not _STATUS.fullmatch(status):
         raise ValueError(f"invalid status {status!r}")
     return int(status[:3])
@@ -44,7 +44,7 @@ def _status_code(status: str) -> int:
 
 @lru_cache(maxsize=_MAX_KEPT_LINES)
 def _header_line(name: str, value: str) -> tuple[str, str]:
-    """Return a header's name in lower case, and its line; raises ValueError if it cannot be one."""
+    """Return a header's name in lower case, and its line; raises ValueError if it is invalid."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
     if not _VALUE.fullmatch(value):
@@ -53,7 +53,7 @@ def _header_line(name: str, value: str) -> tuple[str, str]:
 
 
 class Request(Protocol):
-    """What a response depends on in its request."""
+    """What a response needs to know about its request."""
 
     @property
     def method(self) -> str:
@@ -65,7 +65,7 @@ class Request(Protocol):
 
     @property
     def wants_close(self) -> bool:
-        """Whether the client wants the connection to end after the response."""
+        """Whether the client wants to end the connection after the response."""
 
 
 class HttpResponseWriter:
@@ -113,7 +113,7 @@ class HttpResponseWriter:
         return not (self.chunked or self._omits_body or self._length is not None)
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        """Begin the response (WSGI); raises ValueError for a status or header that could smuggle in another."""
+        """Begin the response (WSGI); raises ValueError for a status or header that could smuggle in another one."""
         if self.headers_sent:
             # The head was sent, or the socket was handed over.
             if exc_info:
@@ -151,7 +151,7 @@ class HttpResponseWriter:
         ).encode("latin-1")
 
     def write(self, data: bytes, last: bool = False) -> None:
-        """Send a piece of the body; the head goes with the first piece in one segment, the end with the last."""
+        """Send a piece of the body. The head goes with the first piece in one segment, and the end with the last."""
         if self._omits_body:
             self._send_head()
             return
@@ -182,7 +182,7 @@ class HttpResponseWriter:
             self._sock.sendall(_LAST_CHUNK)
 
     def hand_over(self) -> None:
-        """Write nothing from now on: the socket has another protocol. The connection ends with the request."""
+        """Write nothing from now on: the socket speaks another protocol. The connection ends with the request."""
         self.headers_sent = True
         self._omits_body = True
         self.chunked = False

@@ -1,7 +1,7 @@
-"""Lets few new connections begin their first request in one iteration of the event loop; the others wait in order.
+"""Lets a few new connections begin their first request in each iteration of the event loop; the others wait in order.
 
-In a burst, connections are accepted and their heads are parsed faster than requests are answered: so a monitor's
-request, which does not wait here, is found behind a thousand others within a fraction of a second.
+In a burst, accepting connections and parsing heads is faster than answering requests. So a monitor's request, which
+does not wait here, is found behind a thousand others within a fraction of a second.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The WSGI environment: what all requests of a process or a connection have in common, and the keys of headers.
+"""The WSGI environment: its common parts for all requests of a process or a connection, and the keys of headers.
 
 Three layers, each a copy of the one before with more keys: :func:`process_environ`, :func:`connection_environ`, and the
-request's own, which :func:`gateway.http.connections.request_parser.parse_request` makes.
+request's own, made by :func:`gateway.http.connections.request_parser.parse_request`.
 
 Invariants:
 
-* No header overwrites a key that the server sets: each gets ``HTTP_``, except for ``CONTENT_TYPE`` and ``CONTENT_LENGTH``.
+* No header overwrites a key that the server sets: each gets ``HTTP_``, except for ``CONTENT_TYPE`` and
+  ``CONTENT_LENGTH``.
 * Two names that differ in more than case never share a key, so a client cannot pass one header off as another.
-* What clients send cannot make :data:`KNOWN_HEADERS` grow without end.
+* Clients cannot make :data:`KNOWN_HEADERS` grow without end.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from protocol.runtime import logs
 MAX_KNOWN_HEADERS: Final = 512
 
 KNOWN_HEADERS: Final[dict[bytes, str]] = {}
-"""Header names as clients write them → what :func:`header_key` returned: the parser looks here first, without a call."""
+"""Header names as clients write them → the result of :func:`header_key`.
+
+The parser looks here first, without a call.
+"""
 
 
 class _ErrorLog:
-    """``wsgi.errors``: what the framework writes there is one line of the log."""
+    """``wsgi.errors``: each text that the framework writes there is one line of the log."""
 
     def write(self, text: str) -> None:
         logs.get_logger().error("application error", text=text)
@@ -34,13 +38,13 @@ class _ErrorLog:
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: there is no buffer."""
 
 
 def process_environ(listener: Any, processes: int) -> dict[str, Any]:
-    """Return what the environments of all requests of a process have in common.
+    """Return the common part of the environments of a process's requests.
 
-    ``listener``: the address that is listened on; ``processes``: how many share it.
+    ``listener``: the address of the listener. ``processes``: how many share it.
     """
     return {
         "wsgi.version": (1, 0),
@@ -58,7 +62,7 @@ def process_environ(listener: Any, processes: int) -> dict[str, Any]:
 
 
 def connection_environ(base: dict[str, Any], sock: Any, address: Any) -> dict[str, Any]:
-    """Return what the environments of all requests of a connection have in common. ``address``: the client's."""
+    """Return the common part of the environments of a connection's requests. ``address``: the client's."""
     known = isinstance(address, tuple)
     return base | {
         SOCKET_KEY: sock,
@@ -68,9 +72,9 @@ def connection_environ(base: dict[str, Any], sock: Any, address: Any) -> dict[st
 
 
 def header_key(name: bytes) -> str:
-    """Return the environment's key for a header, empty for one that is left out; remembers the first names."""
+    """Return the environment's key for a header, empty if it is left out. Remembers the first names."""
     lower = name.lower()
-    # An underscore would be taken for a dash, and HTTP_PROXY for the variable that names a proxy.
+    # An underscore would be mistaken for a dash, and HTTP_PROXY for the variable that names a proxy.
     key = "" if b"_" in lower or lower == b"proxy" else lower.decode("ascii").upper().replace("-", "_")
     if key and key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
         key = "HTTP_" + key

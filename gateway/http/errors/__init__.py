@@ -1,4 +1,4 @@
-"""Error responses: their status, headers and body, the form that each API family chooses, and the wording of msgspec's messages.
+"""Error responses: status, headers and body, each API family's own form, and the wording of msgspec's messages.
 
-Any folder may import `error_responses` and `error_formats`. What can fail is declared in `protocol/failures.py`.
+Any folder may import `error_responses` and `error_formats`. `protocol/failures.py` declares what can fail.
 """

@@ -1,4 +1,4 @@
-"""How an error response is written: each API family has a form of its own. Pure.
+"""How an error response is written: each API family has its own form. Pure.
 
 The path decides. Where several families share a path, the headers of the request say whose client sent it.
 """
@@ -14,7 +14,7 @@ from protocol.failures import Failure
 from protocol.messages.work import RateLimits
 
 _REMEMBERED: Final = 64
-"""Paths whose format is not looked up again."""
+"""How many paths are remembered with their format."""
 
 
 class ErrorFormat(Protocol):
@@ -26,23 +26,26 @@ class ErrorFormat(Protocol):
 
     @property
     def shared_error_prefixes(self) -> tuple[str, ...]:
-        """Paths of other families at and below which requests of this family's clients get this form."""
+        """Paths of other families at and below which this family's clients get this form."""
 
     def is_client(self, environ: Mapping[str, Any]) -> bool:
-        """Return whether the headers in a WSGI environment are those of a client of this family."""
+        """Return whether the headers in a WSGI environment come from a client of this family."""
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the JSON body; ``label`` is the request id, ``detail``: an administrator may read ``failure.detail``."""
+        """Return the JSON body.
+
+        ``label``: the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
+        """
 
     def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """Return the headers of any response about the limits of the caller's key."""
+        """Return the headers about the limits of the caller's key, which any response may have."""
 
 
 class ErrorFormats:
-    """The form of each path. It is known before a route is: for unknown paths and for requests that are refused."""
+    """The form of each path. It is known before the route is: for unknown paths and for refused requests."""
 
     def __init__(self, default: ErrorFormat, formats: Iterable[ErrorFormat] = ()) -> None:
         """Use ``default`` for every path that no format names."""
@@ -54,20 +57,20 @@ class ErrorFormats:
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._look_up)
 
     def for_path(self, path: str) -> ErrorFormat:
-        """Return the format whose prefix is the longest that ``path`` lies at or below, by whole segments."""
+        """Return the format with the longest prefix that contains ``path``, by whole segments."""
         return self._remembered(path)[0]
 
     def sharing(self, path: str) -> ErrorFormat | None:
-        """Return the format of the family that shares the longest prefix of ``path``, if one does: its clients get it."""
+        """Return the format of the family that shares the longest prefix of ``path``, if any: its clients get it."""
         return self._remembered(path)[1]
 
     def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
-        """Return the format of a request whose headers were read: that of its client's family where families share a path."""
+        """Return the format of a request whose headers were read: where families share a path, that of its client's family."""
         own, shared = self._remembered(path)
         return shared if shared is not None and shared.is_client(environ) else own
 
     def _look_up(self, path: str) -> tuple[ErrorFormat, ErrorFormat | None]:
-        """Return the formats of a path: of the family that has it, and of one that shares it, unless a longer prefix has it."""
+        """Return the formats of a path: that of its family, and that of a family that shares it, unless a longer prefix overrides that."""
         shared = None
         for beginning in self._beginnings(path):
             shared = shared or self._shared.get(beginning)
@@ -76,6 +79,6 @@ class ErrorFormats:
         return self._default, shared
 
     def _beginnings(self, path: str) -> list[str]:
-        """Return the path and all that it lies below, as long as prefixes are, the longest first."""
+        """Return the path and everything above it, longest first, but no longer than the prefixes are."""
         segments = path.split("/", self._depth + 1)[: self._depth + 1]
         return ["/".join(segments[:count]) for count in range(len(segments), 0, -1)]

@@ -27,6 +27,6 @@ def describe_type_error(text: str) -> str:
 def _json_type_names(types: list[str]) -> str:
     names = dict.fromkeys(_TYPES.get(each, each) for each in types)
     if "number" in names:
-        names.pop("integer", None)  # which is one
+        names.pop("integer", None)  # an integer is a number
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,4 +1,4 @@
-"""Turns failures into error responses; the form of each is its API family's (``error_formats``)."""
+"""Turns failures into error responses, each in the form of its API family (``error_formats``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protocol.messages.work import RateLimits
 
 _TRY_LATER: Final = 503
 _CLIENT_CLOSED_REQUEST: Final = 499
-"""In no standard, so libraries have no phrase for it; the usual one is nginx's."""
+"""Not in any standard, so libraries have no phrase for it; the usual one is nginx's."""
 _PHRASES: Final = {_CLIENT_CLOSED_REQUEST: "Client Closed Request", 529: "Overloaded"}
 _CODES: Final = {
     400: Code.INVALID_REQUEST,
@@ -45,9 +45,9 @@ def code_for_status(status: int) -> Code:
 
 
 def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[str, Any]:
-    """Return the ``error`` object: message, type, code, param, request id, and the model if one is known.
+    """Return the ``error`` object: message, type, code, param, request id, and the model if known.
 
-    ``detail``: with an engine's last words, if there are any; for administrators alone.
+    ``detail``: include an engine's last output, if any; only for administrators.
     """
     error: dict[str, Any] = {
         "message": failure.message,
@@ -64,19 +64,22 @@ def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[
 
 
 def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
-    """Return the JSON body of an error response in the default form: that of OpenAI's and Lemonade's routes."""
+    """Return the JSON body of an error response in the default form, which OpenAI's and Lemonade's routes use."""
     error = error_object(failure, label, detail=detail)
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
 
 def late_error_body(failure: Failure, label: str) -> bytes:
-    """Return the JSON body of an error after headers that said 200: it contains the status that the response should have had."""
+    """Return the JSON body of an error after headers that said 200.
+
+    It contains the status that the response should have had.
+    """
     error = {**error_object(failure, label), "status_code": failure.http_status}
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
 
 class DefaultErrorFormat:
-    """The form of OpenAI's and Lemonade's routes, and of all paths that no API family claims."""
+    """The form of OpenAI's and Lemonade's routes, and of all paths that belong to no API family."""
 
     error_prefixes = ()
     shared_error_prefixes = ()
@@ -102,7 +105,7 @@ DEFAULT_FORMATS: Final = ErrorFormats(DefaultErrorFormat())
 
 
 def stream_error(failure: Failure, label: str) -> bytes:
-    """Return the JSON of an error inside a stream, with the number of tokens that were sent before it."""
+    """Return the JSON of an error inside a stream, with the number of tokens sent before it."""
     return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})
 
 
@@ -128,9 +131,9 @@ def whole_response(
 def retry_headers(failure: Failure) -> dict[str, str]:
     """Return the headers that say whether and when to repeat a request.
 
-    ``Retry-After`` where waiting cures: every 503 has it, measured or not, except for a refusal that is final.
-    ``X-Should-Retry`` where nothing but a change cures: OpenAI's and Anthropic's libraries, which repeat every 409 and 5xx,
-    obey it.
+    ``Retry-After`` is set where waiting helps: every 503 has it, measured or not, except for a final refusal.
+    ``X-Should-Retry`` is set where only a change helps: OpenAI's and Anthropic's libraries, which repeat every 409 and
+    5xx, obey it.
     """
     if failure.final:
         return {"X-Should-Retry": "false"}
@@ -168,7 +171,7 @@ def _status_line(status: int) -> str:
 
 def _http_failure(req: falcon.Request, problem: falcon.HTTPError) -> Failure:
     """Return the failure for an error that falcon found."""
-    # Falcon answers 400 for a method that it does not know.
+    # For an unknown method, falcon answers 400.
     status = problem.status_code if req.method in falcon.COMBINED_METHODS else 405
     code = code_for_status(status)
     if code == Code.METHOD_NOT_ALLOWED:
