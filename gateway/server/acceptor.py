@@ -56,7 +56,7 @@ class Acceptor:
         """Call ``serve(client_socket, address)`` for each connection, for about ``most`` at the same time.
 
         ``listener``: a listening socket of gevent's. ``serve`` runs in a greenlet, and closes its socket. ``end_idle``
-        ends the connection that has waited longest for a request, to make room for a new one, and returns whether there
+        ends the connection that has waited longest for a request, which frees a place for a new one, and returns whether there
         was one.
         """
         self._listener = listener
