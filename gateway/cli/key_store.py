@@ -42,7 +42,7 @@ class KeyStore(Protocol):
     """Adds, lists and revokes keys. Each method returns what the route ``/internal/keys`` answers."""
 
     def add(self, rights: KeyRights) -> AddedKey:
-        """Add a key, which is ``key`` of the answer."""
+        """Add a key, which is in ``key`` of the answer."""
 
     def listed(self) -> KeysAnswer:
         """Return the keys."""

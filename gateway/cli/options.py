@@ -18,7 +18,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def server_option(command: Callable[..., Any], *, reads_configuration: bool = False) -> Callable[..., Any]:
-    """Add ``--url``, passed as ``server``. Where it is not given, the ``--url`` of a command before it counts.
+    """Add ``--url``, passed as ``server``. Without it, the ``--url`` of the parent command applies.
 
     ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.
     """
@@ -55,7 +55,7 @@ def model_argument(required: bool = True) -> Decorator:
 
 
 def connect_client(url: str | None, *, reads_configuration: bool = False) -> ApiClient:
-    """Return the server at ``url``, or the one that this machine's configuration describes.
+    """Return the server at ``url``, or the one in this machine's configuration.
 
     A key from the configuration file is only sent to the server that it describes.
     ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.

@@ -38,7 +38,7 @@ def print_error(text: str) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON, in which characters that change how text is shown are escapes."""
+    """Return a value as JSON, with escapes for characters that change how text is shown."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=_fields)
     return escape_in_json(text.encode("utf-8", "replace")).decode()
 

@@ -45,7 +45,7 @@ class Router(CompiledRouter):
         return resource, methods, {}, template
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
-        """Route HEAD to the GET method, unless the resource has a method for HEAD."""
+        """Route HEAD to the GET method, unless the resource has its own method for HEAD."""
         if kwargs.get("suffix"):
             methods: Any = super().map_http_methods(resource, **kwargs)
         else:

@@ -93,7 +93,7 @@ class _Parts(NamedTuple):
 
 
 def _path_items(route: DocumentedRoute, parts: _Parts) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the paths of a route: most have one, with all of its methods."""
+    """Yield the paths of a route. Most have one, with all its methods."""
     declared = route.documentation.of(route.resource)
     items: dict[str, dict[str, Any]] = {}
     for method in _methods(route.resource):

@@ -101,7 +101,7 @@ class ListPieces:
         return self._next < len(self._entries)
 
     def first(self) -> Piece:
-        """Return the first piece, most often the request itself.
+        """Return the first piece, usually the request itself.
 
         Raises ``invalid_request`` if there are more, and the other fields are too large to be sent with each of them.
         """

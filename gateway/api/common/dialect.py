@@ -25,7 +25,7 @@ from protocol.messages.work import RateLimits
 
 VERSION_PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
 PREVIEW_PREFIXES: Final = ("/v0", "/api/v0")
-"""Where Lemonade's preview has methods of its own."""
+"""Where Lemonade's preview has its own methods."""
 
 Routes = dict[str, object]
 """Path → falcon resource. A path may have parameters: ``/models/{name}``."""

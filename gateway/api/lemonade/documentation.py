@@ -30,7 +30,7 @@ class LoadedModelEntry(msgspec.Struct):
     """Whether requests run or wait, or it is about to be stopped."""
     pinned: bool
     ttl: float
-    """It is unloaded after so many idle seconds; 0: never."""
+    """Idle seconds after which it is unloaded; 0: never."""
     expires_at: float | None
     """When it is unloaded if nothing uses it until then."""
     backend_url: str
@@ -70,7 +70,7 @@ class SystemInfoQuery(msgspec.Struct):
 
 
 class LogQuery(msgspec.Struct):
-    """Which entries; `after_seq` and `boot` resume where an earlier reader ended."""
+    """Which entries to send; `after_seq` and `boot` resume where an earlier reader stopped."""
 
     model: str | msgspec.UnsetType = msgspec.UNSET
     level: str | msgspec.UnsetType = msgspec.UNSET

@@ -148,7 +148,7 @@ class RequestStats(msgspec.Struct):
     prompt_tokens: int
     cached_tokens: int
     cache_tokens: int
-    """The same, as Lemonade's app calls it."""
+    """The same, under the name that Lemonade's app uses."""
     model: str | None
     total_seconds: float
 

@@ -25,11 +25,11 @@ class LemonadeLoadRequest(NamedModel, kw_only=True):
 
     save_options: bool | None = None
     merge_args: bool | None = None
-    """Whether arguments of the engine that count for all models come before the request's; false: the request's alone."""
+    """Whether the engine arguments for all models precede the request's; false: only the request's count."""
     pinned: bool | None = None
-    """Never evict it for another model, until it is unloaded."""
+    """Protect it from eviction until it is unloaded."""
     ttl: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
-    """Unload it after so many idle seconds; 0: never."""
+    """Idle seconds after which it is unloaded; 0: never."""
     device: Annotated[str, Meta(extra_json_schema={"enum": list(REQUEST_DEVICE_WORDS)})] | None = None
     dtype: Annotated[str, Meta(extra_json_schema={"enum": list(DTYPES)})] | None = None
     cache_dir: Name | None = None
@@ -50,7 +50,7 @@ class LoadAnswer(msgspec.Struct):
 
 
 class UnloadRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
-    """A model, or all: other fields are refused, so that a mistyped one does not unload all."""
+    """A model, or all. Other fields are refused, so that a mistyped one does not unload all models."""
 
 
 class UnloadedModels(msgspec.Struct):
@@ -63,13 +63,13 @@ class UnloadedModels(msgspec.Struct):
 
 
 class PinRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
-    """A loaded model, and whether it is never evicted for another one."""
+    """A loaded model, and whether it is protected from eviction."""
 
     pinned: bool
 
 
 class PinAnswer(msgspec.Struct):
-    """What counts now, until the model is unloaded."""
+    """What applies now, until the model is unloaded."""
 
     status: Literal["success"]
     model_name: str

@@ -39,7 +39,7 @@ _LABEL_BY_SWITCH: Final = {
     "embedding": "embeddings",
     "reranking": "reranking",
 }
-"""Switch of a request → the label that it gives the model."""
+"""Switch in a request → the label that it gives the model."""
 _Registry = Annotated[str, Meta(extra_json_schema={"enum": [HUGGING_FACE]})]
 _MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
 
@@ -60,10 +60,10 @@ class LemonadePullRequest(NamedModel, kw_only=True):
     registry_source: _Registry | None = None
     stream: bool | None = None
     subscribe: bool | None = None
-    """Only with `stream`: false answers at once with the download, which `downloads` shows from then on."""
+    """Only with `stream`: false answers at once with the download, and `downloads` shows its progress."""
 
     def check_source(self) -> None:
-        """Raise ``invalid_request``, naming the field, for a registry of models other than Hugging Face's."""
+        """Raise ``invalid_request``, naming the field, for a model registry other than Hugging Face's."""
         for field in ("source", "registry_source"):
             if getattr(self, field) not in (None, "", HUGGING_FACE):
                 raise invalid(f"`{field}` must be {HUGGING_FACE}: models come from no other registry here", field)
@@ -156,7 +156,7 @@ class VariantsQuery(msgspec.Struct):
 
 
 class DeletedModel(msgspec.Struct):
-    """The files that were removed, and the models that keep others."""
+    """The removed files, and the models that still use others."""
 
     status: Literal["success"]
     message: str

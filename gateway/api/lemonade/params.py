@@ -13,7 +13,7 @@ from protocol.models.sampling import GetParams, ParamsReport, SamplingValue, Set
 
 
 class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Values to set; null resets one, and those that are missing stay."""
+    """Values to set. Null resets a value, and missing ones stay."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None

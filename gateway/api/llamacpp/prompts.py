@@ -25,7 +25,7 @@ def count_native_prompts(prompt: Prompt, field: str) -> int:
     kinds = set(map(type, prompt))
     if int not in kinds:
         if not kinds <= {str, list, dict}:
-            raise invalid(f"`{field}` has an entry that is no prompt", field)
+            raise invalid(f"`{field}` has an entry that is not a prompt", field)
         return len(prompt)
     if not kinds <= {int, str}:
         raise invalid(f"`{field}` mixes token numbers with prompts", field)

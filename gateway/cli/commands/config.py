@@ -72,7 +72,7 @@ def _server(settings: Settings) -> ApiClient | None:
 
 
 def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:
-    """Return the settings of the running server, by their names; none if it cannot be asked, which stderr says."""
+    """Return the settings of the running server, by their names; empty if it cannot be asked, which stderr says."""
     if server is None:
         return {}
     try:
@@ -86,7 +86,7 @@ def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:
 
 
 def _show_running(url: str, running: dict[str, SettingInUse], values: dict[str, Any]) -> None:
-    """Show the directories of the running server, and what else it has that the values here are not."""
+    """Show the directories of the running server, and where its settings differ from those here."""
     rows = []
     for name, of_server in running.items():
         field = setting_fields().get(name)

@@ -103,7 +103,7 @@ def add(
 
 
 def _report(store: KeyStore, changed: ChangedKeys) -> None:
-    """Say on stderr where the change was made, since when it holds, and what is left."""
+    """Say on stderr where the change was made, when it takes effect, and which keys are left."""
     count, file = changed.valid_keys, output.plain(changed.file)
     valid = f"{count} valid key{'' if count == 1 else 's'}"
     click.echo(f"Written to {file}. {store.effect(valid)}", err=True)

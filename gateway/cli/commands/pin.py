@@ -10,12 +10,12 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
 
 
-@click.command(short_help="Keep a loaded model from being evicted.")
+@click.command(short_help="Protect a loaded model from eviction.")
 @model_argument()
 @json_option("the server's answer")
 @server_option
 def pin(model: str, as_json: bool, server: ApiClient) -> None:
-    """Never evict the loaded MODEL for another one, nor unload it because it is idle, until it is unloaded."""
+    """Protect the loaded MODEL from eviction and from its idle time, until it is unloaded."""
     _pin(server, PinRequest(model_name=model, pinned=True), as_json)
 
 
@@ -24,7 +24,7 @@ def pin(model: str, as_json: bool, server: ApiClient) -> None:
 @json_option("the server's answer")
 @server_option
 def unpin(model: str, as_json: bool, server: ApiClient) -> None:
-    """Let the loaded MODEL be evicted for another one, until it is unloaded; after that its configuration counts."""
+    """Let the loaded MODEL be evicted again, until it is unloaded; after that, its configuration applies."""
     _pin(server, PinRequest(model_name=model, pinned=False), as_json)
 
 

@@ -26,7 +26,7 @@ _OTHER_PROTOCOL: Final = (
 )
 
 
-@click.command("upgrade", short_help="Let the release that is installed now take over, without a restart.")
+@click.command("upgrade", short_help="Let the installed release take over, without a restart.")
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
@@ -51,7 +51,7 @@ def command(as_json: bool, server: ApiClient) -> None:
 
 
 def _result(answer: UpgradeAnswer) -> str:
-    """Return what serves, and what served when the upgrade was asked for."""
+    """Return what serves now, and what served when the upgrade was requested."""
     release, former = output.plain(answer.release or ""), output.plain(answer.former_release or "")
     if former == release:
         return f"Release {release} serves, loaded from the files that are installed now. The one before had the same version."
@@ -59,7 +59,7 @@ def _result(answer: UpgradeAnswer) -> str:
 
 
 def _wait(server: ApiClient) -> UpgradeAnswer:
-    """Return what the release answers that serves in the end; raises ``CommandError`` if the upgrade has failed.
+    """Return the answer of the release that serves in the end; raises ``CommandError`` if the upgrade has failed.
 
     Until processes of the new release have replaced the ones that were asked first, these refuse or hang up, and a
     proxy answers 502 or 504.

@@ -140,7 +140,7 @@ def decode_object(data: bytes) -> dict[str, Any]:
 
 
 def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: bool = True) -> T:
-    """Return a decoded JSON object as ``cls``; ``where`` is its name in the body, such as ``input[0]``.
+    """Return a decoded JSON object as ``cls``. ``where``: its name in the body, such as ``input[0]``.
 
     ``strict``: texts are no numbers, as they are in a query.
 
@@ -153,7 +153,10 @@ def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: boo
 
 
 def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
-    """Return the failure for msgspec's words; ``where``: the name of the object that was decoded, the body's own if empty."""
+    """Return the failure for a message of msgspec.
+
+    ``where``: the name of the decoded object, empty for the body itself.
+    """
     prefix = f"{where}." if where else ""
     if not where and (unknown := _UNKNOWN_FIELD.fullmatch(text)):
         known = ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(cls)) or "none"

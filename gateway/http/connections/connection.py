@@ -178,7 +178,7 @@ class ClientConnection:
         return not response.should_close()
 
     def _wait_for_others(self, path: str) -> None:
-        """Let other requests go first where there are too many, or where this connection had too many.
+        """Let other requests go first if there are too many, or if this connection had too many.
 
         Raises ``ConnectionResetError`` if the client left meanwhile.
         """
