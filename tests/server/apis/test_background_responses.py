@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
+from tests.support import processes
 from tests.support.clients.openai_client import openai_client
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import openai
 
 LOOP = "extra.tiny-loop"
+ENDLESS = 8000
+"""Tokens of a response that is stopped before they are all there."""
 
 
 @pytest.fixture
@@ -87,32 +89,49 @@ def test_a_streamed_response_in_the_background_goes_on_without_its_client(
     assert ended.usage.output_tokens == 600
 
 
+@pytest.fixture(scope="module")
+def slow_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    """A server whose engine takes minutes for :data:`ENDLESS` tokens, with one gateway process, which runs all responses."""
+    engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
+    return start_module_server("tiny-loop", llama_server=engine, llamacpp_backend="system", gateway_workers=1)
+
+
+@pytest.fixture
+def slow_client(slow_server: LemonbusServer) -> Iterator[openai.OpenAI]:
+    with openai_client(slow_server) as made:
+        yield made
+
+
 def test_a_streamed_response_in_the_background_is_cancelled(
-    shared_server: LemonbusServer, client: openai.OpenAI
+    slow_server: LemonbusServer, slow_client: openai.OpenAI
 ) -> None:
-    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000, stream=True)
+    stream = slow_client.responses.create(
+        model=LOOP, input="hi", background=True, max_output_tokens=ENDLESS, stream=True
+    )
     kinds = []
     for event in stream:
         if not kinds:
             created: Any = event
         kinds.append(event.type)
         if len(kinds) == 6:
-            assert client.responses.cancel(created.response.id).status == "cancelled"
+            assert slow_client.responses.cancel(created.response.id).status == "cancelled"
     assert kinds[-1] == "response.failed"
-    assert client.responses.retrieve(created.response.id).status == "cancelled"
-    wait_for(lambda: shared_server.busy_slots(LOOP) == 0, "its engine stopped")
+    assert slow_client.responses.retrieve(created.response.id).status == "cancelled"
+    wait_for(lambda: slow_server.busy_slots(LOOP) == 0, "its engine stopped")
 
 
 @pytest.mark.parametrize("action", ["cancel", "delete"])
 def test_a_background_response_is_stopped(shared_server: LemonbusServer, client: openai.OpenAI, action: str) -> None:
-    begun = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000)
-    wait_for(lambda: shared_server.busy_slots(LOOP), "its engine works")
-    if action == "cancel":
-        assert client.responses.cancel(begun.id).status == "cancelled"
-        assert client.responses.retrieve(begun.id).status == "cancelled"
-    else:
-        client.responses.delete(begun.id)
-    wait_for(lambda: shared_server.busy_slots(LOOP) == 0, "its engine stopped")
+    shared_server.assert_idle()
+    with processes.stopped(shared_server.engine_pid(LOOP)):  # it does not end before it is cancelled
+        begun = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=ENDLESS)
+        wait_for(lambda: shared_server.state()["granted"] == 1, "its engine has got it")
+        if action == "cancel":
+            assert client.responses.cancel(begun.id).status == "cancelled"
+            assert client.responses.retrieve(begun.id).status == "cancelled"
+        else:
+            client.responses.delete(begun.id)
+    shared_server.assert_idle()
 
 
 def test_the_stream_of_a_response_in_the_background_is_resumed(
@@ -151,20 +170,16 @@ def test_the_stream_of_a_response_in_the_background_is_resumed(
         client.responses.retrieve("resp_0", stream=True)
 
 
-def test_a_cancelled_response_ends_its_resumed_stream(start_server: StartServer, tmp_path: Path) -> None:
-    """With one gateway process, which runs the response, and an engine that takes ten seconds for it."""
-    engine = program(tmp_path, "slow_generation")
-    server = start_server("tiny-loop", llama_server=engine, llamacpp_backend="system")
-    with openai_client(server) as client:
-        asked: Any = {"model": LOOP, "input": "hi", "background": True, "max_output_tokens": 100}
-        stream = client.responses.create(**asked, stream=True)
-        created: Any = next(iter(stream))
-        stream.close()
-        resumed: Any = client.responses.retrieve(created.response.id, stream=True, starting_after=0)
-        events = []
-        for event in resumed:
-            events.append(event)
-            if len(events) == 1:
-                assert client.responses.cancel(created.response.id).status == "cancelled"
-        assert events[-1].type == "response.failed"
-        assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
+def test_a_cancelled_response_ends_its_resumed_stream(slow_client: openai.OpenAI) -> None:
+    asked: Any = {"model": LOOP, "input": "hi", "background": True, "max_output_tokens": ENDLESS}
+    stream = slow_client.responses.create(**asked, stream=True)
+    created: Any = next(iter(stream))
+    stream.close()
+    resumed: Any = slow_client.responses.retrieve(created.response.id, stream=True, starting_after=0)
+    events = []
+    for event in resumed:
+        events.append(event)
+        if len(events) == 1:
+            assert slow_client.responses.cancel(created.response.id).status == "cancelled"
+    assert events[-1].type == "response.failed"
+    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
