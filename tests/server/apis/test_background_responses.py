@@ -122,6 +122,7 @@ def test_a_streamed_response_in_the_background_is_cancelled(
 
 @pytest.mark.parametrize("action", ["cancel", "delete"])
 def test_a_background_response_is_stopped(shared_server: LemonbusServer, client: openai.OpenAI, action: str) -> None:
+    client.responses.create(model=LOOP, input="hi", max_output_tokens=1)  # loads the model
     shared_server.assert_idle()
     with processes.stopped(shared_server.engine_pid(LOOP)):  # it does not end before it is cancelled
         begun = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=ENDLESS)
