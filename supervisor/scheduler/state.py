@@ -117,9 +117,9 @@ class SchedulerState:
 
     def promised_tokens(self, key: str) -> int:
         """Return how many tokens the requests of an API key that wait or run may generate, as their clients asked."""
-        running = (grant.caller for model in self.models.values() for grant in model.grants.values())
-        waiting = (request.request.caller for model in self.models.values() for request in model.queue.of_key(key))
-        return sum(caller.max_tokens for caller in (*running, *waiting) if caller is not None and caller.key == key)
+        callers = (grant.caller for model in self.models.values() for grant in model.grants.values())
+        running = sum(caller.max_tokens for caller in callers if caller is not None and caller.key == key)
+        return running + sum(model.queue.promised_to(key) for model in self.models.values())
 
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""

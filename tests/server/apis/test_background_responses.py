@@ -165,7 +165,7 @@ def test_the_stream_of_a_response_in_the_background_is_resumed(
     assert not list(client.responses.retrieve(response_id, stream=True, starting_after=last))
 
     plain = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=2)
-    with pytest.raises(openai.BadRequestError, match="was streamed"):
+    with pytest.raises(openai.BadRequestError, match="requested as a stream"):
         client.responses.retrieve(plain.id, stream=True)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve("resp_0", stream=True)

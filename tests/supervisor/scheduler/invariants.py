@@ -32,6 +32,11 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert sum(granted.values()) == model.busy <= slots
         assert model.abandoned <= worker.abandoned & set(worker.running)
         assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
+        promised = Counter[str]()
+        for waiting in model.queue:
+            if caller := waiting.request.caller:
+                promised[caller.key] += caller.max_tokens
+        assert all(model.queue.promised_to(key) == tokens for key, tokens in promised.items())
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
     holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]

@@ -46,6 +46,21 @@ def test_one_key_cannot_fill_the_bytes_of_the_queue_for_others() -> None:
     assert not sim.refusals.keys() & {accepted, sim.submit("a", caller="modest", size=40)}
 
 
+def test_tokens_are_kept_for_what_runs_and_waits() -> None:
+    sim = loaded("a")
+    running = [sim.submit("a", caller="one", size=size) for size in (1, 2)]
+    waiting = [sim.submit("a", caller="one", size=size) for size in (10, 20)]
+    sim.submit("a", caller="other", size=500)
+    sim.submit("b", caller="one", size=40)
+    sim.submit("a", size=1000)
+    promised = sim.scheduler.promised_tokens
+    assert (promised("one"), promised("other"), promised("none")) == (1 + 2 + 10 + 20 + 40, 500, 0)
+    sim.cancel(waiting[1])
+    assert promised("one") == 1 + 2 + 10 + 40
+    sim.finish(running[0])
+    assert promised("one") == 2 + 10 + 40
+
+
 def test_a_request_that_waits_is_announced_once_with_its_position() -> None:
     sim = loaded("a")
     for _ in range(2):
