@@ -200,12 +200,12 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     return True
 
 
-def pin_requested(state: SchedulerState, peer: str, number: int, name: str, *, pinned: bool) -> bool:
-    """A caller wants a model never to be evicted, or to be evicted again; return False if it is neither loaded nor about to be."""
+def overrides_requested(state: SchedulerState, peer: str, number: int, name: str, asked: PolicyOverrides) -> bool:
+    """A caller wants a loaded model to be treated otherwise; return False if it is neither loaded nor about to be."""
     model = state.models.get(name)
     if model is None or not model.unloadable:
         return False
-    model_changes.override_policy(model, PolicyOverrides(pinned=pinned))
+    model_changes.override_policy(model, asked)
     answers.answer_when_remembered(state, model, PendingCall(peer, number, 0), name)
     state.settled = False
     return True

@@ -28,7 +28,7 @@ class Scheduler(SchedulerState):
     request_cancelled = gateway_events.request_cancelled
     load_requested = gateway_events.load_requested
     unload_requested = gateway_events.unload_requested
-    pin_requested = gateway_events.pin_requested
+    overrides_requested = gateway_events.overrides_requested
     call_abandoned = gateway_events.call_abandoned
     model_deleted = gateway_events.model_deleted
     requested_options = gateway_events.requested_options

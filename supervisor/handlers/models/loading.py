@@ -181,7 +181,8 @@ def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes
     """Pin a loaded model, or unpin it; answered when its worker remembers it for another supervisor."""
     known = supervisor.models.find(call.model)
     name = known.name if known else call.model
-    if not supervisor.scheduler.pin_requested(peer, call.number, name, pinned=call.pinned):
+    asked = PolicyOverrides(pinned=call.pinned)
+    if not supervisor.scheduler.overrides_requested(peer, call.number, name, asked):
         raise _not_loaded(call.model, known)
     log.info("model pinned" if call.pinned else "model unpinned", model=name)
 

@@ -24,6 +24,7 @@ from protocol.messages.recovery import (
 )
 from protocol.messages.work import Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import ModelTarget
 
@@ -166,9 +167,9 @@ class ObservedScheduler(Scheduler):
             del self.gateways.calls[peer, number]
         return done
 
-    def pin_requested(self, peer: str, number: int, name: str, *, pinned: bool) -> bool:
-        self.gateways.calls[peer, number] = lambda other, _at: other.pin_requested(peer, number, name, pinned=pinned)
-        done = super().pin_requested(peer, number, name, pinned=pinned)
+    def overrides_requested(self, peer: str, number: int, name: str, asked: PolicyOverrides) -> bool:
+        self.gateways.calls[peer, number] = lambda other, _at: other.overrides_requested(peer, number, name, asked)
+        done = super().overrides_requested(peer, number, name, asked)
         if not done:
             del self.gateways.calls[peer, number]
         return done

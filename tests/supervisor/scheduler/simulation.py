@@ -106,7 +106,7 @@ class Simulation(EffectPlayer):
     def pin(self, name: str, pinned: bool = True) -> bool:
         number = -1 - len(self.reports)  # unlike those of all other calls
         self.calls.add(("g1", number))
-        done = self.scheduler.pin_requested("g1", number, name, pinned=pinned)
+        done = self.scheduler.overrides_requested("g1", number, name, PolicyOverrides(pinned=pinned))
         if not done:
             self.calls.discard(("g1", number))
         self.settle()

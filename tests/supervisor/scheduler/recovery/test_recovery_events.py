@@ -11,6 +11,7 @@ from protocol.messages.recovery import RememberedState, RememberState, WorkerPha
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import ModelTarget, SchedulerLimits
@@ -178,7 +179,7 @@ def test_two_workers_with_one_model_do_not_both_stay() -> None:
 
 def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
     scheduler, _ = recovered(ready()._replace(remembered=RememberedState(ttl=30.0)))
-    scheduler.pin_requested("g1", 1, "a", pinned=True)
+    scheduler.overrides_requested("g1", 1, "a", PolicyOverrides(pinned=True))
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [RememberState(RememberedState(pinned=True, ttl=30.0))]
     scheduler.reconcile(NOW)
