@@ -48,11 +48,11 @@ class RouteResource:
         else:
             request = body_decoding.convert(given, route.request, strict=False)
         _check_texts(request)
-        with params_as_sent(given):
-            answer = route.handler(HttpCaller(self.session, req.env, request_context(req.env), given), request)
-            if isinstance(answer, Progressing):
+        answer = route.handler(HttpCaller(self.session, req.env, request_context(req.env), given), request)
+        if isinstance(answer, Progressing):
+            with params_as_sent(given):
                 stream_progress(self.session, req, resp, answer.build, answer.writer)
-                return
+            return
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(answer)
         if route.secret:

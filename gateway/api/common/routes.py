@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.api.common.operations import Operation, Stream
 from gateway.api.common.progress_events import ProgressWriter
+from gateway.api.common.request_fields import params_as_sent
 from protocol.failures import Failure
 
 if TYPE_CHECKING:
@@ -40,8 +41,12 @@ class HttpCaller:
         """The request as it was sent: also what its type does not declare, and what is null."""
 
     def ask(self, build: Callable[[int], msgspec.Struct], report: type[R]) -> R:
-        """Ask the supervisor, and wait: ``ask(lambda number: GetModel(number, name), ModelEntry)``. Raises its refusal."""
-        return self.session.call(self.env, build, report)
+        """Ask the supervisor, and wait: ``ask(lambda number: GetModel(number, name), ModelEntry)``.
+
+        Raises its refusal, which names the wrong field as the request does.
+        """
+        with params_as_sent(self.fields):
+            return self.session.call(self.env, build, report)
 
 
 class Progressing(NamedTuple):

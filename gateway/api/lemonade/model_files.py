@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,7 @@ _LABEL_BY_SWITCH: Final = {
     "reranking": "reranking",
 }
 """Switch in a request → the label that it gives the model."""
+_File = Annotated[Any, Meta(extra_json_schema={"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH})]
 _Registry = Annotated[str, Meta(extra_json_schema={"enum": [HUGGING_FACE]})]
 _MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
 
@@ -48,7 +49,7 @@ class LemonadePullRequest(NamedModel, kw_only=True):
     """A registered model, or a new one: `user.NAME` with its checkpoint and recipe."""
 
     checkpoint: Name | None = None
-    checkpoints: dict[str, Name] | None = None
+    checkpoints: dict[str, _File] | None = None
     recipe: Name | None = None
     mmproj: Name | None = None
     reasoning: bool | None = None
@@ -76,6 +77,8 @@ class LemonadePullRequest(NamedModel, kw_only=True):
         """
         labels = [label for switch, label in _LABEL_BY_SWITCH.items() if getattr(self, switch)]
         files = {role: name for role, name in (self.checkpoints or {}).items() if name}
+        if not all(isinstance(name, str) and len(name) <= MAX_NAME_LENGTH for name in files.values()):
+            raise invalid("`checkpoints` must be an object of strings", "checkpoints")
         options = chosen_options(self.recipe_options or {})
         if not any((self.checkpoint, self.recipe, self.mmproj, labels, files, options)):
             return None
