@@ -16,6 +16,7 @@ import msgspec
 from protocol import RELEASE, VERSION
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingEffect
+from supervisor.processes.installed_files import LOADED_FILES
 
 _NOW: Final = (SettingEffect.NOW,)
 _GATEWAYS: Final = (SettingEffect.GATEWAYS,)
@@ -95,21 +96,21 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
 
 
 def gateway_fingerprint(settings: Settings) -> str:
-    """Return what gateways differ in that were started with different settings, or by different releases."""
+    """Return what gateways differ in that were started with different settings, or by different releases or files."""
     reads = {SettingEffect.GATEWAYS, SettingEffect.LISTENER}
     return _fingerprint(settings, (name for name, effects in EFFECTS.items() if reads.intersection(effects)))
 
 
 def worker_fingerprint(settings: Settings) -> str:
-    """Return what spare workers differ in that were started with different settings, or by different releases."""
+    """Return what spare workers differ in that were started with different settings, or by different releases or files."""
     return _fingerprint(settings, (name for name, effects in EFFECTS.items() if SettingEffect.NEW_LOADS in effects))
 
 
 def _fingerprint(settings: Settings, names: Iterable[str]) -> str:
     values = [(name, getattr(settings, name)) for name in names]
-    return f"{RELEASE}-{VERSION}-{hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]}"
+    return f"{RELEASE}-{VERSION}-{LOADED_FILES}-{hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]}"
 
 
 def release_of(fingerprint: str) -> str:
-    """Return what says of a fingerprint by which release, of which version of the protocol, a process was started."""
+    """Return what says of a fingerprint by which release, from which files, a process was started."""
     return fingerprint.rpartition("-")[0]

@@ -126,3 +126,19 @@ def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: Lemonb
     assert f"release {running} goes on" in answer.error["message"]
     assert [line["why"] for line in server.lines if line["event"] == "not upgraded: this release goes on"]
     assert server.gateway_pids() == gateways
+
+
+def test_other_files_with_the_same_version_number_take_over_and_the_same_files_change_nothing(
+    server: LemonbusServer, code: InstalledCode
+) -> None:
+    """A checkout that was updated is another release in all but its number: its gateways are replaced as well."""
+    running, gateways, engine = server.health()["version"], server.gateway_pids(), server.engine_pid(CHAT)
+    code.install(release=running)
+    code.append("gateway/app.py", "\n")
+    answer = upgrade(server)
+    assert (answer.status, answer.json()["release"], answer.json()["former_release"]) == (200, running, running)
+    wait_ended(server, gateways)
+    gateways = server.gateway_pids()
+    assert upgrade(server).status == 200
+    assert server.gateway_pids() == gateways
+    assert server.engine_pid(CHAT) == engine
