@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 from typing import Final
 
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
 from supervisor.lifecycle.startup import EXIT_FAILED
+from supervisor.processes.listener import shut_listener
 from supervisor.runtime.supervisor import Supervisor
 
 _KILL_DELAY_S: Final = 5.0
@@ -94,9 +92,5 @@ class GracefulShutdown:
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
 
     def _shut_listener(self) -> None:
-        """Refuse new connections, which would wait until this process ends. A gateway that ended orderly has done so itself.
-
-        The listener is shut, not closed: the code that bound it owns it.
-        """
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._supervisor.listen_fd)) as listener:
-            listener.shutdown(socket.SHUT_RDWR)
+        """Refuse new connections, which would wait until this process ends. A gateway that ended orderly has done so itself."""
+        shut_listener(self._supervisor.listen_fd)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import socket
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from protocol.config.settings import Settings
@@ -16,10 +19,13 @@ _NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
-def bind_listener(settings: Settings, patience: float = BIND_TIMEOUT_S) -> socket.socket:
+def bind_listener(
+    settings: Settings, patience: float = BIND_TIMEOUT_S, present_fd: int = -1, *, listens: bool = True
+) -> socket.socket:
     """Bind the gateway's listener; raises the failure of :func:`bind_failure`.
 
-    ``patience``: seconds for which an address that is in use is tried again.
+    ``patience``: seconds for which an address that is in use is tried again. ``present_fd``: the listener that it takes the place
+    of, which may have the same port: 0.0.0.0 in place of 127.0.0.1. ``listens``: False only finds out whether it could.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -28,13 +34,38 @@ def bind_listener(settings: Settings, patience: float = BIND_TIMEOUT_S) -> socke
         raise bind_failure(problem, settings).raised() from problem
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listener, settings, patience)
-        listener.listen(4096)
+        with _shared_port(listener, settings.port, present_fd):
+            _bind(listener, settings, patience)
+            if listens:
+                listener.listen(4096)
     except OSError as problem:
         listener.close()
         raise bind_failure(problem, settings).raised() from problem
     listener.set_inheritable(True)
     return listener
+
+
+def shut_listener(listen_fd: int) -> None:
+    """Refuse connections from now on, in whichever process the listener is open. It is not closed: its owner does that."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(listen_fd)) as listener:
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def _shared_port(listener: socket.socket, port: int, present_fd: int) -> Iterator[None]:
+    """Let a socket have the port of our present listener beside it: no other program gets in between the two."""
+    if present_fd < 0:
+        yield
+        return
+    with socket.socket(fileno=os.dup(present_fd)) as present:
+        sockets = (listener, present) if present.getsockname()[1] == port else ()
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            yield
+        finally:
+            for each in sockets:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
 
 def bind_failure(problem: OSError, settings: Settings) -> Failure:

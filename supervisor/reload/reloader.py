@@ -23,7 +23,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange, SettingEffect
 from protocol.runtime import logs
 from supervisor.processes.child_processes import ChildProcess
-from supervisor.processes.listener import bind_listener
+from supervisor.processes.listener import bind_listener, shut_listener
 from supervisor.processes.setting_effects import EFFECTS
 from supervisor.reload.outdated import reloadable_models
 from supervisor.reload.plan import plan_reload
@@ -160,6 +160,8 @@ class Reloader:
                 self._apply(old, found, changes)
             for warning in found.warnings:
                 log.warning("configuration", problem=warning)
+        elif (listener := self._listener(old, found.settings, listens=False)) is not None:
+            listener.close()
         for caller in self._callers:
             report = ReloadReport(not caller.dry_run, changes, found.warnings, caller.repeated)
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
@@ -183,8 +185,7 @@ class Reloader:
 
     def _hand_over(self, old: Settings, new: Settings, origins: Mapping[str, str]) -> None:
         """Give the new settings to a successor; raises a failure or OSError, and then nothing has changed."""
-        moved = (old.host, old.port) != (new.host, new.port)
-        listener = bind_listener(new, patience=0.0) if moved else None
+        listener = self._listener(old, new)
         try:
             write_settings(new, self._supervisor.process_context.runtime, origins)
         except OSError:
@@ -193,7 +194,15 @@ class Reloader:
             raise
         if listener is not None:
             self._successor.hold_listener(listener)
+            if old.port == new.port:  # the former address would still get connections, which no gateway accepts
+                shut_listener(self._supervisor.listen_fd)
         self._supervisor.loop.call_last(self._successor.take_over)
+
+    def _listener(self, old: Settings, new: Settings, *, listens: bool = True) -> socket.socket | None:
+        """Return a listener at the new address, None if it is the present one; raises a failure if there can be none."""
+        if (old.host, old.port) == (new.host, new.port):
+            return None
+        return bind_listener(new, patience=0.0, present_fd=self._supervisor.listen_fd, listens=listens)
 
     def _refuse(self, failure: Failure) -> None:
         if self._is_to_be_applied:

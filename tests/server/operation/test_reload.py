@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from protocol.config.settings import Settings
@@ -180,6 +181,31 @@ def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
         wait_for(server.listens, "the new port is open")
         assert server.client.chat(CHAT).text == CHAT_TEXT
         assert server.engine_pid(CHAT) == engine
+
+
+def test_the_server_opens_its_port_to_the_network_and_closes_it_again(server: ConfiguredServer) -> None:
+    """The two addresses cannot be listened at by programs that do not know of each other."""
+    for host in ("0.0.0.0", "127.0.0.1"):
+        former = masters(server)
+        with running_stream(server):
+            server.configure(host=host, allow_remote=True)
+            for dry_run in (True, False):
+                changed = effects(server.reload(dry_run=dry_run))
+                assert changed["host"] == ["a new listener is opened", "gateways restart gracefully"]
+            wait_for(lambda former=former: masters(server) - former, "another gateway is started")
+            assert server.client.chat(CHAT).text == CHAT_TEXT, "it answers, or lets the connection wait"
+            listeners = {each.laddr.ip for each in listening(server)}
+            assert listeners == {host}
+    server.configure(allow_remote=False)
+    server.reload()
+
+
+def listening(server: ConfiguredServer) -> list[Any]:
+    return [
+        each
+        for each in psutil.net_connections("tcp4")
+        if each.status == "LISTEN" and each.laddr.port == server.client.port
+    ]
 
 
 def test_request_rules_and_names_of_a_model_take_effect_at_once(server: ConfiguredServer) -> None:

@@ -207,6 +207,8 @@ def test_a_new_address_is_listened_at_before_anything_else_changes(
         reloading.file.write_text(f"port = {port}\n")
         reloading.ask(1)
         failure = reloading.answer(1)
+        reloading.ask(3, dry_run=True)
+        assert reloading.answer(3) == failure, "a dry run says so as well"
     assert f"cannot listen on 127.0.0.1:{port}" in failure.message
     assert reloading.written == reloading.settings
     reloading.ask(2)
