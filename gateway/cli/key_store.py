@@ -41,6 +41,11 @@ _ADVICE: Final = {
 class KeyStore(Protocol):
     """Adds, lists and revokes keys. Each method returns what the route ``/internal/keys`` answers."""
 
+    not_required: str
+    """What it means if the answer's ``required`` is false, in a sentence."""
+    none_left: str
+    """What it means if no key is valid any more."""
+
     def add(self, rights: KeyRights) -> AddedKey:
         """Add a key, which is in ``key`` of the answer."""
 
@@ -56,6 +61,9 @@ class KeyStore(Protocol):
 
 class ServerKeys:
     """The keys of a running server, which changes them itself."""
+
+    not_required = "Clients need no key."
+    none_left = "No key is valid any more"
 
     def __init__(self, server: ApiClient) -> None:
         """Ask ``server``."""
@@ -93,6 +101,9 @@ class FileKeys:
     If a server runs at the address, it must be one that reads this file. Otherwise nothing is changed.
     """
 
+    not_required = "It does not exist: only the settings of a server of this directory can have keys."
+    none_left = "The file has no valid key any more"
+
     def __init__(self, state_dir: Path, server: ApiClient) -> None:
         """``server``: the address at which the server of this directory would answer. Its key is not used."""
         self._path = state_dir.absolute() / KEYS_FILE
@@ -107,7 +118,8 @@ class FileKeys:
             )
         else:
             when = (
-                f"No server is running at {self._url}: this holds from the next start of a server with this directory."
+                f"No server is running at {self._url}: a server of this directory applies this from its next start,"
+                " or now if it runs at another address."
             )
         return f"The file has {valid}. {when}"
 

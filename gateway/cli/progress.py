@@ -63,8 +63,9 @@ def _tenth_lines() -> Iterator[ProgressDisplay]:
         if step not in shown:
             shown.add(step)
             position = f"{event['file_index']}/{event['total_files']}"
-            total = output.size(event["bytes_total"])
-            click.echo(f"{output.plain(step[0])} ({position}) {event['percent']} % of {total}", err=True)
+            total = event["bytes_total"]
+            share = f"{event['percent']} % of {output.size(total)}" if total else "begins"
+            click.echo(f"{output.plain(step[0])} ({position}) {share}", err=True)
 
     yield show
 

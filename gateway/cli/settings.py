@@ -136,8 +136,10 @@ def where_it_listens(settings: Settings) -> Settings:
     flags = [name for name in ("host", "port") if origins.get(name, "").startswith("--")]
     if flags and _is_open(settings.base_url):
         return settings
+    from_flags = f", and the server keeps its {' and '.join(f'--{name}' for name in flags)}"
+    later = from_flags if flags else ", and takes effect with a reload"
     click.echo(
-        f"lemonbus: asking the server at {running.base_url}; {settings.base_url} is configured, and takes effect with a reload",
+        f"lemonbus: asking the server at {running.base_url}; {settings.base_url} is what is configured here{later}",
         err=True,
     )
     return msgspec.structs.replace(settings, host=running.host, port=running.port)

@@ -296,10 +296,13 @@ def _absolute(path: str, folder: str, environment: Mapping[str, str]) -> str:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    names = {field.variable.removeprefix(_PREFIX) for field in setting_fields().values()} | OTHER_ENVIRONMENT_VARIABLES
+    settings = {field.variable.removeprefix(_PREFIX) for field in setting_fields().values()}
+    known = settings | OTHER_ENVIRONMENT_VARIABLES
     given = sorted(name.removeprefix(_PREFIX) for name in environment if name.startswith(_PREFIX))
     return [
-        f"{_PREFIX}{name} is not a setting and is ignored{_nearest(name, names)}" for name in given if name not in names
+        f"{_PREFIX}{name} is not a setting and is ignored{_nearest(name, settings)}"
+        for name in given
+        if name not in known
     ]
 
 

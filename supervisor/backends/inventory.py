@@ -125,7 +125,8 @@ class BackendInventory:
         program = self.program(backend)
         if shutil.which(program):
             return BackendStatus(usable, INSTALLED)
-        return BackendStatus(usable, INSTALLABLE, f"{Path(program).name} was not found on PATH.", backend.home)
+        where = "where the settings say" if "/" in program else "on PATH"  # clients see no path of the machine
+        return BackendStatus(usable, INSTALLABLE, f"{Path(program).name} was not found {where}.", backend.home)
 
     def program(self, backend: BackendDescriptor) -> str:
         """Return the program that is looked for on PATH, of a backend that users install themselves."""

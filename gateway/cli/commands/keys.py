@@ -141,7 +141,7 @@ def show(store: KeyStore, as_json: bool) -> None:
             for key in keys
         ],
     )
-    needed = "" if answer.required else " Clients need no key."
+    needed = "" if answer.required else f" {store.not_required}"
     click.echo(f"The file: {output.plain(answer.file)}.{needed}", err=True)
 
 
@@ -155,7 +155,7 @@ def revoke(store: KeyStore, name: str) -> None:
     _report(store, changed)
     if not changed.valid_keys:
         click.echo(
-            "No key is valid any more: a server without a key in its settings refuses every request."
+            f"{store.none_left}: a server without a key in its settings refuses every request."
             f" `lemonbus keys add NAME --scope admin --state-dir {Path(output.plain(changed.file)).parent}` makes a key."
             " To serve without keys, delete the file and start the server again.",
             err=True,

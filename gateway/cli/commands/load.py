@@ -98,9 +98,12 @@ def unload(model: str, all_models: bool, as_json: bool, server: ApiClient) -> No
         if problem.status != HTTPStatus.NOT_FOUND:
             raise
         # The API also says "not found" of a model that is known but not loaded.
-        message = str(problem).removesuffix(MODELS_HINT)
+        message = str(problem).removesuffix(MODELS_HINT).replace("not found", "not loaded", 1)
         raise CommandError(f"{message}; `lemonbus status` shows the loaded ones", status=problem.status) from problem
     if as_json:
         output.print_json(answer)
-    else:
+    elif model:
         click.echo(answer.message)
+    else:
+        unloaded = ", ".join(map(output.plain, answer.unloaded))
+        click.echo(f"Unloaded: {unloaded}" if unloaded else "No model was loaded.")

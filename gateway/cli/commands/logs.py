@@ -15,6 +15,9 @@ from protocol.config.settings import LOG_LEVELS
 
 COLOURS: Final = {"Warning": "yellow", "Error": "red", "Fatal": "red"}
 DIMMED: Final = ("Debug", "Trace")
+_OLDER: Final = (
+    "Retained are the lines since the present supervisor took over; older ones went to the server's stderr alone."
+)
 PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job")
 
 
@@ -75,7 +78,8 @@ def command(
         for entry in entries if tail is None else entries[max(0, len(entries) - tail) :]:
             show(entry)
         if filters and not entries and not follow:
-            click.echo("lemonbus: no retained line matches; models are logged by their registered names", err=True)
+            names = "; models are logged by their registered names" if model else ""
+            click.echo(f"lemonbus: no retained line matches{names}. {_OLDER}", err=True)
         if follow:
             for entry in follower.follow(threading.Event()):
                 show(entry)

@@ -103,11 +103,16 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
             monkeypatch.setenv("LEMONBUS_PORT", configured.rpartition(":")[2])
             code, out, err = lemonbus("reload")
             assert (code, out) == (0, "Nothing has changed.\n")
-            assert err.startswith(f"lemonbus: asking the server at {server.url}; {configured} is configured")
+            assert err.startswith(
+                f"lemonbus: asking the server at {server.url}; {configured} is what is configured here"
+            )
+            assert "takes effect with a reload" in err
         assert not foreign.asked, "a program that has the new address gets no key"
         write_settings(running, tmp_path, {"port": "--port"})
         lemonbus("reload")
         assert foreign.asked, "this user's own server, which was started with another port, is not what is configured"
+    monkeypatch.setenv("LEMONBUS_PORT", str(free_port))
+    assert "takes effect" not in lemonbus("reload")[2], "a reload leaves the flags of the start alone"
     write_settings(Settings(port=free_port), tmp_path)
     monkeypatch.setenv("LEMONBUS_PORT", str(free_port))
     assert lemonbus("reload")[0] == 3, "there is no other address"

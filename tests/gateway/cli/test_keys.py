@@ -107,7 +107,7 @@ def test_a_key_is_printed_alone_and_stored_as_its_digest(offline: Ends, path: Pa
     assert key.expires > key.created > 0
     assert out.strip() not in path.read_text() + err
     assert f"Written to {path}. The file has 1 valid key. No server is running at http://" in err
-    assert "from the next start" in err
+    assert "from its next start, or now if it runs at another address" in err
 
 
 def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(
@@ -181,8 +181,16 @@ def test_revoke_removes_one_and_warns_of_the_last(offline: Ends, path: Path) -> 
     assert [key.name for key in read_keys(path)] == ["b"]
     code, _, err = offline("revoke", "b")
     assert code == 0
-    assert "No key is valid any more" in err
+    assert "The file has no valid key any more" in err, "the settings may have one"
     assert read_keys(path) == []
+
+
+def test_a_directory_without_a_file_says_nothing_of_the_server(offline: Ends, path: Path) -> None:
+    code, _, err = offline("list")
+    assert code == 0
+    assert err == (
+        f"The file: {path}. It does not exist: only the settings of a server of this directory can have keys.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,14 +93,16 @@ def test_unload(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", "/v1/unload"] = Reply(UNLOADED)
     assert lemonbus("unload", "A") == (0, "Model unloaded successfully\n", "")
     assert server.last() == {"model_name": "A"}
-    assert lemonbus("unload", "--all")[0] == 0
-    assert server.last() == {}
+    for unloaded, printed in ((["A", "B"], "Unloaded: A, B\n"), ([], "No model was loaded.\n")):
+        server.replies["POST", "/v1/unload"] = Reply({"status": "success", "unloaded": unloaded})
+        assert lemonbus("unload", "--all") == (0, printed, "")
+        assert server.last() == {}
 
 
 def test_a_model_that_cannot_be_unloaded_leads_to_the_loaded_ones(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "Model not found: A", "code": "model_not_found", "request_id": "r"}
     server.replies["POST", "/v1/unload"] = Reply({"error": error}, 404)
-    expected = "lemonbus: Model not found: A (model_not_found, r); `lemonbus status` shows the loaded ones\n"
+    expected = "lemonbus: Model not loaded: A (model_not_found, r); `lemonbus status` shows the loaded ones\n"
     assert lemonbus("unload", "A") == (1, "", expected)
 
 

@@ -30,6 +30,11 @@ def test_pull_prints_a_line_for_every_tenth(server: FakeServer, lemonbus: Ends) 
     assert lines[0] == "m.gguf (1/1) 0 % of 100 B"
 
 
+def test_pull_does_not_say_0_bytes_of_a_size_that_is_not_known_yet(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies[PULL] = Reply(pieces=[progress(0).replace('"bytes_total": 100', '"bytes_total": 0'), COMPLETE])
+    assert lemonbus("pull", "A")[2] == "m.gguf (1/1) begins\n"
+
+
 def test_pull_as_json(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
     code, out, err = lemonbus("pull", "A", "--json")

@@ -76,6 +76,8 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
         ("LEMONBUS_URL", "LEMONBUS_CONFIG", "LEMONBUS_CONTEXT_DIR", "LEMONADE_HOST", "_LEMONBUS_X"), ""
     )
     found = resolved(environment={"LEMONBUS_PROT": "1", "LEMONBUS_ZZZ": "", "LEMONBUS_LOGLEVEL": "info", **others})
+    inner = resolved(environment={"LEMONBUS_BOOTS": "1"}).warnings
+    assert inner == ["LEMONBUS_BOOTS is not a setting and is ignored; did you mean LEMONBUS_SLOTS?"]
     assert found.warnings == [
         "LEMONBUS_LOGLEVEL is not a setting and is ignored; did you mean LEMONBUS_LOG_LEVEL?",
         "LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?",

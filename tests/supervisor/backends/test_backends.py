@@ -210,11 +210,13 @@ def test_a_wheel_of_this_python_is_installed(tmp_path: Path) -> None:
 
 def test_backends_that_users_install(tmp_path: Path) -> None:
     reported = status(settings(tmp_path), "llamacpp", "system")
-    assert (reported.state, reported.message) == ("installable", "llama-server was not found on PATH.")
+    assert (reported.state, reported.message) == ("installable", "llama-server was not found where the settings say.")
     assert reported.action.startswith("https://")
     (tmp_path / "llama-server").write_text("#!/bin/sh\n")
     (tmp_path / "llama-server").chmod(0o755)
     assert status(settings(tmp_path), "llamacpp", "system") == BackendStatus(["cpu"], "installed")
+    by_name = msgspec.structs.replace(settings(tmp_path), llama_server="no-such-llama-server")
+    assert status(by_name, "llamacpp", "system").message == "no-such-llama-server was not found on PATH."
 
 
 @pytest.mark.parametrize(
