@@ -94,7 +94,7 @@ def test_unload(server: FakeServer, lemonbus: Ends) -> None:
     assert lemonbus("unload", "A") == (0, "Model unloaded successfully\n", "")
     assert server.last() == {"model_name": "A"}
     for unloaded, printed in ((["A", "B"], "Unloaded: A, B\n"), ([], "No model was loaded.\n")):
-        server.replies["POST", "/v1/unload"] = Reply({"status": "success", "unloaded": unloaded})
+        server.replies["POST", "/v1/unload"] = Reply({**UNLOADED, "unloaded": unloaded})
         assert lemonbus("unload", "--all") == (0, printed, "")
         assert server.last() == {}
 
