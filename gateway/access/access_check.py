@@ -58,14 +58,15 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
-            context.withdrawal = partial(self.keys.withdrawal, None, _scopes_of(resource, req.method))
+            if needed_scope(resource, req.method) is Scope.LOGS:  # other requests that began without a key may finish
+                context.withdrawal = self.keys.demanded
             if req.method == "POST":
                 context.download_refusal = self._origins.refusal(req, "download a model")
             return
         # A method that a route does not have is 405, whatever the key.
         if hasattr(resource, f"on_{handled_as(req.method).lower()}"):
             scopes = _scopes_of(resource, req.method)
-            if not any(key.allows(scope) for scope in scopes):
+            if not any(map(key.allows, scopes)):
                 reads = scopes[0] is Scope.ADMIN and handled_as(req.method) == "GET"
                 _check_scope(key, scopes[0], "make this request" if reads else _ACTIONS[scopes[0]])
             context.withdrawal = partial(self.keys.withdrawal, key, scopes)

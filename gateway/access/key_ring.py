@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Final
 
 from protocol.config.api_keys import ApiKey, Scope, digest, keys_of_settings
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 
+_RECENT_S: Final = 0.01
+"""A look at the file as recent as this serves for all that has begun: the one when a request arrived serves when it is sent on,
+and one serves for all requests that are open."""
+
 
 class KeyRing:
     """Finds keys, and says what they may still do."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is read yet."""
+        self._clock = clock
         self._by_digest = self._fixed = {key.sha256: key for key in keys_of_settings(settings)}
         self._file = KeyFile(settings)
+        self._looked = float("-inf")
+        """When the file was looked at."""
 
     def use_setting_keys(self, keys: list[ApiKey]) -> None:
         """Replace the keys of the settings, after a reload: this process then only finishes what it has begun."""
@@ -42,23 +50,24 @@ class KeyRing:
             raise Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired").raised()
         return key
 
-    def withdrawal(self, key: ApiKey | None, scopes: Collection[Scope], model: str) -> Failure | None:
-        """Return why an admitted request may not go on; None if it may.
+    def demanded(self, _model: str) -> Failure | None:
+        """Return why a request that began without a key may not go on; None if no key is required now either."""
+        return Failure(Code.UNAUTHORIZED, "an API key is required from now on") if self.required() else None
 
-        ``key``: the key that it came with, as it was then. ``scopes``: one of them suffices. ``model``: the registered
-        name of the model that it uses, empty if unknown. A request that began without a key may finish, unless it reads
-        the log.
+    def withdrawal(self, key: ApiKey, scopes: Collection[Scope], model: str) -> Failure | None:
+        """Return why a request that was admitted with a key may not go on; None if it may.
+
+        ``key``: as it was then. ``scopes``: one of them suffices. ``model``: the registered name of the model that it
+        uses, empty if unknown.
         """
-        if key is None:
-            refused = Scope.LOGS in scopes and self.required()
-            return Failure(Code.UNAUTHORIZED, "an API key is required from now on") if refused else None
-        self._refresh()
+        if self._clock() - self._looked > _RECENT_S:
+            self._refresh()
         known = self._by_digest.get(key.sha256)
         if known is None:
             return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has been revoked")
         if known.expired(time.time()):
             return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired")
-        if not any(known.allows(scope) for scope in scopes):
+        if not any(map(known.allows, scopes)):
             message = f"the API key {key.name} does not have the scope {' or '.join(scopes)} any more"
             return Failure(Code.FORBIDDEN, message)
         if model and not known.may_use(model):
@@ -66,5 +75,6 @@ class KeyRing:
         return None
 
     def _refresh(self) -> None:
+        self._looked = self._clock()
         if self._file.refresh():
             self._by_digest = self._fixed | {key.sha256: key for key in self._file.keys}
