@@ -98,7 +98,7 @@ def generation_request(
 
 def has_grammar(fields: Mapping[str, msgspec.Raw]) -> bool:
     """Return whether the request has a grammar, or what the engine makes one of."""
-    return any(fields.get(name, _NULL) != _NULL for name in GRAMMAR_FIELDS)
+    return any(fields[name] != _NULL for name in GRAMMAR_FIELDS if name in fields)
 
 
 def answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:

@@ -38,8 +38,7 @@ def apply_sampling_defaults(
     """
     changed = _drop_empty_stops(fields)
     api_defaults = fields.pop(API_DEFAULTS_FIELD, _NULL)
-    unlimited = all(fields.get(name, _NULL) == _NULL for name in TOKEN_LIMIT_FIELDS)
-    documented = _TEXT_DEFAULTS if endpoint == "completions" and unlimited else {}
+    documented = _TEXT_DEFAULTS if endpoint == "completions" and _is_unlimited(fields) else {}
     if api_defaults != _NULL:
         defaults = {**documented, **_api_defaults(api_defaults), **defaults}
     elif documented:
@@ -64,6 +63,10 @@ def apply_sampling_defaults(
     return True
 
 
+def _is_unlimited(fields: Fields) -> bool:
+    return all(fields.get(name, _NULL) == _NULL for name in TOKEN_LIMIT_FIELDS)
+
+
 def _api_defaults(raw: msgspec.Raw) -> dict[str, SamplingValue]:
     given = msgspec.json.decode(raw)
     if not isinstance(given, dict):
@@ -73,8 +76,8 @@ def _api_defaults(raw: msgspec.Raw) -> dict[str, SamplingValue]:
 
 def _drop_empty_stops(fields: Fields) -> bool:
     """Take empty stop words out of a request; return whether there were any."""
-    raw = fields.get("stop", _NULL)
-    if b'""' not in bytes(raw):
+    raw = fields.get("stop")
+    if raw is None or b'""' not in bytes(raw):
         return False
     stop = msgspec.json.decode(raw)
     words = stop if isinstance(stop, list) else [stop]

@@ -44,6 +44,25 @@ _NO_REQUEST: Final = EngineRequest("", "")
 Clock = Callable[[], float]
 
 
+class AnswerFacts(Protocol):
+    """What is to be known of an engine to read its answers; see :class:`~workers.backends.base.Backend`."""
+
+    reported_build: str
+    build: str
+
+    @property
+    def program(self) -> str:
+        """Its name in messages."""
+
+    @property
+    def alias(self) -> str:
+        """What it calls the model."""
+
+    @property
+    def most_context(self) -> int:
+        """Tokens that a request may use at most, however the model is loaded."""
+
+
 class AttemptOwner(Protocol):
     """Is told what happens to an attempt."""
 
@@ -69,22 +88,8 @@ class AttemptOwner(Protocol):
 class Attempt:
     """One attempt. It is the :class:`~workers.engine.response_handler.ResponseHandler` of its exchange."""
 
-    def __init__(
-        self,
-        run: Run,
-        body: bytes,
-        program: str,
-        alias: str,
-        owner: AttemptOwner,
-        clock: Clock,
-        most_context: int = 0,
-        builds: tuple[str, str] = ("", ""),
-    ) -> None:
-        """Wait; ``program`` is the engine's name in messages, ``alias`` what the engine calls the model.
-
-        ``most_context``: see :attr:`~workers.backends.base.Backend.most_context`; ``builds``: see
-        :class:`~workers.stream.sse_filter.SseFilter`.
-        """
+    def __init__(self, run: Run, body: bytes, backend: AnswerFacts, owner: AttemptOwner, clock: Clock) -> None:
+        """Wait; ``backend`` is the engine's."""
         self.run = run
         self.key = RequestKey(run.gateway, run.number, run.attempt)
         self.body = body
@@ -96,8 +101,7 @@ class Attempt:
         self.tokens = 0
         self.request = _NO_REQUEST
         self.exchange: EngineExchange | None = None
-        self._program, self._alias, self._owner = program, alias, owner
-        self._most_context, self._builds = most_context, builds
+        self._backend, self._owner = backend, owner
         self._status = 0
         self._stream: SseFilter | None = None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
@@ -127,11 +131,12 @@ class Attempt:
             if self.run.endpoint.startswith(_AUDIO):
                 self._stream = TranscriptFilter()
             elif request.native:
-                self._stream = NativeCompletionFilter(progress, self._alias, self.run.model, request.weight)
+                self._stream = NativeCompletionFilter(progress, self._backend.alias, self.run.model, request.weight)
             else:
                 usage = request.usage or whole
+                alias, builds = self._backend.alias, (self._backend.reported_build, self._backend.build)
                 self._stream = SseFilter(
-                    usage, progress, self._alias, self.run.model, request.prompts, request.choices, self._builds
+                    usage, progress, alias, self.run.model, request.prompts, request.choices, builds
                 )
             if whole:
                 chat = self.run.endpoint == "chat/completions"
@@ -189,7 +194,7 @@ class Attempt:
             self._body_size += len(piece)
             self._body_parts.append(piece)
             if self._body_size > (MAX_RESPONSE_BYTES if self._succeeded else MAX_ERROR_BYTES):
-                self._fail(self._error(f"{self._program} sent too large a response"), stopped=False)
+                self._fail(self._error(f"{self._backend.program} sent too large a response"), stopped=False)
             return
         try:
             if self.request.translate is not None:
@@ -199,10 +204,10 @@ class Attempt:
                 self._body_size += len(filtered.data)
                 self._assembler.feed(filtered.data)
         except (ValueError, *DECODE_ERRORS) as problem:
-            self._fail(self._error(f"{self._program} sent a broken stream", str(problem)), stopped=False)
+            self._fail(self._error(f"{self._backend.program} sent a broken stream", str(problem)), stopped=False)
             return
         if self._body_size > MAX_RESPONSE_BYTES:
-            self._fail(self._error(f"{self._program} sent too large a response"), stopped=False)
+            self._fail(self._error(f"{self._backend.program} sent too large a response"), stopped=False)
             return
         if filtered.tokens:
             self._count(filtered.tokens)
@@ -216,13 +221,17 @@ class Attempt:
             self._owner.discarded(self)
         elif not self._succeeded:
             status = self._status if self._status >= 400 else 500
-            self._fail(failure_of_response(status, b"".join(self._body_parts), self._program, self._most_context))
+            self._fail(
+                failure_of_response(
+                    status, b"".join(self._body_parts), self._backend.program, self._backend.most_context
+                )
+            )
         elif self._stream is None:
             self._ended_whole(b"".join(self._body_parts), until_close)
         elif self._stream.error is not None:
-            self._fail(failure_of_response(500, self._stream.error, self._program, self._most_context))
+            self._fail(failure_of_response(500, self._stream.error, self._backend.program, self._backend.most_context))
         elif not self._stream.finished:
-            reported = failure_in_body(self._stream.rest, self._program, self._most_context)
+            reported = failure_in_body(self._stream.rest, self._backend.program, self._backend.most_context)
             self._fail(reported or self._ended_early())
         else:
             self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
@@ -232,7 +241,7 @@ class Attempt:
         if self.phase is not AttemptPhase.RUNNING:
             self._owner.discarded(self)
         else:
-            message = f"the connection to {self._program} broke"
+            message = f"the connection to {self._backend.program} broke"
             self._owner.broken(self, self._error(message, reason, Code.CONNECTION_LOST))
 
     def malformed(self, reason: str) -> None:
@@ -240,7 +249,7 @@ class Attempt:
         if self.phase is not AttemptPhase.RUNNING:
             self._owner.discarded(self)
         else:
-            self._fail(self._error(f"{self._program} sent something that is not HTTP", reason), stopped=False)
+            self._fail(self._error(f"{self._backend.program} sent something that is not HTTP", reason), stopped=False)
 
     def crashed(self, error: BaseException) -> None:
         """Report a programming error of ours."""
@@ -250,7 +259,7 @@ class Attempt:
         self._owner.failed(self, failure, stopped)
 
     def _ended_whole(self, body: bytes, until_close: bool) -> None:
-        reported = failure_in_body(body, self._program, self._most_context)
+        reported = failure_in_body(body, self._backend.program, self._backend.most_context)
         if reported is None and until_close and not _is_json(body):
             reported = self._ended_early()
         if reported is not None:
@@ -261,7 +270,7 @@ class Attempt:
             if not self.run.stream:
                 check_answer(self.run.endpoint, body)
         except (ValueError, RecursionError) as problem:
-            self._fail(self._error(f"{self._program} sent a response that makes no sense", str(problem)))
+            self._fail(self._error(f"{self._backend.program} sent a response that makes no sense", str(problem)))
             return
         self._owner.completed(self, self._as_stream(body) if self.run.stream else self._finished_body(body))
 
@@ -275,7 +284,7 @@ class Attempt:
         if self.request.choices > 1 and not self.request.native:
             body = with_usage_of_all(body)
         self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
-        alias, model = msgspec.json.encode(self._alias), msgspec.json.encode(self.run.model)
+        alias, model = msgspec.json.encode(self._backend.alias), msgspec.json.encode(self.run.model)
         return body.replace(b'"model":' + alias, b'"model":' + model, -1 if self.request.native else 1)
 
     def _count(self, tokens: int) -> None:
@@ -285,7 +294,7 @@ class Attempt:
             self.exchange.allow_batched_reads()
 
     def _ended_early(self) -> Failure:
-        return self._error(f"{self._program} ended its response early")
+        return self._error(f"{self._backend.program} ended its response early")
 
     def _error(self, message: str, detail: str = "", code: Code = Code.BACKEND_ERROR) -> Failure:
         return Failure(code, message, model=self.run.model, detail=detail, tokens_sent=self.tokens_sent)

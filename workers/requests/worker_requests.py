@@ -133,10 +133,7 @@ class WorkerRequests:
         if not self._lifecycle.accepts and not subscribed:
             self._lifecycle.return_to_supervisor(run)
             return
-        builds = (backend.reported_build, backend.build)
-        attempt = Attempt(
-            run, body, backend.program, backend.alias, self._lifecycle, self._loop.now, backend.most_context, builds
-        )
+        attempt = Attempt(run, body, backend, self._lifecycle, self._loop.now)
         self._lifecycle.add(attempt)
         if subscribed:
             self._lifecycle.start(attempt)

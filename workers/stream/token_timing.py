@@ -86,9 +86,11 @@ class TokenTiming:
             return TokenTimes(0.0, 0.0, b"")
         total = now - self._sent_at
         if not watched or not self._first:
-            reported = engine or EngineSpan(0.0, total)
-            each = _times_between(marks or [EngineMark(output, reported.decode)], output) if engine else b""
-            return TokenTimes(reported.prompt, reported.decode, each)
+            if engine is None:
+                return TokenTimes(0.0, total, b"")
+            count = min(output, MAX_TOKEN_TIMES)  # an engine says how many there are
+            times = _times_between(marks, count) if marks else array("f", [max(0.0, engine.decode) / output]) * count
+            return TokenTimes(engine.prompt, engine.decode, times.tobytes())
         first = self._first - self._sent_at
         shown = self._latest - self._first
         lead = max(0.0, first - engine.prompt) if engine else shown / max(1, len(self._gaps))
@@ -108,15 +110,14 @@ class TokenTiming:
         return TokenTimes(first, lead + shown + rest, times.tobytes())
 
 
-def _times_between(marks: Sequence[EngineMark], output: int) -> bytes:
+def _times_between(marks: Sequence[EngineMark], output: int) -> array[float]:
     """Return the times of ``output`` tokens; those after the last mark took as long as those before it did on average."""
     times = array("f")
     last = EngineMark(0, 0.0)
-    output = min(output, MAX_TOKEN_TIMES)  # an engine says how many there are
     for mark in marks:
         count = min(mark.tokens, output) - last.tokens
         if count > 0:
             times.extend([max(0.0, mark.seconds - last.seconds) / count] * count)
             last = mark
     times.extend([last.seconds / max(1, last.tokens)] * (output - len(times)))
-    return times.tobytes()
+    return times

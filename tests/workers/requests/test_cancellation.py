@@ -96,7 +96,8 @@ class Fixture:
 
     def add_attempt(self, number: int) -> Attempt:
         owner: Any = SimpleNamespace(advanced=lambda *_: None)
-        attempt = Attempt(Run("g", number, 1, "m", "chat/completions", "r"), b"", "e", "m", owner, self.loop.now)
+        backend: Any = SimpleNamespace(alias="m", reported_build="", build="")
+        attempt = Attempt(Run("g", number, 1, "m", "chat/completions", "r"), b"", backend, owner, self.loop.now)
         attempt.start(EngineRequest("POST", "/v1/chat/completions", streamed=True))
         attempt.began(200)
         attempt.exchange = SimpleNamespace(connection=None, cancel=lambda: None)  # type: ignore[assignment]

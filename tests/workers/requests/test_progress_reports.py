@@ -36,7 +36,7 @@ class Reports:
         self.attempts: dict[RequestKey, Attempt] = {}
         for number, phase in enumerate(phases, 1):
             run = Run("g1", number, 1, "m", "images/generations", f"req-{number}")
-            attempt = Attempt(run, b"", "sd-server", "m", None, lambda: self.now)  # type: ignore[arg-type]
+            attempt = Attempt(run, b"", None, None, lambda: self.now)  # type: ignore[arg-type]
             attempt.phase = phase
             self.attempts[attempt.key] = attempt
         self.reports = ProgressReports(self.attempts, self.reported.append, lambda: self.now)

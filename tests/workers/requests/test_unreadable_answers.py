@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +35,8 @@ class RecordingOwner:
 
 
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
-    attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", "an-engine", "m", owner, lambda: 0.0)
+    backend: Any = SimpleNamespace(program="an-engine", alias="m", most_context=0, reported_build="", build="")
+    attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)
     attempt.start(request)
     attempt.began(200)
     return attempt

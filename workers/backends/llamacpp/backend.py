@@ -73,6 +73,8 @@ class LlamaCppBackend(ProgramBackend):
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
         options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
         self._slot_count = arguments.slots_of(options, self._program.slots)  # kept: each end of a request asks for it
+        self._drafts = arguments.value_of(self._words, arguments.DRAFT) not in (None, "none")
+        """Whether a draft model guesses tokens."""
         self._had_request = False
         self._takes_tools = True
         """Whether the model's chat template has a place for tools; known when the engine is ready."""
@@ -288,7 +290,7 @@ class LlamaCppBackend(ProgramBackend):
         if endpoint in ("completion", "infill"):
             native = native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
             return self._announced(native, body)
-        if arguments.value_of(self._words, arguments.DRAFT) not in (None, "none"):
+        if self._drafts:
             check_drafted_logprobs(body)
         for_chosen = request_for_one_alternative(endpoint, body)
         body = for_chosen or body
@@ -303,7 +305,7 @@ class LlamaCppBackend(ProgramBackend):
     def _announced(self, request: EngineRequest, body: bytes) -> EngineRequest:
         """Say whether the engine was asked for progress, the first of which it sends at once. A user's may be too old for that."""
         asked = request.streamed and len(body) > SHORT_BODY_BYTES
-        return request._replace(announced=asked and self._program.provision is not Provision.USER)
+        return request._replace(announced=True) if asked and self._program.provision is not Provision.USER else request
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
