@@ -21,7 +21,7 @@ from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome, total_outcome
-from protocol.models.request_limits import check_request_limits
+from protocol.models.request_limits import fields_within_limits
 
 __all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
 
@@ -82,11 +82,11 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        check_request_limits(request.body, request.names)
-        digest = request_digest(request.endpoint, request.body)
+        fields = fields_within_limits(request.body, request.names)
+        digest = request_digest(request.endpoint, request.body, fields)
         address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
         request = msgspec.structs.replace(request, address=address, digest=digest)
-        self._request = request = with_decoded_media(session, env, request)
+        self._request = request = with_decoded_media(session, env, request, fields)
         self._pieces = ListPieces(request.endpoint, request.body, request.weight)
         self._piece = first = self._pieces.first()
         self._events = PieceEvents(request.endpoint) if self._pieces.left else None

@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 
 from protocol.models.grammar_limits import GRAMMAR_FIELDS
-from protocol.models.request_limits import TEXT_FIELDS
+from protocol.models.request_limits import TEXT_FIELDS, RequestFields
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
-from protocol.wire.decoding import DECODE_ERRORS
 
 _MAKE_NO_DIFFERENCE: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}
@@ -27,23 +26,25 @@ _GRAMMARS: Final = frozenset(GRAMMAR_FIELDS) - {"tools"}
 _SCHEMA: Final = b"schema"
 _ENDS_BYTES: Final = 8 * 1024
 """Of a longer text, such as an image, its ends and its length are enough."""
-_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def request_digest(endpoint: str, body: bytes) -> str:
-    """Return 16 hexadecimal digits. The order of fields does not matter."""
-    digest = blake2b(endpoint.encode(), digest_size=8)
-    try:
-        fields = _object(body)
-    except DECODE_ERRORS:
-        _add(digest, memoryview(body))
-        return digest.hexdigest()
-    without_texts = any(_is_grammar(name, fields[name]) for name in _GRAMMARS & fields.keys())
-    for name in sorted(fields.keys() - _MAKE_NO_DIFFERENCE):
-        if not (without_texts and name in TEXT_FIELDS):
-            digest.update(name.encode())
-            _add(digest, memoryview(fields[name]))
-    return digest.hexdigest()
+def request_digest(endpoint: str, body: bytes, fields: RequestFields | None) -> str:
+    """Return 16 hexadecimal digits. The order of fields does not matter.
+
+    ``fields``: those of the JSON object in ``body``, None if it is not one.
+    """
+    if fields is None:
+        names: list[str] = []
+        values: list[bytes | memoryview] = [body]
+    else:
+        ignored = _MAKE_NO_DIFFERENCE
+        if any(_is_grammar(each, fields[each]) for each in _GRAMMARS & fields.keys()):
+            ignored |= TEXT_FIELDS
+        names = sorted([each for each in fields if each not in ignored])
+        values = [fields[each] for each in names]
+    if len(body) > 2 * _ENDS_BYTES:
+        values = [part for value in values for part in _shortened(memoryview(value))]
+    return blake2b(b"\n".join(["\n".join([endpoint, *names]).encode(), *values]), digest_size=8).hexdigest()
 
 
 def _is_grammar(name: str, raw: msgspec.Raw) -> bool:
@@ -51,10 +52,7 @@ def _is_grammar(name: str, raw: msgspec.Raw) -> bool:
     return value not in (b"null", b'""') and (name != "response_format" or _SCHEMA in value)
 
 
-def _add(digest: blake2b, value: memoryview) -> None:
+def _shortened(value: memoryview) -> tuple[bytes | memoryview, ...]:
     if value.nbytes <= 2 * _ENDS_BYTES:
-        digest.update(value)
-    else:
-        digest.update(b"%d" % value.nbytes)
-        digest.update(value[:_ENDS_BYTES])
-        digest.update(value[-_ENDS_BYTES:])
+        return (value,)
+    return b"%d" % value.nbytes, value[:_ENDS_BYTES], value[-_ENDS_BYTES:]

@@ -25,6 +25,7 @@ from gateway.requests.exchange import InferenceRequest
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.reservation import reserve
 from protocol.failures import Code, Failure, invalid
+from protocol.models.request_limits import RequestFields
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type
@@ -39,7 +40,6 @@ _WORDS: Final = {IMAGE: "image", MASKED_IMAGE: "image", RECORDING: "recording"}
 _HEADER_BYTES: Final = 100
 _START: Final = 48
 """Characters of base64 that tell an image from a recording."""
-_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Medium(NamedTuple):
@@ -53,23 +53,27 @@ class Medium(NamedTuple):
     """Puts the decoded file into the request: its type, and its bytes or their base64."""
 
 
-class _Message(msgspec.Struct):
-    content: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+class _PlainMessage(msgspec.Struct):
+    content: str | None = None
 
 
-_messages: Final = msgspec.json.Decoder(list[_Message]).decode
+_plain_messages: Final = msgspec.json.Decoder(list[_PlainMessage]).decode
+_messages: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
-def with_decoded_media(session: RequestSession, env: dict[str, Any], request: InferenceRequest) -> InferenceRequest:
+def with_decoded_media(
+    session: RequestSession, env: dict[str, Any], request: InferenceRequest, fields: RequestFields | None
+) -> InferenceRequest:
     """Return the request with its media made safe for an engine. ``env`` is ``req.env``.
 
+    ``fields``: those of the JSON object in its body, None if it is not one.
     Raises ``invalid_request`` for refused media, ``cancelled`` if the client hangs up, ``overloaded``, and whatever the
     reservation raises: nothing is decoded for a request that would be refused.
     """
     read = _READERS.get(request.endpoint)
     if read is None:
         return request
-    media, body = read(request.body)
+    media, body = read(request.body, fields)
     if not media:
         return request
     if len(media) > MAX_MEDIA:
@@ -115,26 +119,32 @@ def _shown(field: str, names: Mapping[str, str]) -> str:
 
 Found = tuple[list[Medium], Callable[[], bytes]]
 """The media of a body, and the function that rewrites it."""
+_Reader = Callable[[bytes, RequestFields | None], Found]
 
 
-def _chat(body: bytes) -> Found:
+def _chat(body: bytes, given: RequestFields | None) -> Found:
     """Read the parts of all messages, whatever their role."""
-    fields = _fields(body)
+    fields = _object(given)
     raw = fields.get("messages")
+    if raw is None or _are_plain(raw):
+        return [], lambda: body
     try:
-        if raw is None or all(_is_plain(message.content) for message in _messages(raw)):
-            return [], lambda: body
+        messages = _messages(raw)
     except DECODE_ERRORS:
         raise invalid("`messages` must be a list of objects", "messages") from None
-    messages = msgspec.json.decode(raw)
     media = [
         medium for place, message in enumerate(messages) for medium in _parts(message, f"messages[{place}].content")
     ]
     return media, lambda: msgspec.json.encode({**fields, "messages": messages})
 
 
-def _is_plain(content: msgspec.Raw | msgspec.UnsetType) -> bool:
-    return content is msgspec.UNSET or memoryview(content)[:1].tobytes() in (b'"', b"n")
+def _are_plain(messages: msgspec.Raw) -> bool:
+    """Return whether these are messages, and nothing in them is a list of parts; so are most."""
+    try:
+        _plain_messages(messages)
+    except DECODE_ERRORS:
+        return False
+    return True
 
 
 def _parts(message: dict[str, Any], where: str) -> Iterator[Medium]:
@@ -191,11 +201,11 @@ def _audio(part: dict[str, Any], field: str) -> Medium:
     return Medium(RECORDING, field, coded, put)
 
 
-def _prompts(*names: str) -> Callable[[bytes], Found]:
+def _prompts(*names: str) -> _Reader:
     """Return the reader for prompts of llama.cpp's own form in these fields: objects may have ``multimodal_data``."""
 
-    def read(body: bytes) -> Found:
-        fields = _fields(body)
+    def read(_body: bytes, given: RequestFields | None) -> Found:
+        fields = _object(given)
         prompts = {
             name: msgspec.json.decode(fields[name]) for name in names if name in fields and b"{" in bytes(fields[name])
         }
@@ -233,10 +243,10 @@ def _kind_of(coded: str) -> int:
     return RECORDING if recording_type(start) in ("riff", *MEASURED) else IMAGE
 
 
-def _form(what: int, *names: str) -> Callable[[bytes], Found]:
+def _form(what: int, *names: str) -> _Reader:
     """Return the reader for the files of a form."""
 
-    def read(body: bytes) -> Found:
+    def read(body: bytes, _given: RequestFields | None) -> Found:
         try:
             parts = form_data.parse(form_data.boundary_from_body(body), body, lambda: gevent.sleep(0))
         except ValueError as problem:
@@ -266,15 +276,14 @@ def _is_measured(data: bytes, field: str) -> bool:
     return kind in MEASURED
 
 
-def _fields(body: bytes) -> dict[str, Any]:
-    try:
-        return _object(body)
-    except DECODE_ERRORS:
-        raise Failure(Code.INVALID_JSON, "the request is not a JSON object").raised() from None
+def _object(fields: RequestFields | None) -> RequestFields:
+    if fields is None:
+        raise Failure(Code.INVALID_JSON, "the request is not a JSON object").raised()
+    return fields
 
 
 _FORMS: Final = frozenset({"images/edits", "audio/transcriptions", "audio/translations"})
-_READERS: Final[dict[str, Callable[[bytes], Found]]] = {
+_READERS: Final[dict[str, _Reader]] = {
     **dict.fromkeys(["chat/completions", "chat/completions/input_tokens", "apply-template"], _chat),
     **dict.fromkeys(["completions", "completion", "infill"], _prompts("prompt")),
     **dict.fromkeys(["embeddings", "embedding"], _prompts("input", "content")),

@@ -81,6 +81,8 @@ _IN_CONTEXT: Final = TEXT_FIELDS | {"tools"}
 """Fields from which an engine makes a prompt."""
 BYTES_PER_TOKEN: Final = 4
 """Bytes of JSON that count as a token where no engine has counted."""
+_LIMITED: Final = frozenset({*MAX_BYTES, *_COMPILED, *MAX_ENTRIES, *MAX_NUMBERS, *TEXT_FIELDS})
+"""Fields that are looked at one by one."""
 _PLAIN_TRIGGERS: Final = (0, 1)
 _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 """Fields of the parts of a message that are not text."""
@@ -89,6 +91,8 @@ _MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
 _JSON: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[\[\]{}:,\s]|-?\d[\d.eE+-]*|true|false|null)*+', re.DOTALL)
 """How much of a text is checked as JSON: an engine that tries to read it gives up there at the latest."""
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}:]', re.DOTALL)
+_ESCAPED_ASCII: Final = b"\\u00"
+"""How a bracket or a colon begins that JSON has as an escape."""
 
 
 class _Message(msgspec.Struct):
@@ -115,43 +119,55 @@ class _ToolMessage(msgspec.Struct):
     tool_calls: list[_Call] | None = None
 
 
+RequestFields = dict[str, msgspec.Raw]
+"""Field of a request → its JSON."""
 _SAME_NAMES: Final[Mapping[str, str]] = {}
 _TRUE: Final = msgspec.Raw(b"true")
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_object: Final = msgspec.json.Decoder(RequestFields).decode
+_message: Final = msgspec.json.Decoder(_Message).decode
+_tool_messages: Final = msgspec.json.Decoder(list[_ToolMessage]).decode
 _OTHER_THAN_NUMBERS: Final = re.compile(rb'["\[{tfn]')
 """Beginnings of other values than numbers."""
 _NUMBER_FIRST: Final = re.compile(rb"\[\s*[-\d]")
 
 
-def check_request_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) -> None:
-    """Raise ``invalid_request``, naming the field, its size and the limit, if one part of a request is too large.
+def fields_within_limits(body: bytes, names: Mapping[str, str] = _SAME_NAMES) -> RequestFields | None:
+    """Return the fields of a request, None for anything but a JSON object, which is left to its reader.
 
-    ``body``: JSON in OpenAI's or llama.cpp's form. Anything but a JSON object is left to its reader. ``names``: the
-    names of its fields in the client's request, where they differ.
+    Raises ``invalid_request``, naming the field, its size and the limit, if one part of the request is too large.
+    ``body``: JSON in OpenAI's or llama.cpp's form. ``names``: the names of its fields in the client's request, where
+    they differ.
     """
     try:
         fields = _object(body)
     except DECODE_ERRORS:
-        return
+        return None
     most_text = MAX_TEXT_BYTES_WITH_PIECES if fields.get("with_pieces") == _TRUE else MAX_TEXT_BYTES
     for name, raw in fields.items():
-        shown, size = names.get(name, name), memoryview(raw).nbytes
-        if name in MAX_BYTES:
-            check_size(shown, "bytes of JSON", size, MAX_BYTES[name])
-        if name in _COMPILED:
-            check_compiled(name, shown, raw)
-        elif name in MAX_ENTRIES and size > MAX_ENTRIES[name]:  # each entry has a byte
-            check_size(shown, "entries", _entries(raw), MAX_ENTRIES[name])
-        elif name in MAX_NUMBERS:
-            _check_number(shown, raw, MAX_NUMBERS[name])
-        if name in TEXT_FIELDS and size > most_text:
-            check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
-        if name == "grammar_triggers":
-            _check_triggers(name, decoded(shown, raw))
-        elif name == "messages":
-            _check_json_texts(shown, raw)
-    _check_keys(fields, names)
+        if name in _LIMITED:
+            _check_field(name, names.get(name, name), raw, most_text)
+    if len(body) > MAX_KEYS:  # each key has a byte
+        _check_keys(fields, names)
+    return fields
+
+
+def _check_field(name: str, shown: str, raw: msgspec.Raw, most_text: int) -> None:
+    size = memoryview(raw).nbytes
+    if name in MAX_BYTES:
+        check_size(shown, "bytes of JSON", size, MAX_BYTES[name])
+    if name in _COMPILED:
+        check_compiled(name, shown, raw)
+    elif name in MAX_ENTRIES and size > MAX_ENTRIES[name]:  # each entry has a byte
+        check_size(shown, "entries", _entries(raw), MAX_ENTRIES[name])
+    elif name in MAX_NUMBERS:
+        _check_number(shown, raw, MAX_NUMBERS[name])
+    if name in TEXT_FIELDS and size > most_text:
+        check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
+    if name == "grammar_triggers":
+        _check_triggers(name, decoded(shown, raw))
+    elif name == "messages":
+        _check_json_texts(shown, raw)
 
 
 def _check_keys(fields: Mapping[str, msgspec.Raw], names: Mapping[str, str]) -> None:
@@ -178,8 +194,10 @@ def _most_keys(value: Any) -> int:
 
 def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
     """Refuse tool calls and tool answers with JSON that engines cannot take: some chat templates want objects, not text."""
+    if _is_small(bytes(raw)):
+        return
     try:
-        messages = msgspec.json.decode(raw, type=list[_ToolMessage])
+        messages = _tool_messages(raw)
     except DECODE_ERRORS:
         return
     for text in _json_texts(messages):
@@ -188,6 +206,12 @@ def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
         depth, keys = _json_sizes(text)
         check_size(name, "levels of nesting in JSON of a tool", depth, MAX_DEPTH)
         check_size(name, "keys in one object of a tool", keys, MAX_KEYS)
+
+
+def _is_small(data: bytes) -> bool:
+    """Return whether JSON has so few brackets and colons that no text in it can have too many; most chats have."""
+    few = data.count(b"[") + data.count(b"{") <= MAX_DEPTH and data.count(b":") <= MAX_KEYS
+    return few and _ESCAPED_ASCII not in data
 
 
 def _json_sizes(text: str) -> tuple[int, int]:
@@ -289,7 +313,7 @@ def _message_bytes(raw: msgspec.Raw) -> int:
     """Return the bytes of a message without its images and audio."""
     size = memoryview(raw).nbytes
     try:
-        parts = msgspec.json.decode(raw, type=_Message).content
+        parts = _message(raw).content
         media = [part for part in parts if not _MEDIA.isdisjoint(_object(part))] if isinstance(parts, list) else []
     except DECODE_ERRORS:
         return size

@@ -71,7 +71,8 @@ class GenerationRequest(SamplingFields, kw_only=True):
         """Raise ``invalid_request`` for what the types cannot express."""
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise invalid("`max_tokens` and `max_completion_tokens` are mutually exclusive", "max_tokens")
-        if (name := self.zero_limit) and not self.may_generate_nothing:
+        if 0 in (self.max_tokens, self.max_completion_tokens) and not self.may_generate_nothing:
+            name = self.zero_limit
             reason = f"`{name}` must be at least 1, or -1 for no limit: engines differ in what they make of 0"
             raise invalid(reason, name)
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
@@ -171,10 +172,11 @@ class ChatCompletionsResource(InferenceResource):
         """Check the request. It goes to the engine unchanged, except for fetched images."""
         request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
-        unserved_fields.check_unserved(data, unserved_fields.CHAT)
+        fields = _object(data)
+        unserved_fields.check_unserved(fields, unserved_fields.CHAT)
+        data = with_refusals_as_texts(with_thinking_as_asked(data, fields))
         image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
-        data = with_thinking_as_asked(with_refusals_as_texts(data))
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 
@@ -186,7 +188,7 @@ class CompletionsResource(InferenceResource):
         """Check the request. A whole answer also has the first choice's ``text`` at its top level."""
         request, data = body_decoding.read_object(req, self.body_limit, TextRequest)
         request.check()
-        unserved_fields.check_unserved(data, unserved_fields.COMPLETION)
+        unserved_fields.check_unserved(_object(data), unserved_fields.COMPLETION)
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
         check_empty_prompts(request.prompt, n)

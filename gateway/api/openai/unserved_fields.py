@@ -14,8 +14,6 @@ import msgspec
 
 from protocol.failures import invalid
 
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
 
 class _Unserved(NamedTuple):
     """One field."""
@@ -56,11 +54,10 @@ COMPLETION: Final = {
 }
 
 
-def check_unserved(data: bytes, unserved: Mapping[str, _Unserved]) -> None:
-    """Raise ``invalid_request``, naming the field and an alternative, if the JSON object ``data`` has one with an effect."""
-    if not any(name.encode() in data for name in unserved):
+def check_unserved(fields: Mapping[str, msgspec.Raw], unserved: Mapping[str, _Unserved]) -> None:
+    """Raise ``invalid_request``, naming the field and an alternative, if one of a request's ``fields`` has an effect."""
+    if unserved.keys().isdisjoint(fields):
         return
-    fields = _fields(data)
     for name, field in unserved.items():
         if name in fields and not field.harmless(msgspec.json.decode(fields[name]), fields):
             raise invalid(f"`{name}` is not served here: {field.advice}", name)

@@ -31,7 +31,7 @@ from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.reservation import reserve
 from protocol.failures import Code, LemonbusError
-from protocol.models.request_limits import check_request_limits
+from protocol.models.request_limits import fields_within_limits
 
 ENDPOINT: Final = "chat/completions"
 """The endpoint of the internal format."""
@@ -114,9 +114,8 @@ class ResponsesResource:
         body: dict[str, Any],
         builder: ResponseBuilder,
     ) -> None:
-        check_request_limits(
-            msgspec.json.encode(body), NAMES
-        )  # not in the background: by then, the response would be stored
+        # Not in the background: by then, the response would be stored.
+        fields_within_limits(msgspec.json.encode(body), NAMES)
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.api.common.inference.thinking import no_thinking, with_thinking_as_asked
 
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
 
 def translated(fields: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(with_thinking_as_asked(json.dumps(fields).encode()))
+    data = json.dumps(fields).encode()
+    found: dict[str, Any] = json.loads(with_thinking_as_asked(data, _decode(data)))
     return found
 
 

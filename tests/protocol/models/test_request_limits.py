@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import MAX_TEXT_BYTES, check_request_limits, estimated_prompt_tokens
+from protocol.models.request_limits import MAX_TEXT_BYTES, estimated_prompt_tokens, fields_within_limits
 from tests.support.calls import count_calls
 
 
@@ -39,7 +39,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + 
 
 
 def _check(body: object) -> None:
-    check_request_limits(msgspec.json.encode(body))
+    fields_within_limits(msgspec.json.encode(body))
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,12 @@ def test_other_texts_of_calls_and_tools_are_accepted(body: dict[str, Any]) -> No
     _check(body)
 
 
+def test_a_bracket_that_json_has_as_an_escape_is_a_bracket() -> None:
+    body = msgspec.json.encode(_answered(DEEP)).replace(b"[" * 120, b"\\u005b" * 120)
+    with pytest.raises(LemonbusError, match="120 levels of nesting"):
+        fields_within_limits(body)
+
+
 def test_arguments_that_are_objects_have_the_same_limits() -> None:
     with pytest.raises(LemonbusError, match="120 levels of nesting"):
         _check(_called(msgspec.Raw(DEEP.encode())))
@@ -250,7 +256,7 @@ def test_triggers_that_are_patterns_are_refused(kind: object) -> None:
 @pytest.mark.parametrize("name", ["grammar", "json_schema", "tools", "chat_template_kwargs", "grammar_triggers"])
 def test_a_number_that_cannot_be_read_is_refused(name: str) -> None:
     with pytest.raises(LemonbusError, match="out of range") as caught:
-        check_request_limits(b'{"%b":[{"a":1e999}]}' % name.encode())
+        fields_within_limits(b'{"%b":[{"a":1e999}]}' % name.encode())
     assert caught.value.failure.param == name
 
 
@@ -263,7 +269,7 @@ def test_numbers_of_a_pattern_count_whatever_stands_beside_them(pattern: str) ->
 
 def test_what_is_no_object_is_left_to_others() -> None:
     for body in (b"", b"[]", b"{broken", b"--boundary"):
-        check_request_limits(body)
+        assert fields_within_limits(body) is None
 
 
 @pytest.mark.timeout(15)
@@ -303,4 +309,4 @@ def test_a_prompt_of_many_numbers_is_one_entry_that_is_not_looked_at_number_by_n
 def test_a_list_with_another_value_among_its_numbers_is_not_one_prompt(other: str) -> None:
     body = b'{"prompt":[%b]}' % b",".join([b"1"] * 1_024 + [other.encode()])
     with pytest.raises(LemonbusError, match="1025 entries"):
-        check_request_limits(body)
+        fields_within_limits(body)

@@ -9,9 +9,8 @@ import msgspec
 
 _SWITCH: Final = "enable_thinking"
 """The name that most chat templates use for this."""
-_WORDS: Final = (b'"reasoning_effort"', b'"reasoning"', b'"thinking"', b'"enable_thinking"', b'"think"')
+_FIELDS: Final = frozenset({"reasoning_effort", "reasoning", "thinking", _SWITCH, "think", "chat_template_kwargs"})
 _OFF: Final = ["none", "disabled"]
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any: Final = msgspec.json.decode
 
 
@@ -27,22 +26,22 @@ def no_thinking(template: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"chat_template_kwargs": variables, **budget}
 
 
-def with_thinking_as_asked(data: bytes) -> bytes:
+def with_thinking_as_asked(data: bytes, fields: Mapping[str, msgspec.Raw]) -> bytes:
     """Return a chat in OpenAI's form that asks engines for thoughts, or for none, in their own way.
 
     Clients use several fields for it: ``reasoning_effort``, ``reasoning``, ``thinking``, ``enable_thinking`` and
-    ``think``.
+    ``think``. ``fields``: those of the JSON object ``data``.
     """
-    if not any(word in data for word in _WORDS):
+    if _FIELDS.isdisjoint(fields):
         return data
-    fields = _fields(data)
     reasoning, template = _object(fields, "reasoning"), _object(fields, "chat_template_kwargs")
     effort = _value(fields, "reasoning_effort") or reasoning.get("effort")
     words = (effort, _object(fields, "thinking").get("type"))
     switches = [_value(fields, name) for name in (_SWITCH, "think")] + [reasoning.get("enabled"), template.get(_SWITCH)]
     if any(word in _OFF for word in words) or any(each is False for each in switches):
-        fields.pop("reasoning_effort", None)  # a template may know efforts, but not this one
-        return msgspec.json.encode({**fields, **no_thinking(template)})
+        # A template may know efforts, but not this one.
+        kept = {name: raw for name, raw in fields.items() if name != "reasoning_effort"}
+        return msgspec.json.encode({**kept, **no_thinking(template)})
     if isinstance(effort, str) and "reasoning_effort" not in fields:
         return msgspec.json.encode({**fields, "reasoning_effort": effort})
     return data
