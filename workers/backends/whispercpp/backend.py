@@ -142,6 +142,10 @@ class WhisperCppBackend(SingleSlotBackend):
             self._check_language(str(sampling_options.get(flags.LANGUAGE, AUTO)))
             if not self._is_own_server:
                 check_measured(fields, self.program)
+                if sampling_options.get("duration_ms"):
+                    raise invalid(
+                        f"`duration`: {self.program} would go on behind the end of a recording: cut it", "duration"
+                    )
             inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
             # The original answers 500 to a number that is none.

@@ -73,9 +73,12 @@ class Transcriber:
         """
         library = self._library
         parameters, task = self._parameters({**self._given, **options})
-        if not samples.size:
-            # The library would transcribe the previous recording again.
+        length_ms = len(samples) * 1000 // SAMPLE_RATE_HZ
+        if length_ms <= parameters.offset_ms:
+            # Without samples, the library would transcribe the previous recording again.
             return Transcript(task=task)
+        # The library goes on behind the end of a recording.
+        parameters.duration_ms = min(parameters.duration_ms, length_ms - parameters.offset_ms)
         temperature = round(float(parameters.temperature), 4)
         gone = threading.Event()
 

@@ -227,3 +227,11 @@ def test_whether_it_is_busy() -> None:
 )
 def test_what_it_prints(line: bytes, level: str) -> None:
     assert made().parse(line) == (level, line.decode())
+
+
+def test_a_program_of_the_users_gets_no_duration() -> None:
+    body = form_data.encode([FormPart("duration", b"1000"), FormPart("file", b"fLaC", "a.flac")])
+    assert made().request("audio/transcriptions", "", body, stream=False)
+    with pytest.raises(LemonbusError, match="`duration`: whisper-server would go on") as raised:
+        made("system").request("audio/transcriptions", "", body, stream=False)
+    assert raised.value.failure.param == "duration"

@@ -115,6 +115,24 @@ def test_forms_of_the_answer(tiny: WhisperServerProcess, form: str, kind: str, b
     assert body.decode().startswith(begins), body
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"duration": 2**31 - 1}, CHAT_TEXT),
+        ({"duration": 2**31 - 1, "offset_t": 600}, ""),
+        ({"offset_t": 1200, "duration": 1}, ""),
+        ({"offset_t": 2**31 - 1}, ""),
+    ],
+)
+def test_nothing_behind_the_end_of_a_recording_is_transcribed(
+    tiny: WhisperServerProcess, fields: dict[str, int], text: str
+) -> None:
+    parts = [FormPart(name, str(value).encode()) for name, value in fields.items()]
+    status, _, body = tiny.ask(*parts, SOUND)
+    assert status == 200
+    assert json.loads(body)["text"].startswith(text)
+
+
 def test_tokens_and_words(tiny: WhisperServerProcess) -> None:
     [segment] = json.loads(tiny.ask(FormPart("response_format", b"verbose_json"), SOUND)[2])["segments"]
     assert segment["tokens"] == list(range(len(CHAT_TEXT.split())))
