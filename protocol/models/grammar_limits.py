@@ -8,7 +8,7 @@ what each costs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +28,10 @@ MAX_POSSIBILITIES: Final = 10_000
 """See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
+MAX_REPEATED_CHARACTERS: Final = 500_000
+"""Characters of what is repeated in a grammar, or in all patterns of a request's schemas, times how often: an engine writes all of them out."""
+MAX_REPEATED_GROUP_CHARACTERS: Final = 50_000
+"""The same of groups in patterns: the work grows with the square."""
 MAX_RANGE_DIGITS: Final = 20_000
 """Digits in all ``minimum`` and ``maximum`` of a request's schemas: the rules for one pair grow with their square."""
 LARGE_MAXIMUM: Final = 10_000
@@ -78,7 +82,7 @@ def check_compiled(name: str, shown: str, raw: msgspec.Raw) -> None:
         if value.startswith(_OTHER_GRAMMAR):
             raise invalid(f"`{shown}` must be in GBNF, not in llguidance's form", shown)
         sizes = _Sizes(shown)
-        sizes.add_text(_TOKEN.findall(value))
+        sizes.add_text(_TOKEN.finditer(value))
         sizes.check()
         _check_possibilities(shown, in_grammar(value))
 
@@ -114,7 +118,7 @@ class _Sizes:
     def __init__(self, name: str) -> None:
         self._name = name
         self._depth = self._alternatives = self._optional = self._repetitions = self._characters = 0
-        self._digits = 0
+        self._digits = self._repeated = self._repeated_in_groups = 0
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what is beyond a limit."""
@@ -122,23 +126,37 @@ class _Sizes:
         check_size(self._name, "alternatives", self._alternatives, MAX_ALTERNATIVES)
         check_size(self._name, "optional parts", self._optional, MAX_OPTIONAL_PARTS)
         check_size(self._name, "repetitions", self._repetitions, MAX_REPETITIONS)
+        check_size(self._name, "characters in what it repeats", self._repeated, MAX_REPEATED_CHARACTERS)
+        groups = "characters in the groups that its patterns repeat"
+        check_size(self._name, groups, self._repeated_in_groups, MAX_REPEATED_GROUP_CHARACTERS)
         check_size(self._name, "digits in its `minimum` and `maximum`", self._digits, MAX_RANGE_DIGITS)
 
-    def add_text(self, tokens: Sequence[str]) -> None:
+    def add_text(self, tokens: Iterable[re.Match[str]]) -> None:
         """Count the tokens of a grammar or a pattern."""
-        depth = 0
-        for token in tokens:
+        groups: list[int] = []
+        repeatable, end, is_group = 1, 0, False
+        """Characters of what a repetition would repeat, where they end, and whether they are a group's."""
+        for match in tokens:
+            token = match[0]
             if token == "(":  # noqa: S105 - of a grammar, not a password
-                depth += 1
-                self._depth = max(self._depth, depth)
+                groups.append(match.start())
+                self._depth = max(self._depth, len(groups))
             elif token == ")":  # noqa: S105
-                depth -= 1
+                repeatable, is_group = match.end() - (groups.pop() if groups else 0), True
             elif token == "|":  # noqa: S105
                 self._alternatives += 1
             elif token in ("?", "*"):
                 self._optional += 1
             elif token[0] == "{" or token.isdigit():
-                self._repetitions += sum(int(digits[:_LARGE_NUMBER_DIGITS]) for digits in _DIGITS.findall(token))
+                count = sum(int(digits[:_LARGE_NUMBER_DIGITS]) for digits in _DIGITS.findall(token))
+                self._repetitions += count
+                if token[0] == "{" and match.start() != end:
+                    repeatable, is_group = 1, False
+                self._repeated += count * repeatable
+                self._repeated_in_groups += count * repeatable * (is_group and token[0] == "{")
+            else:
+                repeatable, is_group = len(token) if token[0] in '"[' else 1, False
+            end = match.end()
 
     def add_schemas(self, value: Any) -> None:
         """Count JSON with schemas in it.
@@ -174,7 +192,7 @@ class _Sizes:
             elif key == "pattern" and isinstance(value, str):
                 self._characters += len(value)
                 check_size(self._name, "characters in its patterns", self._characters, MAX_PATTERN_CHARACTERS)
-                self.add_text(_PATTERN_TOKEN.findall(value))
+                self.add_text(_PATTERN_TOKEN.finditer(value))
 
 
 def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:
