@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.messages.model_details import FileFacts
 from protocol.models.checkpoints import GENAI_CONFIG
+from protocol.wire.decoding import DECODE_ERRORS
 from workers.files import gguf
 from workers.files.gguf import ArrayLength
 
@@ -109,7 +110,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return msgspec.json.decode(file.read(_MAX_CONFIG_BYTES), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *DECODE_ERRORS):
         return {}
 
 

@@ -12,6 +12,7 @@ import msgspec
 from gevent.lock import BoundedSemaphore
 
 from gateway.http.bodies import body_limits, null_fields
+from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
 from gateway.http.errors import error_messages
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -103,6 +104,7 @@ def decode(data: bytes, cls: type[T]) -> T:
 def decode_for_passing_on(data: bytes, cls: type[T]) -> tuple[T, bytes]:
     """Return the same, and the JSON to pass on, without null fields."""
     if len(data) <= _LARGE:
+        _check_nesting(data)
         return _decode(data, cls)
     # Nothing else in the process runs while msgspec decodes or a search goes on. So there is a pause after each step,
     # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
@@ -111,10 +113,17 @@ def decode_for_passing_on(data: bytes, cls: type[T]) -> tuple[T, bytes]:
             if data.count(character) > most:
                 raise invalid(f"the body has more than {most} {character.decode()!r} characters in its JSON")
             gevent.sleep(_PAUSE_S)
+        _check_nesting(data)
+        gevent.sleep(_PAUSE_S)
         try:
             return _decode(data, cls)
         finally:
             gevent.sleep(_PAUSE_S)
+
+
+def _check_nesting(data: bytes) -> None:
+    if is_too_deep(data):
+        raise Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels").raised()
 
 
 def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
@@ -130,8 +139,6 @@ def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
         raise _wrong_field(str(problem), cls) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise _bad_json(data, problem) from None
-    except RecursionError:
-        raise Failure(Code.INVALID_JSON, "the JSON is nested too deeply").raised() from None
 
 
 def decode_object(data: bytes) -> dict[str, Any]:

@@ -34,7 +34,7 @@ _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def without_null_fields(data: bytes, cls: type) -> bytes:
     """Return the JSON object in ``data`` without its absent fields. All others keep their bytes.
 
-    Invalid JSON is returned unchanged. Raises ``RecursionError`` for JSON that is nested too deeply.
+    Invalid JSON is returned unchanged.
     """
     fields = _fields_of(cls) if _has_null(data) else None
     try:

@@ -8,6 +8,7 @@ from unittest.mock import ANY
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
+from gateway.http.bodies.nesting import MAX_NESTING
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import DeleteModel
 from protocol.messages.models import GetModel, ListModels
@@ -133,3 +134,30 @@ def test_the_documents_statuses_and_types(
     assert (result.status_code, list(result.json)) == (status, ["error"])
     assert (result.json["error"]["type"], result.json["error"]["code"]) == (kind, failure.code)
     assert ("Retry-After" in result.headers) is (status in (429, 503))
+
+
+DEEP = 1_000_000
+NESTED = {
+    "a list that does not end": b"[" * DEEP,
+    "a field that does not end": b'{"model":"m","messages":' + b"[" * DEEP,
+    "fewer brackets": b'{"model":' * 200_000,
+    "an unknown field": b'{"model":"m","x":' + b"[" * (MAX_NESTING) + b"]" * MAX_NESTING + b"}",
+    "objects": b'{"model":"m","x":' + b'{"a":' * 100_000 + b"null" + b"}" * 100_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("body", NESTED)
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/images/generations", "/v1/responses"),
+        *("/v1/messages", "/v1/messages/count_tokens", "/v1/rerank", "/completion", "/tokenize", "/apply-template"),
+        *("/api/chat", "/api/generate", "/api/embed", "/api/pull", "/v1/load", "/v1/pull", "/internal/pin"),
+    ],
+)
+def test_json_that_is_nested_too_deeply_is_400_in_every_dialect(ask: AppClient, path: str, body: str) -> None:
+    """Whatever the recursion limits of Python and of msgspec are."""
+    result = ask("POST", path, NESTED[body])
+    assert result.status_code == 400, result.text
+    assert "nested too deeply" in result.text or "'[' characters" in result.text
+    assert not ask.bus.sent

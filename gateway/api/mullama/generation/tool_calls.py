@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import ToolCallDelta
 
 _CUT_OFF: Final = "length"
@@ -28,7 +29,7 @@ class ToolCalls:
             call.arguments += delta.function.arguments
 
     def take(self, finish_reason: str) -> list[dict[str, Any]]:
-        """Return and remove the calls of an answer that has ended; raises ``msgspec.DecodeError`` for a malformed one.
+        """Return and remove the calls of an answer that has ended; raises ``DECODE_ERRORS`` for a malformed one.
 
         If the answer was cut off within a call, that call is left out.
         """
@@ -37,7 +38,7 @@ class ToolCalls:
         for index, call in sorted(calls.items()):
             try:
                 arguments = _decode_arguments(call.arguments or "{}")
-            except msgspec.DecodeError:
+            except DECODE_ERRORS:
                 if finish_reason == _CUT_OFF:
                     continue
                 raise

@@ -21,6 +21,7 @@ from gateway.api.responses.input.request import (
 )
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
+from protocol.wire.decoding import DECODE_ERRORS
 
 
 class CustomInput(msgspec.Struct):
@@ -91,7 +92,7 @@ def custom_input(arguments: str) -> str:
     """
     try:
         return _input_of(arguments).input
-    except msgspec.DecodeError:
+    except DECODE_ERRORS:
         return arguments
 
 

@@ -115,6 +115,11 @@ def streamed(writer: StreamWriter, chunks: list[Any]) -> str:
             [chunk(tool_calls=[call(0, "c1", "f", '{"n":1')]), chunk("length"), LAST],
             [f'{{{HEAD},{EMPTY_MESSAGE},"done":true,"done_reason":"length",{COST}}}'],
         ),
+        (  # the same in the middle of lists that no reader takes
+            message_fields,
+            [chunk(tool_calls=[call(0, "c1", "f", '{"n":' + "[" * 100_000)]), chunk("length"), LAST],
+            [f'{{{HEAD},{EMPTY_MESSAGE},"done":true,"done_reason":"length",{COST}}}'],
+        ),
         (
             text_fields,
             [
