@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -38,40 +39,44 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
     )
 
 
-class HealthReports:
-    """Gets health reports, and keeps the last one. One for each gateway process and API family."""
+class _Kept:
+    """The last report of a gateway process."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-        self._last = HealthReport(RECOVERING, RELEASE, "", 0, 0.0, [], {})
-        self._last_at = time.monotonic()
+    def __init__(self) -> None:
+        self.report = HealthReport(RECOVERING, RELEASE, "", 0, 0.0, [], {})
+        self.at = time.monotonic()
 
-    def report(self, env: dict[str, Any]) -> HealthReport:
-        """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
 
-        It has only the models that the caller's key may use. Raises a failure if the server starts or stops, or if no
-        supervisor has answered for a long time.
-        """
-        return report_for(self._whole_report(env), request_context(env).may_use)
+_kept: Final[WeakKeyDictionary[SupervisorSession, _Kept]] = WeakKeyDictionary()
 
-    def _whole_report(self, env: dict[str, Any]) -> HealthReport:
-        self._session.check_readiness()
-        if self._session.state is AdmissionState.RECOVERING:
-            return self._former_report()
-        with self._session.start_call(env, GetHealth) as call:
-            while (message := call.next(ANSWER_WAIT_S)) is not None:
-                if isinstance(message, CallResult):
-                    self._last = envelope.unpack_payload(call.report, HealthReport)
-                    self._last_at = time.monotonic()
-                    return self._last
-        return self._former_report()
 
-    def _former_report(self) -> HealthReport:
-        age = time.monotonic() - self._last_at
-        reason = "the supervisor does not answer; requests wait for it, or for its successor, and streams go on"
-        if self._last.pid:
-            reason += f"; this report is {age:.0f} s old"
-        return msgspec.structs.replace(
-            self._last, status=RECOVERING, uptime=self._last.uptime + age, problems=[reason, *self._last.problems]
-        )
+def health_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
+    """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
+
+    It has only the models that the caller's key may use. Raises a failure if the server starts or stops, or if no
+    supervisor has answered for a long time.
+    """
+    return report_for(_whole_report(session, env), request_context(env).may_use)
+
+
+def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
+    session.check_readiness()
+    kept = _kept.setdefault(session, _Kept())
+    if session.state is AdmissionState.RECOVERING:
+        return _former_report(kept)
+    with session.start_call(env, GetHealth) as call:
+        while (message := call.next(ANSWER_WAIT_S)) is not None:
+            if isinstance(message, CallResult):
+                kept.report, kept.at = envelope.unpack_payload(call.report, HealthReport), time.monotonic()
+                return kept.report
+    return _former_report(kept)
+
+
+def _former_report(kept: _Kept) -> HealthReport:
+    report, age = kept.report, time.monotonic() - kept.at
+    reason = "the supervisor does not answer; requests wait for it, or for its successor, and streams go on"
+    if report.pid:
+        reason += f"; this report is {age:.0f} s old"
+    return msgspec.structs.replace(
+        report, status=RECOVERING, uptime=report.uptime + age, problems=[reason, *report.problems]
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import falcon
 import msgspec
 
+from gateway.access.scopes import Scope
 from gateway.api.common.dialect import Routes, versioned
 from gateway.api.common.progress_events import stream_progress
 from gateway.api.common.request_fields import params_as_sent
@@ -26,6 +27,7 @@ class RouteResource:
         """Let handlers ask ``session``."""
         self.session = session
         self.changes = frozenset(route.method for route in routes if route.changes)
+        self.scopes = {route.method: Scope.INFERENCE for route in routes if route.reads}
         self.monitors = any(route.monitors for route in routes)
         self.operations = {route.method: route.operation for route in routes}
         for route in routes:
@@ -53,8 +55,9 @@ class RouteResource:
             with params_as_sent(given):
                 stream_progress(self.session, req, resp, answer.build, answer.writer)
             return
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(answer)
+        if answer is not None:
+            resp.content_type = falcon.MEDIA_JSON
+            resp.data = msgspec.json.encode(answer)
         if route.secret:
             resp.cache_control = ["no-store"]
         if route.unfinished is not None and route.unfinished(answer):

@@ -8,7 +8,7 @@ declarations. So these import no library of the server.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import UnionType
+from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -69,7 +69,7 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     request: type[Asked]
     """Its fields are those of the path if that has parameters, else those of the query for GET, else those of the JSON body."""
     answer: Any
-    """The type of the answer, or a tuple of several."""
+    """The type of the answer, or a tuple of several; None: no body."""
     handler: Callable[[HttpCaller, Asked], Answered]
     """Returns the answer, or raises a failure."""
     summary: str
@@ -77,6 +77,10 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """Whether it changes the server, or shows what only an administrator may see."""
     monitors: bool = False
     """Whether monitors ask for it: a key for metrics suffices."""
+    reads: bool = False
+    """Whether it changes nothing though it is not GET: a key for inference suffices."""
+    shown_path: str = ""
+    """The path in the OpenAPI document, if that differs."""
     also: str = ""
     """Another path of it."""
     stream: Stream | None = None
@@ -108,6 +112,7 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
             needs=self.needs,
             query=self.request if self.source == "query" else None,
             path_parameters=self.request if self.source == "path" else None,
+            path=self.shown_path,
             stream=self.stream,
             failures=self.failures,
             examples=self.examples,
@@ -128,7 +133,7 @@ def route(
         _, request, answers = get_type_hints(handler).values()
         several = get_args(answers) if isinstance(answers, UnionType) else [answers]
         first, *others = (each for each in several if each is not Progressing)
-        answer = (first, *others) if others else first
+        answer = (first, *others) if others else None if first is NoneType else first
         summary = (handler.__doc__ or "").partition("\n")[0]
         return Route(
             method=method, path=path, request=request, answer=answer, handler=handler, summary=summary, **about

@@ -15,13 +15,9 @@ class LemonadeDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes: the log stream, and the others under every version prefix."""
-        undeclared: Routes = {
-            "health": health.HealthResource(session),
-            "system-info": system_info.SystemInfoResource(session),
-        }
         return {
             "/logs/stream": LogStreamResource(session),
-            **versioned(undeclared),
+            **versioned({"system-info": system_info.SystemInfoResource(session)}),
             **resources(session, load, params, model_files, health, install),
             **preview.routes(session),
         }

@@ -2,55 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import Documentation, Operation
-from gateway.api.lemonade.health import HealthResource
 from gateway.api.lemonade.system_info import SystemInfoResource
 from gateway.logs.stream import LogStreamResource
 from protocol.failures import Code, Failure
-
-
-class LoadedModelEntry(msgspec.Struct):
-    """A loaded model. Times in Unix seconds."""
-
-    model_name: str
-    checkpoint: str
-    last_use: float
-    type: str
-    device: str
-    recipe: str
-    recipe_options: dict[str, Any]
-    pid: int
-    """The process of its engine."""
-    is_busy: bool
-    """Whether requests run or wait, or it is about to be stopped."""
-    pinned: bool
-    ttl: float
-    """Idle seconds after which it is unloaded; 0: never."""
-    expires_at: float | None
-    """When it is unloaded if nothing uses it until then."""
-    backend_url: str
-    launch_command: list[str] | msgspec.UnsetType = msgspec.UNSET
-    """Its engine's command line, for administrators."""
-
-
-class ServerHealth(msgspec.Struct):
-    """The state of the server; `lemonbus` has what operators need."""
-
-    status: Literal["ok", "recovering"]
-    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on."""
-    version: str
-    websocket_port: int
-    model_loaded: str | None
-    checkpoint_loaded: str | None
-    all_models_loaded: list[LoadedModelEntry]
-    pinned_models: dict[str, int]
-    max_models: dict[str, int]
-    lemonbus: dict[str, Any]
 
 
 class SystemInfoAnswer(msgspec.Struct):
@@ -87,7 +47,6 @@ DOCUMENTATION: Final = Documentation(
     "Lemonade",
     "Loading, downloading and deleting models, backends, sampling defaults, and the state of the server.",
     {
-        HealthResource: {"GET": Operation("Shows the state of the server.", answer=ServerHealth)},
         SystemInfoResource: {
             "GET": Operation(
                 "Shows the machine and the recipes that run on it.",

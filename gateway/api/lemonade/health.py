@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final, Literal
 
-import falcon
 import msgspec
 
-from gateway.api.common.health_reports import RECOVERING, HealthReports
+from gateway.api.common.health_reports import RECOVERING, health_report
 from gateway.api.common.operations import MODEL
-from gateway.api.common.routes import HttpCaller, route
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.health import FailedModel, GetStats, HealthReport, RunningModel, StatsReport
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
-def health_body(health: HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
+class LoadedModelEntry(msgspec.Struct):
+    """A loaded model. Times in Unix seconds."""
+
+    model_name: str
+    checkpoint: str
+    last_use: float
+    type: str
+    device: str
+    recipe: str
+    recipe_options: dict[str, Any]
+    pid: int
+    """The process of its engine."""
+    is_busy: bool
+    """Whether requests run or wait, or it is about to be stopped."""
+    pinned: bool
+    ttl: float
+    """Idle seconds after which it is unloaded; 0: never."""
+    expires_at: float | None
+    """When it is unloaded if nothing uses it until then."""
+    backend_url: str
+    launch_command: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Its engine's command line, for administrators."""
+
+
+class ServerHealth(msgspec.Struct):
+    """The state of the server; `lemonbus` has what operators need."""
+
+    status: Literal["ok", "recovering"]
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on."""
+    version: str
+    websocket_port: int
+    model_loaded: str | None
+    checkpoint_loaded: str | None
+    all_models_loaded: list[LoadedModelEntry]
+    pinned_models: dict[str, int]
+    max_models: dict[str, int]
+    lemonbus: dict[str, Any]
+
+
+@route("GET", "health", monitors=True)
+def show_health(caller: HttpCaller, _request: Nothing) -> ServerHealth:
+    """Shows the state of the server."""
+    context = caller.context
+    # The port of HTTP also serves the WebSockets.
+    port = caller.session.settings.port or int(caller.env.get("SERVER_PORT") or 0)
+    addresses = context.api_key is None or context.is_admin
+    health = health_report(caller.session, caller.env)
+    return server_health(health, port, detail=context.is_admin, addresses=addresses)
+
+
+def server_health(health: HealthReport, port: int, *, detail: bool, addresses: bool = True) -> ServerHealth:
     """Return the fields of all documents; our own fields are under ``lemonbus``.
 
     ``detail``: include the names of waiting keys and the last output of failed engines, which only administrators may
@@ -27,16 +74,16 @@ def health_body(health: HealthReport, port: int, *, detail: bool, addresses: boo
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
     most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
-    return {
-        "status": RECOVERING if health.status == RECOVERING else "ok",
-        "version": health.version,
-        "websocket_port": port,
-        "model_loaded": latest.spec.name if latest else None,
-        "checkpoint_loaded": latest.spec.checkpoint if latest else None,
-        "all_models_loaded": [_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
-        "pinned_models": {kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
-        "max_models": {**most, "transcription": most["audio"]},
-        "lemonbus": {
+    return ServerHealth(
+        status="recovering" if health.status == RECOVERING else "ok",
+        version=health.version,
+        websocket_port=port,
+        model_loaded=latest.spec.name if latest else None,
+        checkpoint_loaded=latest.spec.checkpoint if latest else None,
+        all_models_loaded=[_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
+        pinned_models={kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
+        max_models={**most, "transcription": most["audio"]},
+        lemonbus={
             "state": health.status,
             "boot": health.boot,
             "pid": health.pid,
@@ -51,29 +98,29 @@ def health_body(health: HealthReport, port: int, *, detail: bool, addresses: boo
             "processes": health.peers,
             "counters": health.counters,
         },
-    }
+    )
 
 
-def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> dict[str, Any]:
+def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:
     """Return a loaded model. ``detail``: with its engine's command line, which contains paths of this machine."""
     spec = model.spec
     url = model.backend_url.rstrip("/") if addresses else ""
-    return {
-        "model_name": spec.name,
-        "checkpoint": spec.checkpoint,
-        "last_use": model.last_use,
-        "type": spec.type,
-        "device": spec.device,
-        "recipe": spec.recipe,
-        "recipe_options": spec.options,
-        "pid": model.engine_pid,
-        **({"launch_command": model.command} if detail else {}),
-        "is_busy": model.is_busy,
-        "pinned": model.pinned,
-        "ttl": model.ttl,
-        "expires_at": model.expires_at or None,
-        "backend_url": url if not url or url.endswith("/v1") else f"{url}/v1",
-    }
+    return LoadedModelEntry(
+        model_name=spec.name,
+        checkpoint=spec.checkpoint,
+        last_use=model.last_use,
+        type=spec.type,
+        device=spec.device,
+        recipe=spec.recipe,
+        recipe_options=spec.options,
+        pid=model.engine_pid,
+        launch_command=model.command if detail else msgspec.UNSET,
+        is_busy=model.is_busy,
+        pinned=model.pinned,
+        ttl=model.ttl,
+        expires_at=model.expires_at or None,
+        backend_url=url if not url or url.endswith("/v1") else f"{url}/v1",
+    )
 
 
 def _running_model(model: RunningModel, *, detail: bool) -> dict[str, Any]:
@@ -108,26 +155,6 @@ def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
         "failures": model.failures,
         "retry_in_seconds": round(model.retry_in, 3),
     }
-
-
-class HealthResource:
-    """``GET health``: the state of the whole server."""
-
-    monitors: ClassVar[bool] = True
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-        self._health = HealthReports(session)
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer. ``websocket_port`` is the HTTP port, which also serves the WebSockets."""
-        health = self._health.report(req.env)
-        port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
-        resp.content_type = falcon.MEDIA_JSON
-        context = request_context(req.env)
-        addresses = context.api_key is None or context.is_admin
-        resp.data = msgspec.json.encode(health_body(health, port, detail=context.is_admin, addresses=addresses))
 
 
 class StatsQuery(msgspec.Struct):

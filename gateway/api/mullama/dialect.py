@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
+from gateway.api.common.route_resource import resources
 from gateway.api.mullama import embeddings, load, metrics, models, pull, status
 from gateway.api.mullama.generation import chat, generate
 from gateway.bus.session import SupervisorSession
@@ -28,14 +29,7 @@ class MullamaDialect(Dialect):
             "/api/generate": generate.GenerateResource(session),
             "/api/chat": chat.ChatResource(session),
             "/api/embeddings": embeddings.MullamaEmbeddingsResource(session),
-            "/api/models": models.MullamaModelsResource(session),
-            "/api/models/load": load.MullamaLoadResource(session),
-            "/api/models/pull": pull.MullamaPullResource(session),
-            "/api/models/{path:path}": models.MullamaModelResource(session),
-            "/api/defaults": load.DefaultModelsResource(session),
-            "/api/defaults/{name}/use": load.UseDefaultModelResource(session),
-            "/api/system/status": status.SystemStatusResource(session),
-            "/status": status.StatusResource(session),
+            **resources(session, models, load, pull, status),
         }
 
     def documentation(self) -> Documentation:

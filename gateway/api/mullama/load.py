@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Final
 
-import falcon
 import msgspec
 from msgspec import Meta, structs
 
 from gateway.api.common.models import model_facts
 from gateway.api.common.models.model_facts import ModelName
-from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import CHANGE, MODEL
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.model_details import DefaultModel, ListDefaultModels
 from protocol.messages.models import Loaded, LoadModel
-from protocol.models.recipes import OptionValue
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 _FIELD_BY_OPTION: Final = {"ctx_size": "context_size"}
@@ -35,20 +32,111 @@ class MullamaLoadRequest(msgspec.Struct):
     set_default: bool | None = None
 
 
-def load_call(request: MullamaLoadRequest) -> partial[LoadModel]:
-    """Return the supervisor's message without its number; raises ``invalid_request``."""
+class NamedDefault(msgspec.Struct):
+    """A model of the quick start by its name."""
+
+    name: Annotated[str, Meta(min_length=1)]
+
+
+class LoadedAlias(msgspec.Struct):
+    """The model is ready."""
+
+    status: str
+    alias: str
+    parameters: int
+    context_size: int
+    gpu_layers: int
+    is_default: bool
+
+
+class QuickStartModel(msgspec.Struct):
+    """A model of the quick start."""
+
+    name: str
+    description: str
+    size_hint: str
+    tags: list[str]
+    source: str = msgspec.field(name="from")
+    has_thinking: bool = False
+    has_vision: bool = False
+    has_tools: bool = False
+
+
+@route(
+    "POST",
+    "/api/models/load",
+    changes=True,
+    failures=CHANGE,
+    examples={"with options": {"alias": "llama3.2:1b", "context_size": 4096}},
+)
+def load_model(caller: HttpCaller, request: MullamaLoadRequest) -> LoadedAlias:
+    """Loads a model of the catalogue, or a file of this machine.
+
+    A model that is loaded already is a conflict.
+    """
     if request.mmproj and not request.path:
         raise invalid("`mmproj` needs `path`: a model of the catalogue has its own", "mmproj")
     given = {"ctx_size": request.context_size, "gpu_layers": request.gpu_layers}
-    options: dict[str, OptionValue] = {name: value for name, value in given.items() if value is not None}
-    return partial(
+    call = partial(
         LoadModel,
         model=request.alias,
-        options=options,
+        options={name: value for name, value in given.items() if value is not None},
         path=request.path or "",
         mmproj=request.mmproj or "",
         unless_loaded=True,
         set_default=bool(request.set_default),
+    )
+    return _load(caller, request.alias, call)
+
+
+@route("GET", "/api/defaults")
+def list_default_models(caller: HttpCaller, _request: Nothing) -> list[QuickStartModel]:
+    """Lists the models of the quick start."""
+    return [
+        QuickStartModel(
+            model.name,
+            model.description,
+            model.size_hint,
+            model.tags,
+            f"hf:{model_facts.repository(model.checkpoint)}",
+            has_thinking="reasoning" in model.labels,
+            has_vision="vision" in model.labels,
+            has_tools="tool-calling" in model.labels,
+        )
+        for model in caller.ask(ListDefaultModels, list[DefaultModel])
+    ]
+
+
+@route("POST", "/api/defaults/{name}/use", changes=True, failures=MODEL)
+def use_default_model(caller: HttpCaller, default: NamedDefault) -> LoadedAlias:
+    """Downloads and loads one of them, and makes it the default model.
+
+    It may have been ready before.
+    """
+    models = caller.ask(ListDefaultModels, list[DefaultModel])
+    wanted = default.name.replace(":", "-")
+    if wanted not in [model.name for model in models]:
+        known = ", ".join(model.name for model in models)
+        reason = f"Default model '{default.name[:80]}' not found; there are: {known}"
+        raise Failure(Code.NOT_FOUND, reason, param="name").raised()
+    return _load(caller, default.name, partial(LoadModel, model=wanted, set_default=True))
+
+
+def _load(caller: HttpCaller, alias: str, call: partial[LoadModel]) -> LoadedAlias:
+    """Load a model, and return what it is loaded with."""
+    caller.context.model = alias
+    try:
+        loaded = caller.ask(call, Loaded)
+    except LemonbusError as problem:
+        raise with_own_field(problem.failure).raised() from None
+    (details,) = model_facts.describe(caller.session, caller.env, loaded.model)
+    return LoadedAlias(
+        "loaded",
+        alias,
+        model_facts.parameter_count(details),
+        details.context,
+        details.gpu_layers,
+        details.is_default,
     )
 
 
@@ -58,85 +146,3 @@ def with_own_field(failure: Failure) -> Failure:
     if field is None:
         return failure
     return structs.replace(failure, param=field, message=failure.message.replace(failure.param, field))
-
-
-def default_models(models: list[DefaultModel]) -> list[dict[str, Any]]:
-    """Return the models of the quick start as the documents show them."""
-    return [
-        {
-            "name": model.name,
-            "description": model.description,
-            "size_hint": model.size_hint,
-            "tags": model.tags,
-            "from": f"hf:{model_facts.repository(model.checkpoint)}",
-            "has_thinking": "reasoning" in model.labels,
-            "has_vision": "vision" in model.labels,
-            "has_tools": "tool-calling" in model.labels,
-        }
-        for model in models
-    ]
-
-
-class _LoadingResource:
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def load(self, req: falcon.Request, resp: falcon.Response, alias: str, build: partial[LoadModel]) -> None:
-        """Load a model and answer with its load options."""
-        context = request_context(req.env)
-        context.model = alias
-        try:
-            loaded = self._session.call(req.env, build, Loaded)
-        except LemonbusError as problem:
-            raise with_own_field(problem.failure).raised() from None
-        (details,) = model_facts.describe(self._session, req.env, loaded.model)
-        answer = {
-            "status": "loaded",
-            "alias": alias,
-            "parameters": model_facts.parameter_count(details),
-            "context_size": details.context,
-            "gpu_layers": details.gpu_layers,
-            "is_default": details.is_default,
-        }
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(answer)
-
-
-class MullamaLoadResource(_LoadingResource):
-    """``POST /api/models/load``: loads a model of the catalogue, or a file of this machine under the name ``alias``."""
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is ready. A model that is already loaded is a conflict."""
-        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, MullamaLoadRequest)
-        self.load(req, resp, request.alias, load_call(request))
-
-
-class DefaultModelsResource:
-    """``GET /api/defaults``: the models of the quick start."""
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with a list."""
-        models = self._session.call(req.env, ListDefaultModels, list[DefaultModel])
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(default_models(models))
-
-
-class UseDefaultModelResource(_LoadingResource):
-    """``POST /api/defaults/NAME/use``: downloads and loads one of them, and makes it the default model."""
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Answer when the model is ready, even if it already was."""
-        models = self._session.call(req.env, ListDefaultModels, list[DefaultModel])
-        wanted = name.replace(":", "-")
-        if wanted not in [model.name for model in models]:
-            known = ", ".join(model.name for model in models)
-            reason = f"Default model '{name[:80]}' not found; there are: {known}"
-            raise Failure(Code.NOT_FOUND, reason, param="name").raised()
-        self.load(req, resp, name, partial(LoadModel, model=wanted, set_default=True))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import falcon
 import msgspec
 
 from gateway.api.common.models import model_facts
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import MODEL
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_details import ModelDetails
 from protocol.messages.model_files import Deleted, DeleteModel
@@ -34,11 +34,121 @@ _CLASSES: Final = {
 """A file's word for an architecture → the first part of its class name in the documents."""
 
 
-def model_object(details: ModelDetails, alias: str, *, paths: bool) -> dict[str, Any]:
-    """Return a model as the list shows it. ``paths``: with its path, which only administrators may see."""
+class ListedModel(msgspec.Struct):
+    """A downloaded model; only administrators see `path`."""
+
+    alias: str
+    path: str
+    parameters: int
+    context_size: int
+    gpu_layers: int
+    is_default: bool
+    active_requests: int
+    name: str
+    loaded: bool
+    size_bytes: int
+
+
+class ListedModels(msgspec.Struct):
+    """The downloaded models."""
+
+    models: list[ListedModel]
+
+
+class ShownModel(ListedModel):
+    """A model, and what it can do."""
+
+    architecture: str
+    vocab_size: int
+    capabilities: dict[str, bool]
+
+
+class UnloadedAlias(msgspec.Struct):
+    """The model is unloaded."""
+
+    status: str
+    alias: str
+
+
+class DeletedAlias(UnloadedAlias):
+    """The model is deleted."""
+
+    files_removed: int
+    kept_for: list[str]
+
+
+class ModelPath(msgspec.Struct):
+    """A model by its name, which may have slashes."""
+
+    path: str
+
+
+_PATH: Final = "/api/models/{path:path}"
+_SHOWN: Final = "api/models/{name}"
+
+
+@route("GET", "/api/models")
+def list_models(caller: HttpCaller, _request: Nothing) -> ListedModels:
+    """Lists the downloaded models.
+
+    Those that are loaded come first.
+    """
+    found = sorted(model_facts.describe(caller.session, caller.env), key=lambda details: not details.entry.loaded)
+    return ListedModels(
+        [ListedModel(**_facts(caller, details, model_facts.short_name(details.entry))) for details in found]
+    )
+
+
+@route("GET", _PATH, shown_path=_SHOWN, failures=MODEL)
+def show_model(caller: HttpCaller, model: ModelPath) -> ShownModel:
+    """Shows a downloaded model. Its name may contain slashes."""
+    if model.path.endswith(UNLOAD):
+        raise falcon.HTTPMethodNotAllowed(["POST", "OPTIONS"])
+    caller.context.model = model.path
+    (details,) = model_facts.describe(caller.session, caller.env, model.path)
+    return ShownModel(
+        **_facts(caller, details, model.path),
+        architecture=architecture(details),
+        vocab_size=details.facts.vocabulary,
+        capabilities={
+            "vision": model_facts.takes_images(details),
+            "tools": model_facts.takes_tools(details),
+            "thinking": model_facts.thinks(details),
+            "json": model_facts.forces_json(details),
+        },
+    )
+
+
+@route("DELETE", _PATH, shown_path=_SHOWN, changes=True, failures=MODEL)
+def delete_model(caller: HttpCaller, model: ModelPath) -> DeletedAlias:
+    """Deletes a model and the files that no other model uses."""
+    caller.context.model = name = model.path
+    deleted = caller.ask(lambda number: DeleteModel(number, name), Deleted)
+    return DeletedAlias("deleted", name, deleted.files, deleted.kept_for)
+
+
+@route("POST", _PATH, shown_path=_SHOWN + UNLOAD, changes=True, failures=MODEL)
+def unload_model(caller: HttpCaller, model: ModelPath) -> UnloadedAlias:
+    """Unloads a model.
+
+    A model that is not loaded is a conflict.
+    """
+    name = model.path.removesuffix(UNLOAD)
+    if name in (model.path, ""):
+        raise falcon.HTTPMethodNotAllowed(["GET", "HEAD", "DELETE", "OPTIONS"])
+    caller.context.model = name
+    try:
+        caller.ask(lambda number: UnloadModel(number, name), list[str])
+    except LemonbusError as problem:
+        raise _unload_failure(problem.failure, name).raised() from None
+    return UnloadedAlias("unloaded", name)
+
+
+def _facts(caller: HttpCaller, details: ModelDetails, alias: str) -> dict[str, Any]:
+    """Return the fields of a listed model, with its path if the caller is an administrator."""
     return {
         "alias": alias,
-        "path": details.path if paths else "",
+        "path": details.path if caller.context.is_admin else "",
         "parameters": model_facts.parameter_count(details),
         "context_size": details.context,
         "gpu_layers": details.gpu_layers,
@@ -50,87 +160,10 @@ def model_object(details: ModelDetails, alias: str, *, paths: bool) -> dict[str,
     }
 
 
-def model_details(details: ModelDetails, alias: str, *, paths: bool) -> dict[str, Any]:
-    """Return a model as it is shown alone."""
-    return {
-        **model_object(details, alias, paths=paths),
-        "architecture": architecture(details),
-        "vocab_size": details.facts.vocabulary,
-        "capabilities": {
-            "vision": model_facts.takes_images(details),
-            "tools": model_facts.takes_tools(details),
-            "thinking": model_facts.thinks(details),
-            "json": model_facts.forces_json(details),
-        },
-    }
-
-
 def architecture(details: ModelDetails) -> str:
     """Return the documented class name of an architecture, else the file's own word."""
     word = details.facts.architecture
     return f"{_CLASSES[word]}ForCausalLM" if word in _CLASSES else word
-
-
-def unload_target(path: str) -> str:
-    """Return the model in ``NAME/unload``; raises 405 for a model's own path."""
-    name = path.removesuffix(UNLOAD)
-    if name in (path, ""):
-        raise falcon.HTTPMethodNotAllowed(["GET", "HEAD", "DELETE", "OPTIONS"])
-    return name
-
-
-class MullamaModelsResource:
-    """``GET /api/models``: the downloaded models, loaded or not."""
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with all of them, loaded ones first."""
-        paths = request_context(req.env).is_admin
-        found = sorted(model_facts.describe(self._session, req.env), key=lambda details: not details.entry.loaded)
-        models = [model_object(details, model_facts.short_name(details.entry), paths=paths) for details in found]
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({"models": models})
-
-
-class MullamaModelResource:
-    """``/api/models/NAME`` and ``/api/models/NAME/unload``. A name may be a checkpoint, which has slashes."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST", "DELETE"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response, path: str) -> None:
-        """Answer with what the model is and can do; 404 if it is not downloaded."""
-        if path.endswith(UNLOAD):
-            raise falcon.HTTPMethodNotAllowed(["POST", "OPTIONS"])
-        context = request_context(req.env)
-        context.model = path
-        (details,) = model_facts.describe(self._session, req.env, path)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(model_details(details, path, paths=context.is_admin))
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response, path: str) -> None:
-        """Unload the model, and answer when its process has ended. A model that is not loaded is a conflict."""
-        name = request_context(req.env).model = unload_target(path)
-        try:
-            self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
-        except LemonbusError as problem:
-            raise _unload_failure(problem.failure, name).raised() from None
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({"status": "unloaded", "alias": name})
-
-    def on_delete(self, req: falcon.Request, resp: falcon.Response, path: str) -> None:
-        """Unload the model and remove its files; ``kept_for`` names the models that still use some of them."""
-        request_context(req.env).model = path
-        deleted = self._session.call(req.env, lambda number: DeleteModel(number, path), Deleted)
-        answer = {"status": "deleted", "alias": path, "files_removed": deleted.files, "kept_for": deleted.kept_for}
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(answer)
 
 
 def _unload_failure(failure: Failure, name: str) -> Failure:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import falcon
 import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.models import model_facts
 from gateway.api.common.models.model_facts import ModelName
-from gateway.api.common.progress_events import ProgressWriter, stream_progress
-from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import CHANGE, Stream
+from gateway.api.common.progress_events import ProgressWriter
+from gateway.api.common.routes import HttpCaller, Progressing, route
 from protocol.failures import Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
@@ -25,6 +23,15 @@ class MullamaPullRequest(msgspec.Struct):
 
     name: ModelName
     stream: bool | None = None
+
+
+class PulledCheckpoint(msgspec.Struct):
+    """The model is downloaded."""
+
+    status: str
+    model: str
+    repo: str
+    size_bytes: int
 
 
 class MullamaPullWriter(ProgressWriter):
@@ -69,33 +76,23 @@ class MullamaPullWriter(ProgressWriter):
         return b""
 
 
-class MullamaPullResource:
-    """``POST /api/models/pull``."""
+@route(
+    "POST",
+    "/api/models/pull",
+    changes=True,
+    stream=Stream(ndjson.MEDIA_TYPE, '{"status":"downloading","progress":0.5}\n{"status":"success","done":true}\n'),
+    failures=CHANGE,
+    examples={"with progress": {"name": "llama3.2:1b", "stream": True}},
+)
+def pull_model(caller: HttpCaller, request: MullamaPullRequest) -> PulledCheckpoint | Progressing:
+    """Downloads a model.
 
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when the model is downloaded. With ``stream``, stream its progress until then.
-
-        A client that hangs up does not stop the download.
-        """
-        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, MullamaPullRequest)
-        name = request_context(req.env).model = request.name
-        if request.stream:
-            build = partial(PullModel, model=name, progress=True, adopt=True)
-            stream_progress(self._session, req, resp, build, MullamaPullWriter(name))
-            return
-        pulled = self._session.call(req.env, lambda number: PullModel(number, name, adopt=True), Pulled)
-        (details,) = model_facts.describe(self._session, req.env, pulled.name)
-        answer: dict[str, Any] = {
-            "status": "success",
-            "model": name,
-            "repo": model_facts.repository(details.entry.checkpoint),
-            "size_bytes": details.size,
-        }
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(answer)
+    A client that hangs up does not stop the download.
+    """
+    caller.context.model = name = request.name
+    call = partial(PullModel, model=name, adopt=True)
+    if request.stream:
+        return Progressing(partial(call, progress=True), MullamaPullWriter(name))
+    pulled = caller.ask(call, Pulled)
+    (details,) = model_facts.describe(caller.session, caller.env, pulled.name)
+    return PulledCheckpoint("success", name, model_facts.repository(details.entry.checkpoint), details.size)

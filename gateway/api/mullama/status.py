@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-import falcon
 import msgspec
 
-from gateway.api.common.health_reports import HealthReports
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.health_reports import health_report
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.health import HealthReport
 
 _SERVING: Final = frozenset({"ready", "draining"})
 
 
-def status_body(health: HealthReport) -> dict[str, Any]:
-    """Return the short form."""
-    return {
-        "status": health.status,
-        "version": health.version,
-        "uptime_secs": int(health.uptime),
-        "models_loaded": sum(model.state in _SERVING for model in health.models),
-        "active_requests": health.granted,
-    }
+class ShortStatus(msgspec.Struct):
+    """The server in a few figures."""
+
+    status: str
+    version: str
+    uptime_secs: int
+    models_loaded: int
+    active_requests: int
 
 
-def system_status_body(health: HealthReport, url: str, *, endpoints: bool) -> dict[str, Any]:
-    """Return the long form. ``endpoints``: with the path of the bus, which only administrators may see."""
-    return {
-        "version": health.version,
-        "uptime_secs": int(health.uptime),
-        "models_loaded": sum(model.state in _SERVING for model in health.models),
-        "http_endpoint": url,
-        "ipc_endpoint": health.ipc_endpoint if endpoints else "",
-        "default_model": health.default_alias or health.default_model or None,
-        "stats": {
+class SystemStatus(msgspec.Struct):
+    """The server in more figures."""
+
+    version: str
+    uptime_secs: int
+    models_loaded: int
+    http_endpoint: str
+    ipc_endpoint: str
+    default_model: str | None
+    stats: dict[str, Any]
+
+
+@route("GET", "/api/system/status", monitors=True)
+def show_system_status(caller: HttpCaller, _request: Nothing) -> SystemStatus:
+    """Shows the server's state."""
+    health = health_report(caller.session, caller.env)
+    return SystemStatus(
+        version=health.version,
+        uptime_secs=int(health.uptime),
+        models_loaded=_loaded(health),
+        http_endpoint=caller.session.settings.base_url,
+        ipc_endpoint=health.ipc_endpoint if caller.context.is_admin else "",
+        default_model=health.default_alias or health.default_model or None,
+        stats={
             "requests_total": health.counters.get("requests_total", 0),
             "tokens_generated": health.counters.get("tokens_generated", 0),
             "active_requests": health.granted,
@@ -43,39 +54,15 @@ def system_status_body(health: HealthReport, url: str, *, endpoints: bool) -> di
             "memory_used_bytes": health.memory_used,
             "memory_total_bytes": health.memory_total,
         },
-    }
+    )
 
 
-class StatusResource:
-    """``GET /status``."""
-
-    monitors: ClassVar[bool] = True
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._health = HealthReports(session)
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the short form."""
-        health = self._health.report(req.env)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(status_body(health))
+@route("GET", "/status", monitors=True)
+def show_status(caller: HttpCaller, _request: Nothing) -> ShortStatus:
+    """Shows the server's state in short."""
+    health = health_report(caller.session, caller.env)
+    return ShortStatus(health.status, health.version, int(health.uptime), _loaded(health), health.granted)
 
 
-class SystemStatusResource:
-    """``GET /api/system/status``."""
-
-    monitors: ClassVar[bool] = True
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-        self._health = HealthReports(session)
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the long form."""
-        health = self._health.report(req.env)
-        url = self._session.settings.base_url
-        admin = request_context(req.env).is_admin
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(system_status_body(health, url, endpoints=admin))
+def _loaded(health: HealthReport) -> int:
+    return sum(model.state in _SERVING for model in health.models)

@@ -10,6 +10,7 @@ import msgspec
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.ollama_clients import is_ollama_client
 from gateway.api.common.operations import Documentation
+from gateway.api.common.route_resource import resources
 from gateway.api.ollama import embed, models, pull, version
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors.error_responses import error_object
@@ -28,13 +29,7 @@ class OllamaDialect(Dialect):
         """Return the routes."""
         return {
             "/": version.RootResource(),
-            "/api/version": version.VersionResource(),
-            "/api/tags": models.TagsResource(session),
-            "/api/ps": models.RunningModelsResource(session),
-            "/api/show": models.ShowResource(session),
-            "/api/pull": pull.OllamaPullResource(session),
-            "/api/copy": models.CopyResource(session),
-            "/api/delete": models.OllamaDeleteResource(session),
+            **resources(session, version, models, pull),
             "/api/embed": embed.EmbedResource(session),
             "/api/create": version.create(),
             "/api/push": version.push(),

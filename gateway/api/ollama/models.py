@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import Any, Final
 
-import falcon
 import msgspec
 
-from gateway.access.scopes import Scope
 from gateway.api.common.models import model_facts
 from gateway.api.common.models.model_facts import ModelName
+from gateway.api.common.operations import CHANGE
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.ollama import model_answers
-from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
 from protocol.failures import invalid
 from protocol.messages.model_details import CopyModel
 from protocol.messages.model_files import Deleted, DeleteModel
 
-T = TypeVar("T")
+NAME_FIELDS: Final = ("model", "name")
+MODEL: Final = {"model": "llama3.2:1b"}
+"""The model of examples."""
 
 
 class NamedModelRequest(msgspec.Struct):
@@ -43,69 +41,68 @@ class CopyRequest(msgspec.Struct):
     destination: ModelName
 
 
-class _ModelsResource:
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
+class TaggedModels(msgspec.Struct):
+    """The downloaded models."""
 
-    def request(self, req: falcon.Request, cls: type[T]) -> T:
-        """Return a request's JSON as ``cls``."""
-        return body_decoding.read_object(req, self._session.settings.body_limit, cls)[0]
+    models: list[dict[str, Any]]
 
 
-class TagsResource(_ModelsResource):
-    """``GET /api/tags``."""
+class ModelDescription(msgspec.Struct):
+    """All that is known of a model."""
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, newest first, each under all its given names."""
-        found = sorted(model_facts.describe(self._session, req.env), key=lambda details: -details.modified)
-        items = [item for details in found for item in model_answers.list_items(details)]
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({"models": items})
-
-
-class RunningModelsResource(_ModelsResource):
-    """``GET /api/ps``."""
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the loaded models."""
-        found = model_facts.describe(self._session, req.env)
-        items = [model_answers.running_item(details) for details in found if details.entry.loaded]
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({"models": items})
+    modelfile: str
+    parameters: str
+    template: str
+    license: str
+    details: dict[str, Any]
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
 
 
-class ShowResource(_ModelsResource):
-    """``POST /api/show``."""
+@route("GET", "/api/tags")
+def list_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
+    """Lists the downloaded models.
 
-    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with everything known about a downloaded model."""
-        name = request_context(req.env).model = self.request(req, NamedModelRequest).wanted()
-        (details,) = model_facts.describe(self._session, req.env, name)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(model_answers.show_answer(details, name))
+    The newest are first, and each is listed under all the names that it was given.
+    """
+    found = sorted(model_facts.describe(caller.session, caller.env), key=lambda details: -details.modified)
+    return TaggedModels([item for details in found for item in model_answers.list_items(details)])
 
 
-class CopyResource(_ModelsResource):
-    """``POST /api/copy``: another name for a model, which shares its files and its engine."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def on_post(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Answer without a body."""
-        request = self.request(req, CopyRequest)
-        request_context(req.env).model = request.source
-        self._session.call(req.env, lambda number: CopyModel(number, request.source, request.destination), str)
+@route("GET", "/api/ps")
+def list_loaded_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
+    """Lists the loaded models."""
+    found = model_facts.describe(caller.session, caller.env)
+    return TaggedModels([model_answers.running_item(details) for details in found if details.entry.loaded])
 
 
-class OllamaDeleteResource(_ModelsResource):
-    """``DELETE /api/delete``: removes a copy's name, or a model with its files."""
+@route("POST", "/api/show", reads=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": MODEL})
+def show_model(caller: HttpCaller, request: NamedModelRequest) -> ModelDescription:
+    """Shows a downloaded model."""
+    caller.context.model = name = request.wanted()
+    (details,) = model_facts.describe(caller.session, caller.env, name)
+    return ModelDescription(**model_answers.show_answer(details, name))
 
-    changes: ClassVar[frozenset[str]] = frozenset({"DELETE"})
 
-    def on_delete(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Answer without a body."""
-        name = request_context(req.env).model = self.request(req, NamedModelRequest).wanted()
-        self._session.call(req.env, lambda number: DeleteModel(number, name, name_only=True), Deleted)
+@route(
+    "POST",
+    "/api/copy",
+    changes=True,
+    failures=CHANGE,
+    examples={"one": {"source": "llama3.2:1b", "destination": "assistant"}},
+)
+def copy_model(caller: HttpCaller, request: CopyRequest) -> None:
+    """Gives a model another name.
+
+    Both names share its files and its engine.
+    """
+    caller.context.model = request.source
+    caller.ask(lambda number: CopyModel(number, request.source, request.destination), str)
+
+
+@route("DELETE", "/api/delete", changes=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": MODEL})
+def delete_model(caller: HttpCaller, request: NamedModelRequest) -> None:
+    """Removes such a name, or a model with its files."""
+    caller.context.model = name = request.wanted()
+    caller.ask(lambda number: DeleteModel(number, name, name_only=True), Deleted)

@@ -6,25 +6,32 @@ import hashlib
 from functools import partial
 from typing import ClassVar, Final
 
-import falcon
+import msgspec
 
 from gateway.api.common import ndjson
-from gateway.api.common.progress_events import ProgressWriter, stream_progress
-from gateway.api.ollama.models import NamedModelRequest
-from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.api.common.operations import CHANGE, Stream
+from gateway.api.common.progress_events import ProgressWriter
+from gateway.api.common.routes import HttpCaller, Progressing, route
+from gateway.api.ollama.models import MODEL, NAME_FIELDS, NamedModelRequest
 from protocol.failures import Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
-
-_SUCCESS: Final = ndjson.line({"status": "success", "done": True})
 
 
 class OllamaPullRequest(NamedModelRequest):
     """``POST /api/pull``. ``insecure`` is accepted but has no effect here."""
 
     stream: bool | None = None
+
+
+class PullStatus(msgspec.Struct):
+    """The model is downloaded."""
+
+    status: str
+    done: bool
+
+
+_SUCCESS: Final = PullStatus("success", done=True)
 
 
 class OllamaPullWriter(ProgressWriter):
@@ -53,7 +60,7 @@ class OllamaPullWriter(ProgressWriter):
 
     def complete(self, _report: bytes) -> bytes:
         """Return the last lines."""
-        return self._beginning() + ndjson.line({"status": "verifying sha256 digest"}) + _SUCCESS
+        return self._beginning() + ndjson.line({"status": "verifying sha256 digest"}) + ndjson.line(_SUCCESS)
 
     def error(self, failure: Failure, label: str) -> bytes:
         """Return the last line of a download that failed."""
@@ -64,23 +71,20 @@ class OllamaPullWriter(ProgressWriter):
         return self._beginning()
 
 
-class OllamaPullResource:
-    """``POST /api/pull``."""
-
-    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Stream the progress until the model is downloaded; with ``"stream": false``, answer then."""
-        request, _ = body_decoding.read_object(req, self._session.settings.body_limit, OllamaPullRequest)
-        name = request_context(req.env).model = request.wanted()
-        if request.stream is not False:
-            build = partial(PullModel, model=name, progress=True, adopt=True)
-            stream_progress(self._session, req, resp, build, OllamaPullWriter())
-            return
-        self._session.call(req.env, lambda number: PullModel(number, name, adopt=True), Pulled)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = _SUCCESS
+@route(
+    "POST",
+    "/api/pull",
+    changes=True,
+    needs=NAME_FIELDS,
+    stream=Stream(ndjson.MEDIA_TYPE, '{"status":"pulling manifest"}\n{"status":"success","done":true}\n'),
+    failures=CHANGE,
+    examples={"with progress": MODEL, "whole": {**MODEL, "stream": False}},
+)
+def pull_model(caller: HttpCaller, request: OllamaPullRequest) -> PullStatus | Progressing:
+    """Downloads a model."""
+    caller.context.model = name = request.wanted()
+    call = partial(PullModel, model=name, adopt=True)
+    if request.stream is not False:
+        return Progressing(partial(call, progress=True), OllamaPullWriter())
+    caller.ask(call, Pulled)
+    return _SUCCESS

@@ -9,6 +9,7 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.common.unsupported import UnsupportedResource
 from protocol import RELEASE
 
@@ -37,13 +38,17 @@ class RootResource:
             resp.text = _RUNNING
 
 
-class VersionResource:
-    """``GET /api/version``."""
+class OllamaVersion(msgspec.Struct):
+    """The version of Ollama whose API this is, and ours."""
 
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the version of the API, and our own version."""
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({"version": OLLAMA_VERSION, "lemonbus": RELEASE})
+    version: str
+    lemonbus: str
+
+
+@route("GET", "/api/version")
+def show_version(_caller: HttpCaller, _request: Nothing) -> OllamaVersion:
+    """Shows versions."""
+    return OllamaVersion(OLLAMA_VERSION, RELEASE)
 
 
 class BlobsResource(UnsupportedResource):

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.health_reports import report_for
-from gateway.api.lemonade.health import health_body, request_stats
+from gateway.api.lemonade.health import request_stats, server_health
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from tests.gateway.api.error_bodies import is_error
@@ -76,13 +76,13 @@ def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> 
 
 
 def test_only_administrators_see_command_lines() -> None:
-    models = msgspec.to_builtins(health_body(HEALTH, 1, detail=False)["all_models_loaded"])
+    models = msgspec.to_builtins(server_health(HEALTH, 1, detail=False).all_models_loaded)
     assert all("launch_command" not in model for model in models)
     assert "/models/old.gguf" not in json.dumps(models)
 
 
 def test_health_has_operator_fields() -> None:
-    ours = msgspec.to_builtins(health_body(HEALTH, 1, detail=True)["lemonbus"])
+    ours = msgspec.to_builtins(server_health(HEALTH, 1, detail=True).lemonbus)
     assert ours["state"] == "ok"
     assert [(model["model_name"], model["state"]) for model in ours["models"]] == [
         ("old", "ready"),

@@ -8,7 +8,7 @@ import time
 import msgspec
 from msgspec import structs
 
-from gateway.api.lemonade.health import health_body
+from gateway.api.lemonade.health import server_health
 from protocol.failures import Code, Failure
 from protocol.messages.health import FailedModel, HealthReport, RunningModel
 from protocol.messages.peers import Peer
@@ -27,7 +27,7 @@ def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeSe
 
 def test_status_during_an_upgrade_shows_the_models_of_the_former_release(server: FakeServer, lemonbus: Ends) -> None:
     health = HealthReport("ok", "2", "b1", 1, 1.0, [], {}, former_models=["A", "B"])
-    body = msgspec.json.encode(health_body(health, 1, detail=True)).decode()
+    body = msgspec.json.encode(server_health(health, 1, detail=True)).decode()
     server.replies["GET", "/v1/health"] = Reply(pieces=[body])
     code, out, _ = lemonbus("status")
     assert code == 0
@@ -56,7 +56,7 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
     )
     server.replies["GET", "/v1/health"] = Reply(
-        pieces=[msgspec.json.encode(health_body(health, 1, detail=True)).decode()]
+        pieces=[msgspec.json.encode(server_health(health, 1, detail=True)).decode()]
     )
     code, out, _ = lemonbus("status")
     lines = [" ".join(line.split()) for line in out.splitlines()]
