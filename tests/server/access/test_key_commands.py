@@ -58,7 +58,7 @@ def test_keys_are_those_of_the_running_server(start_server: StartServer, tmp_pat
 
     added = shell.keys("add", "root", "--scope", "admin")
     assert (added.returncode, added.stderr.count(str(file))) == (0, 1), added
-    assert "every client needs one" in added.stderr
+    assert "every client now needs one" in added.stderr
     assert statuses(server) == {401}
     assert statuses(server, added.stdout.strip()) == {200}
 
