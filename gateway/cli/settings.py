@@ -112,7 +112,8 @@ def settings_of_server(*, reads_configuration: bool = False) -> Settings:
         except LemonbusError as own:
             raise CommandError(str(own), USAGE) from own
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            settings = read_settings(Path(settings.runtime_dir))
+            running = read_settings(Path(settings.runtime_dir))
+            settings = running if _is_open(running.base_url) else settings  # the last one may have ended
         what = "the configuration is wrong; `lemonbus config` says why" if reads_configuration else str(problem)
         click.echo(f"lemonbus: {what}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
         return settings

@@ -71,6 +71,7 @@ class Keeper:
         for fork_server in self._fork_servers:
             fork_server.dismiss()
         reaper.kill_all(KILL_TIMEOUT_S)
+        self._manager.status("ended")  # the last text stays in the status of a unit that is not active
         return self._exit_code
 
     def _turn(self) -> None:

@@ -10,7 +10,8 @@ import click
 from gateway.api.operator.reload import ReloadRequest, reload_configuration
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
-from gateway.cli.options import json_option, server_option
+from gateway.cli.exit_codes import UNREACHABLE, CommandError
+from gateway.cli.options import given_url, json_option, server_option
 from protocol.messages.reload import SettingChange
 
 
@@ -24,7 +25,13 @@ def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
     Everything else goes on: models stay loaded, and answers in progress are not interrupted. A wrong configuration is
     refused as a whole. Flags and variables of `lemonbus serve` stay as they were at the start.
     """
-    answer = server.ask(reload_configuration, ReloadRequest(dry_run), seconds=None)
+    try:
+        answer = server.ask(reload_configuration, ReloadRequest(dry_run), seconds=None)
+    except CommandError as problem:
+        if problem.exit_code != UNREACHABLE or given_url(click.get_current_context()):
+            raise
+        hint = "If the configuration has a new address, name the former one: lemonbus reload --url URL"
+        raise CommandError(f"{problem} {hint}", UNREACHABLE) from problem
     if as_json:
         output.print_json(answer)
         return

@@ -115,7 +115,9 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
     assert "takes effect" not in lemonbus("reload")[2], "a reload leaves the flags of the start alone"
     write_settings(Settings(port=free_port), tmp_path)
     monkeypatch.setenv("LEMONBUS_PORT", str(free_port))
-    assert lemonbus("reload")[0] == 3, "there is no other address"
+    code, _, err = lemonbus("reload")
+    assert code == 3, "there is no other address"
+    assert "name the former one: lemonbus reload --url URL" in err, "the server of another user may be there"
 
 
 def test_a_reload_says_once_what_is_wrong_with_the_file(
@@ -134,6 +136,13 @@ def test_a_reload_says_once_what_is_wrong_with_the_file(
     assert err.splitlines()[1] == f"lemonbus: asking the server at {server.url} all the same"
     assert err.splitlines()[-1].startswith(f"lemonbus: {reason}"), "the last line, which is an error of the journal"
     assert lemonbus("status")[2].count(reason) == 1
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        write_settings(Settings(port=taken.getsockname()[1]), tmp_path)
+        assert (
+            lemonbus("status")[2].splitlines()[1]
+            == "lemonbus: asking the server at http://127.0.0.1:13305 all the same"
+        )
 
 
 def test_why_a_reload_of_the_service_failed_is_an_error_of_the_journal(free_port: int) -> None:

@@ -76,6 +76,7 @@ def test_the_life_of_a_server(address: str, manager: Manager) -> None:
         keeper.send(signal.SIGTERM)
         assert manager.next()["STOPPING"] == "1"
         assert keeper.wait_exit() == 0
+        assert manager.next() == {"STATUS": "ended"}, "what systemctl status shows of a unit that was stopped"
 
 
 def test_the_watchdog_is_fed_while_the_supervisor_lives(tmp_path: Path) -> None:

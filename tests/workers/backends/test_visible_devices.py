@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from protocol.config.settings import Settings
@@ -44,6 +46,13 @@ def test_an_engine_gets_the_variables_and_devices_of_the_configuration(recipe: s
     environment = backend.environment({"CUDA_VISIBLE_DEVICES": "0", "KEPT": "yes", "OMP_NUM_THREADS": "9"})
     assert environment["CUDA_VISIBLE_DEVICES"] == environment["HIP_VISIBLE_DEVICES"] == "1"
     assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"], environment["KEPT"]) == ("3", "7", "yes")
+
+
+@pytest.mark.parametrize(("backend", "named"), [("cpu", False), ("system", True)])
+def test_only_a_llama_server_that_may_know_devices_is_told_their_names(backend: str, named: bool) -> None:
+    spec = ModelSpec("m", "o/m", "llamacpp", backend, "llm", "/m", devices=["none"])
+    command = BACKEND_CLASSES["llamacpp"](spec, Settings(llama_server=sys.executable)).command(1)
+    assert ("--device" in command) is named
 
 
 def test_what_the_engine_reads_as_options_is_left_out() -> None:

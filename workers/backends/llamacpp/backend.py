@@ -155,7 +155,8 @@ class LlamaCppBackend(ProgramBackend):
             words += ["-lv", WARNING_VERBOSITY]
         if self._on_device or self.gpu_layers:
             words += ["-ngl", str(self.gpu_layers)]
-        words += device_arguments(DESCRIPTOR.device_flag, spec.devices)
+        # Our own server uses the processor alone, and has no such flag.
+        words += device_arguments("" if self._is_own_server else DESCRIPTOR.device_flag, spec.devices)
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]
