@@ -1,7 +1,7 @@
-"""What an exception in the supervisor's own code becomes: a failure for the caller, a traceback in the log, a count.
+"""The result of an exception in the supervisor's own code: a failure for the caller, a traceback in the log, a count.
 
-No exception ends the supervisor.  Each step that a call or request waits for is wrapped, so that it is answered; other
-exceptions are caught by the event loop (:class:`protocol.runtime.loop.Loop`).
+No exception ends the supervisor. Each step that a call or request waits for is wrapped, so that it is answered. The
+event loop catches other exceptions (:class:`protocol.runtime.loop.Loop`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class InternalErrors:
         self.count = 0
 
     def failure_of(self, problem: Exception, **context: object) -> Failure:
-        """Return the failure to answer with; ``context`` goes into the log line.
+        """Return the failure to answer with. ``context`` goes into the log line.
 
-        A ``LemonbusError`` is its own failure.  An ``OSError`` is the machine's fault, and the failure names it.
-        Anything else is a programming error: its traceback is logged, and the caller gets ``internal_error``.
+        A ``LemonbusError`` is its own failure. An ``OSError`` is the machine's fault, and the failure says so. Anything
+        else is a programming error: its traceback is logged, and the caller gets ``internal_error``.
         """
         if isinstance(problem, LemonbusError):
             return problem.failure

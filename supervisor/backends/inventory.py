@@ -1,6 +1,6 @@
-"""The state of each backend on this machine: unsupported, installable, to be updated, or installed.
+"""The state of each backend on this machine: unsupported, installable, in need of an update, or installed.
 
-``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, as
+It is the part ``recipes`` of system info. ``devices`` are the machine's kinds of devices, as
 :class:`~protocol.models.devices.Device` (``cpu``, ``amd_gpu``, …).
 """
 
@@ -51,7 +51,7 @@ class BackendStatus(NamedTuple):
 
 
 class BackendInventory:
-    """Combines the descriptors, the pins and the disk. Only the pins are remembered."""
+    """Combines the descriptors, the pins and the disk. It only remembers the pins."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the pins."""
@@ -74,7 +74,7 @@ class BackendInventory:
         return {**shown, "backends": {name: status.shown() for name, status in found.items()}}
 
     def _preferred(self, descriptor: RecipeDescriptor, found: dict[str, BackendStatus]) -> str:
-        """Return the backend of the settings, else an installed one, else the first installable one; empty if none."""
+        """Return the backend in the settings, else an installed one, else the first installable one; empty if there is none."""
         asked = str(getattr(self._settings, f"{descriptor.recipe.replace('-', '')}_backend", ""))
         if asked in found and found[asked].state != UNSUPPORTED:
             return asked
@@ -85,7 +85,7 @@ class BackendInventory:
         return ""
 
     def find(self, recipe: str, name: str, devices: Collection[str]) -> tuple[RecipeDescriptor, BackendDescriptor]:
-        """Return the backend that a caller names; ``default`` is the preferred one. Raises ``invalid_request``."""
+        """Return the backend that a caller names; ``default`` means the preferred one. Raises ``invalid_request``."""
         descriptor = DESCRIPTORS.get(recipe)
         if descriptor is None:
             raise invalid(f"there is no recipe {printable(recipe)!r}; there are: {', '.join(DESCRIPTORS)}", "recipe")
@@ -99,7 +99,7 @@ class BackendInventory:
         return descriptor, backend
 
     def status(self, recipe: str, backend: BackendDescriptor, devices: Collection[str], name: str) -> BackendStatus:
-        """Return the state of a backend; ``name`` is what it is called in ``action``."""
+        """Return the state of a backend. ``name``: its name in ``action``."""
         usable = [str(device) for device in backend.devices if device in devices]
         lacking = missing_requirement(backend, devices)
         if lacking:
@@ -129,7 +129,7 @@ class BackendInventory:
         return BackendStatus(usable, INSTALLABLE, f"{Path(program).name} was not found {where}.", backend.home)
 
     def program(self, backend: BackendDescriptor) -> str:
-        """Return the program that is looked for on PATH, of a backend that users install themselves."""
+        """Return the program on PATH of a backend that users install themselves."""
         return str(getattr(self._settings, backend.executable.replace("-", "_"), backend.executable))
 
     def installation(self, recipe: str, backend: BackendDescriptor) -> Installation | None:
@@ -161,7 +161,7 @@ def missing_requirement(backend: BackendDescriptor, devices: Collection[str]) ->
 
 
 def not_installable_reason(recipe: str, backend: BackendDescriptor, pin: PinnedRelease | None) -> str:
-    """Return why a backend cannot be installed here although the machine could run it, and what cures that."""
+    """Return why a backend cannot be installed here although the machine could run it, and what to do about it."""
     key = f"{recipe}:{backend.name}"
     if backend.provision is Provision.WHEEL:
         return f"No wheels are known for {key}."

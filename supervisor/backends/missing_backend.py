@@ -1,4 +1,4 @@
-"""The refusal of a load whose backend is not installed: what would help on this machine."""
+"""The refusal of a load whose backend is not installed, with what helps on this machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from workers.backends.registry import DESCRIPTORS
 def explain_missing_backend(
     failure: Failure, spec: ModelSpec, inventory: BackendInventory, devices: Collection[str]
 ) -> Failure:
-    """Return a failure for which a load was refused; ``backend_not_installed`` gets a cure that works on this machine.
+    """Return the failure of a refused load; ``backend_not_installed`` gets advice that works on this machine.
 
-    A backend that this machine cannot run or install is ``unsupported_operation``. ``devices``: those of this machine.
+    A backend that this machine can neither run nor install is ``unsupported_operation``. ``devices``: those of this
+    machine.
     """
     descriptor = DESCRIPTORS.get(spec.recipe)
     backend = descriptor.backend(spec.backend) if descriptor else None
@@ -35,14 +36,14 @@ def explain_missing_backend(
 
 
 def _action(action: str) -> str:
-    """Return what system info says that helps, as a sentence."""
+    """Return the helpful part of system info, as a sentence."""
     if not action:
         return ""
     return f"See {action}" if action.startswith("http") else f"`{action}` installs it"
 
 
 def _option(descriptor: RecipeDescriptor) -> str:
-    """Return the option that chooses among the backends of a recipe, empty if it has none."""
+    """Return the option that chooses between the backends of a recipe, empty if it has none."""
     name = f"{descriptor.recipe}_backend"
     return name if descriptor.option(name) else ""
 

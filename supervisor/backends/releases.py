@@ -1,7 +1,7 @@
-"""The releases that backends are installed from: wheels and archives pinned by sha256, in a data file and by settings.
+"""The releases that backends are installed from: wheels and archives, pinned by sha256 in a data file and in settings.
 
-An archive without a known sha256 is not installed; the administrator pins it with the setting
-``backend_releases``, as ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``.
+An archive without a known sha256 is not installed. The administrator pins it with the setting ``backend_releases``, as
+``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PinnedRelease(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """A short digest of all that is pinned; of wheels also of the Python that they are for."""
+        """A short digest of everything that is pinned; for wheels, also of the Python that they are for."""
         sums = [self.archive.sha256]
         if self.wheels:
             sums = [file.sha256 for wheel in self.wheels for file in wheel.files.values()]
@@ -59,7 +59,7 @@ class BackendReleases:
     """The pins of this machine."""
 
     def __init__(self, settings: Settings, data: Path = DATA) -> None:
-        """Read the data file and the settings; errors in the settings are in ``problems``."""
+        """Read the data file and the settings. Errors in the settings are in ``problems``."""
         self.problems: list[str] = []
         self._mirror = settings.release_mirror.rstrip("/")
         items = msgspec.json.decode(data.read_bytes(), type=dict[str, _ReleaseItem])

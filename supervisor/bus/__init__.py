@@ -1,5 +1,5 @@
-"""The supervisor's end of the bus: its sockets, and what is sent or awaited over them in one way by several others.
+"""The supervisor's end of the bus: its sockets, and shared ways of sending and waiting over them.
 
-Outside, import `sockets.SupervisorBus` and `worker_barrier.WorkerBarrier`. What a message means does not belong here:
-that is `supervisor.handlers`. Add no import of other folders of the supervisor.
+Outside, import `sockets.SupervisorBus` and `worker_barrier.WorkerBarrier`. What a message means does not belong here,
+but in `supervisor.handlers`. Import no other folder of the supervisor here.
 """

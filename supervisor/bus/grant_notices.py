@@ -9,7 +9,7 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 
 DELAY_S: Final = 0.05
-"""Events of the worker usually reach the gateway sooner, and name the worker too."""
+"""The worker's events usually reach the gateway sooner, and they also name the worker."""
 
 
 class GrantNotices:
@@ -27,7 +27,7 @@ class GrantNotices:
         self._by_gateway.setdefault(gateway, []).append(grant)
 
     def send(self) -> None:
-        """Send all that was collected: it must reach a gateway before the end of the worker that it names."""
+        """Send everything collected. A gateway must have it before the end of the worker that it names."""
         grants, self._by_gateway = self._by_gateway, {}
         for gateway, attempts in grants.items():
             self._bus.send(gateway, Granted(attempts))

@@ -1,7 +1,7 @@
 """The supervisor's sockets: the ROUTER of the control plane and the PULL of the log records.
 
-All sends are NOBLOCK.  A peer that does not read fills only its own bounded outbox; a message to a peer that has ended
-is counted, and is no error.
+All sends are NOBLOCK. A peer that does not read fills only its own bounded outbox. A message to a peer that has ended
+is counted, and is not an error.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ class SupervisorBus:
     """Sends to and receives from every peer of the server."""
 
     def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
-        """Bind both sockets in the runtime directory, whose lock the caller holds; raises :class:`BindError`."""
+        """Bind both sockets in the runtime directory, which the caller has locked; raises :class:`BindError`."""
         self._loop = loop
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        # A peer that opens a new connection is known by it at once, also while the end of its former one was not noticed.
+        # A peer that opens a new connection is reachable through it at once, even if the end of its old one was not
+        # noticed.
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        # All peers of a supervisor that has died connect in the same moment, and each looks for it before.
+        # All peers of a supervisor that has died connect in the same moment, and each checks first whether it listens.
         self._router.setsockopt(zmq.BACKLOG, 1024)
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)
@@ -89,7 +90,7 @@ class SupervisorBus:
         self._loop.on_socket(self._logs, self._read_logs)
 
     def send(self, peer: str, message: Struct, payload: bytes = b"") -> None:
-        """Send, or keep in the peer's outbox while it does not read. Never blocks, never raises."""
+        """Send, or keep the message in the peer's outbox while it does not read. Never blocks, never raises."""
         frame = envelope.encode(message, payload)
         waiting = self._outboxes.get(peer)
         if waiting is None and self._try(peer, frame):
@@ -103,11 +104,11 @@ class SupervisorBus:
             self._loop.call_later(RETRY_INTERVAL_S, self._retry)
 
     def is_reading(self, peer: str) -> bool:
-        """Return whether the peer has read all that was sent to it, as far as we know."""
+        """Return whether the peer has probably read everything that was sent to it."""
         return peer not in self._outboxes
 
     def forget(self, peer: str) -> None:
-        """Drop what waits for a peer that has ended."""
+        """Drop the messages that wait for a peer that has ended."""
         self._outboxes.pop(peer, None)
 
     def _try(self, peer: str, frame: bytes) -> bool:
@@ -146,7 +147,7 @@ class SupervisorBus:
         except envelope.OtherVersionError as problem:
             self.malformed += 1
             self._other_version(peer, problem.version)
-        except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
+        except ValueError:  # malformed, too few or too many frames, or a peer whose name is not text
             self.malformed += 1
         else:
             self._received(peer, message, payload)
@@ -157,7 +158,7 @@ class SupervisorBus:
                 self._logged(record)
 
     def close(self) -> None:
-        """Send for at most 200 ms what waits, and close."""
+        """For at most 200 ms, send what waits; then close."""
         self._loop.on_socket(self._router, None)
         self._loop.on_socket(self._logs, None)
         self._router.close()

@@ -1,7 +1,7 @@
 """Waits until everything that workers had sent was read, so that an answer is not about an earlier moment.
 
-A client that has its answer asks for its figures through a gateway, while the worker's report of the end may still be on
-its way here: the two ways have no order.  A worker answers a ping after all that it has reported before.
+A client that has its answer may ask for its figures through a gateway while the worker's report of the end is still on
+its way here: the two ways have no common order. A worker answers a ping after everything that it reported before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol.runtime.loop import Loop, Timer
 from supervisor.bus.sockets import SupervisorBus
 
 BARRIER_TIMEOUT_S: Final = 0.2
-"""How long a worker that does not answer is waited for: it may be stopped."""
+"""How long to wait for a worker that does not answer: it may be stopped."""
 
 
 class _Wait(msgspec.Struct):
@@ -27,17 +27,17 @@ class _Wait(msgspec.Struct):
 
 
 class WorkerBarrier:
-    """The waits that are under way. Each callback is called once."""
+    """The waits in progress. Each callback is called once."""
 
     def __init__(self, loop: Loop, bus: SupervisorBus) -> None:
         """Start with none."""
         self._loop, self._bus = loop, bus
         self._numbers = itertools.count(-1, -1)
-        """Negative: the other pings have numbers from 0."""
+        """Negative, because the other pings have numbers from 0."""
         self._waits: dict[int, _Wait] = {}
 
     def wait(self, workers: Iterable[str], callback: Callable[[], None]) -> None:
-        """Call back when all that ``workers`` sent until now was read; at once if there are none."""
+        """Call back when everything that ``workers`` have sent until now was read; at once if there are no workers."""
         asked = set(workers)
         if not asked:
             callback()
@@ -49,7 +49,7 @@ class WorkerBarrier:
             self._bus.send(worker, Ping(number))
 
     def pong(self, worker: str, number: int) -> None:
-        """Take note of a worker's answer; those to other pings are ignored."""
+        """Take note of a worker's answer. Answers to other pings are ignored."""
         wait = self._waits.get(number)
         if wait is not None:
             wait.workers.discard(worker)

@@ -46,7 +46,7 @@ Call = InstallBackend | UninstallBackend
 
 
 class BackendJob:
-    """One installation or removal that runs."""
+    """One installation or removal in progress."""
 
     def __init__(self, key: Key, order: StartInstall | StartUninstall) -> None:
         """Not started yet."""
@@ -62,17 +62,17 @@ class BackendJob:
 
 
 class BackendJobs:
-    """The installations and removals that run, and the messages about them."""
+    """The installations and removals in progress, and the messages about them."""
 
     def __init__(self, backends: BackendInventory, devices: Callable[[], Collection[str]]) -> None:
-        """``devices``: the kinds of devices of this machine, as far as is known by now."""
+        """``devices``: returns the kinds of devices of this machine that are known so far."""
         self._backends = backends
         self._devices = devices
         self._tasks: dict[Key, BackendJob] = {}
         self._by_job: dict[str, BackendJob] = {}
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {
             InstallBackend: self._install,
             UninstallBackend: self._uninstall,
@@ -152,13 +152,13 @@ class BackendJobs:
             supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
 
     def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
-        """Let a call wait for a running job of the same kind; raises ``conflict`` if the opposite runs."""
+        """Let a call wait for a running job of the same kind; raises ``conflict`` if the opposite job runs."""
         task = self._tasks.get(key)
         if task is None:
             return False
         if not isinstance(task.order, kind):
             doing = "installed" if isinstance(task.order, StartInstall) else "removed"
-            raise Failure(Code.CONFLICT, f"backend {task.name} is just being {doing}", param="backend").raised()
+            raise Failure(Code.CONFLICT, f"backend {task.name} is currently being {doing}", param="backend").raised()
         task.waiters.append((peer, call))
         return True
 
@@ -177,7 +177,7 @@ class BackendJobs:
     def take_over(
         self, _supervisor: Supervisor, job: str, _child: ChildProcess, order: StartInstall | StartUninstall
     ) -> jobs.OnEnded | None:
-        """Register a job that an earlier supervisor started; None if another job does the same."""
+        """Register a job that an earlier supervisor started; None if another job does the same work."""
         key = (order.recipe, order.backend)
         if key in self._tasks:
             return None

@@ -1,7 +1,7 @@
-"""Requests that want a larger context than their model has (Ollama's ``num_ctx``): whether it is loaded with that, or loaded again.
+"""Requests that want a larger context than their model has (Ollama's ``num_ctx``): whether the model is loaded again.
 
-A context only grows, so that clients with different wishes do not have a model loaded again and again: one that is large enough stays,
-and one that a model could not be loaded with is not tried again until the model was unloaded.
+A context only grows, so that clients with different wishes do not have a model loaded again and again. A context that
+is large enough stays. A size that a model could not be loaded with is not tried again until the model was unloaded.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _OPTION = "ctx_size"
 
 
 def with_context(spec: ModelSpec, wanted: int, model: ScheduledModel | None) -> ModelSpec | None:
-    """Return what a model is to be loaded with for requests of ``wanted`` tokens; None if it is to stay as it is or would be.
+    """Return what to load a model with for requests of ``wanted`` tokens; None to leave it as it is or would be.
 
-    ``spec``: what it is loaded with, or would be.  ``model``: what the scheduler knows of it.  Pure.
+    ``spec``: what it is or would be loaded with. ``model``: what the scheduler knows about it. Pure.
     """
     descriptor = DESCRIPTORS.get(spec.recipe)
     present = int(spec.options.get(_OPTION, 0))
     if descriptor is None or descriptor.option(_OPTION) is None or not present:
-        return None  # it has none, or all that it was trained for
+        return None  # it has no context, or already the largest that it was trained for
     facts = model.process.facts if model is not None and model.process is not None else None
     if facts is not None and facts.trained_context:
         wanted = min(wanted, facts.trained_context)
     if wanted <= max(present, facts.context if facts is not None else 0):
         return None
     if model is not None and model.process is not None and (model.state is not ModelState.READY or model.pending_spec):
-        return None  # it is about to be loaded, with what others wait for
+        return None  # it is about to be loaded with what other requests wait for
     refused = model.refused_reload.spec if model is not None and model.refused_reload is not None else None
     if refused is not None and int(refused.options.get(_OPTION, 0)) <= wanted:
         return None
@@ -45,9 +45,11 @@ def with_context(spec: ModelSpec, wanted: int, model: ScheduledModel | None) -> 
 
 
 def enlarge_context(supervisor: Supervisor, target: ModelTarget, wanted: int, now: float) -> ModelTarget:
-    """Return the target of a request that wants a context of so many tokens; a loaded model with fewer is loaded again for it.
+    """Return the target of a request that wants a context of this many tokens.
 
-    A model that cannot be loaded with them is loaded as it would be without: the request may fit all the same.
+    A loaded model with fewer is loaded again for it.
+
+    If a model cannot be loaded with them, it is loaded without: the request may fit all the same.
     """
     model = supervisor.scheduler.models.get(target.name)
     spec = with_context(target.spec, wanted, model) if target.spec is not None else None

@@ -26,11 +26,12 @@ def metrics_collected(supervisor: Supervisor, peer: str, message: MetricsCollect
 
 
 def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: bytes) -> None:
-    """Answer with all metrics as text, when all processes have reported, or those that did in time."""
+    """Answer with all metrics as text once all processes have reported, or the time is over."""
     workers = {model.process.worker: model.name for model in _serving(supervisor) if model.process}
 
     def answer(answers: dict[str, bytes]) -> None:
-        # The library imports an HTTP server and TLS: a tenth of what a supervisor imports, for servers that are scraped.
+        # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
+        # import it.
         from supervisor.metrics import exposition  # noqa: PLC0415
 
         engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
@@ -47,7 +48,7 @@ def _serving(supervisor: Supervisor) -> list[ScheduledModel]:
 
 
 def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> ServerSnapshot:
-    """Return the present state of the server; ``engines``: what engines that have metrics answered."""
+    """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
     scheduler = supervisor.scheduler
     models = [
         _model(supervisor, model) for model in scheduler.models.values() if model.queue or model.process is not None

@@ -31,7 +31,7 @@ log = logs.get_logger()
 
 
 def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> None:
-    """Register a peer, and send it what it needs to begin. One that is registered already begins anew."""
+    """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
     if message.boot != supervisor.process_context.boot or not _is_expected(supervisor, peer, message.role):
         supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
         return
@@ -76,7 +76,7 @@ def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, 
 
 
 def _gateway_of_other_version(supervisor: Supervisor, peer: str, message: Hello) -> None:
-    """Keep clients away from a gateway that cannot serve them; it leaves when another one can."""
+    """Keep clients away from a gateway that cannot serve them. It leaves when another one can."""
     log.warning("a gateway of another version takes no requests", gateway=peer, version=message.version)
     supervisor.leaving_peers.add(peer)
     supervisor.bus.send(peer, PauseAccepting())
@@ -92,7 +92,7 @@ def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:
 
 
 def _take_up_worker(supervisor: Supervisor, peer: str, snapshot: WorkerSnapshot) -> bool:
-    """Go on with a worker whose former connection may have lost messages; return False if that is not possible."""
+    """Continue with a worker whose last connection may have lost messages; return False if that is impossible."""
     world = join_snapshots({peer: snapshot}, {})
     ended = known_attempts({peer: snapshot})
     return is_consistent(snapshot) and supervisor.scheduler.worker_reconnected(
@@ -101,7 +101,7 @@ def _take_up_worker(supervisor: Supervisor, peer: str, snapshot: WorkerSnapshot)
 
 
 def _cancel_unwanted(supervisor: Supervisor, peer: str, snapshot: GatewaySnapshot) -> None:
-    """Cancel the attempts of a gateway that it does not wait for any more: its cancels may be lost."""
+    """Cancel the attempts that a gateway no longer waits for: its cancels may be lost."""
     wanted = {RequestKey(peer, request.number, request.attempt) for request in snapshot.requests}
     for key in supervisor.scheduler.attempts_of_gateway(peer) - wanted:
         supervisor.admission.cancelled(key)
@@ -109,7 +109,7 @@ def _cancel_unwanted(supervisor: Supervisor, peer: str, snapshot: GatewaySnapsho
 
 
 def gateway_gone(supervisor: Supervisor, peer: str) -> None:
-    """Forget a gateway that has ended, with all that waits for it."""
+    """Forget a gateway that has ended, with everything that waits for it."""
     known = supervisor.peers.remove(peer)
     supervisor.bus.forget(peer)
     supervisor.logbook.forget_peer(peer)
@@ -126,7 +126,7 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
 
 
 def pong(supervisor: Supervisor, peer: str, message: Pong, _payload: bytes) -> None:
-    """Count the peer's programming errors. That the peer is alive was noted already, as for every message."""
+    """Count the peer's programming errors. That the peer is alive was already noted, as for every message."""
     supervisor.errors.count += message.errors
     supervisor.worker_barrier.pong(peer, message.number)
 
@@ -150,7 +150,7 @@ def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload
 
 
 def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:
-    """A worker lost its engine: what clients have got of its answers is counted, then its grants end."""
+    """A worker lost its engine. The parts of its answers that clients have got are counted, then its grants end."""
     worker = supervisor.scheduler.workers.get(peer)
     if worker is not None and worker.model is not None:
         for each in message.unfinished:

@@ -35,9 +35,9 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 
 AnyRequest = SubmitRequest | ReserveRequest
 MAX_STATS: Final = 256
-"""Models whose last request's figures are kept."""
+"""How many models' latest figures are kept."""
 MAX_NAMES: Final = 1024
-"""Names of running models that are remembered, so that they are not looked up again."""
+"""How many names of running models are remembered, so that they are not looked up again."""
 
 
 def resolve_target(
@@ -47,10 +47,10 @@ def resolve_target(
     *,
     ignore_saved: bool = False,
 ) -> ModelTarget:
-    """Return the model that a name means, as the scheduler needs it.
+    """Return the model that a name means, in the scheduler's form.
 
-    Raises ``model_not_found`` and what is wrong with the options; for a model that is not downloaded also what would keep
-    it from running after its download.
+    Raises ``model_not_found``, or what is wrong with the options. For a model that is not downloaded, also raises what
+    would keep it from running after its download.
 
     ``ignore_saved``: see :meth:`supervisor.models.spec_builder.SpecBuilder.build`.
     """
@@ -101,7 +101,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
 
 
 def reserve(supervisor: Supervisor, peer: str, message: ReserveRequest, _payload: bytes) -> None:
-    """Refuse a request that will come if it would be refused, else count it against the limits of its key."""
+    """If a coming request would be refused, refuse it now; else count it against the limits of its key."""
     if message.caller is not None:
         supervisor.metrics.request_submitted(message.caller.key)
     call = RequestKey(peer, message.number, 0)
@@ -123,7 +123,10 @@ def _submit_to_scheduler(
 
 
 def _configured_target(supervisor: Supervisor, model: str | CatalogueEntry) -> ModelTarget:
-    """Return a model as the configuration wants it loaded; raises like :func:`resolve_target`, and never a client's error."""
+    """Return a model as the configuration wants it loaded.
+
+    Raises like :func:`resolve_target`, but never as a client's error.
+    """
     try:
         return resolve_target(supervisor, model)
     except LemonbusError as problem:
@@ -132,7 +135,7 @@ def _configured_target(supervisor: Supervisor, model: str | CatalogueEntry) -> M
 
 
 def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
-    """Return the model of a request; the name of a running model is not looked up on the disk."""
+    """Return the model of a request. The name of a running model is not looked up on the disk."""
     if not message.model:
         return _unnamed_target(supervisor, message)
     scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
@@ -160,9 +163,9 @@ def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
 
 
 def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
-    """Return the model of a request that names none: the default model, else the one used last.
+    """Return the model for a request that names none: the default model, else the one used last.
 
-    It serves the endpoint and is allowed to the caller; it need not be loaded.
+    It serves the endpoint, and the caller may use it; it need not be loaded.
     """
     for name in filter(None, [supervisor.models.user_names.default, *supervisor.scheduler.used()]):
         entry = supervisor.models.find(name)
@@ -173,7 +176,7 @@ def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
 
 
 def _models_of(message: AnyRequest) -> list[str]:
-    """Return the patterns of the models that the caller's key may use; none: all models."""
+    """Return the patterns of the models that the caller's key may use; empty: all models."""
     return message.caller.models if message.caller else []
 
 
@@ -190,14 +193,14 @@ def _check_model(message: AnyRequest, model: str) -> None:
 
 
 def _check_download(message: AnyRequest, target: ModelTarget) -> None:
-    """Refuse a request that would begin a download, or wait for one, and may not."""
+    """Refuse a request that would start a download, or wait for one, although it may not."""
     if target.spec is None and message.download_refusal:
         reason = f"Model {target.name} is not on this machine, and {message.download_refusal}"
         raise Failure(Code.FORBIDDEN, reason, model=target.name, param="model").raised()
 
 
 def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledModel:
-    """Return the loaded model that a read of an engine's state means."""
+    """Return the loaded model for a read of an engine's state."""
     model, endpoint = message.model, message.endpoint
     if model:
         scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model, _models_of(message)).name)
@@ -219,7 +222,7 @@ def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledMo
 
 
 def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
-    """Free the slots of an attempt that its engine does not work on any more."""
+    """Free the slots of an attempt that its engine no longer works on."""
     key = RequestKey(message.gateway, message.number, message.attempt)
     outcome = message.outcome
     output_tokens = outcome.output_tokens if outcome else message.tokens
@@ -240,7 +243,7 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
 
 
 def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
-    """Keep the figures of the last finished request, and of the last one of each of the models used last."""
+    """Keep the figures of the last finished request, and for each of the latest models, of its last one."""
     by_model = supervisor.stats_by_model
     by_model.pop(stats.model, None)
     by_model[stats.model] = stats
@@ -260,7 +263,7 @@ def attempt_progressed(supervisor: Supervisor, peer: str, message: AttemptProgre
 
 
 def attempt_abandoned(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
-    """Note that an engine still works on an attempt whose client has gone."""
+    """Note that an engine still works on an attempt after its client has gone."""
     supervisor.scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
 
 

@@ -21,7 +21,7 @@ _CANCELLED: Final = Failure(Code.CANCELLED, "the response was cancelled")
 
 
 def store_response(supervisor: Supervisor, peer: str, call: StoreResponse, payload: bytes) -> None:
-    """Keep a response. The call of one that runs in the background stays open."""
+    """Keep a response. The call for one that runs in the background stays open."""
     turn = envelope.unpack_payload(payload, StoredTurn)
     owner = Owner(peer, call.number) if call.running else None
     supervisor.responses.add(ResponseKey(call.id, call.key), turn, call.previous, supervisor.loop.now(), owner)

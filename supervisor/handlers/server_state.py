@@ -1,4 +1,4 @@
-"""Calls about the server as a whole: its health, its last figures and its log; and the end of a call whose client hung up."""
+"""Calls about the server as a whole: its health, its latest figures and its log; and the end of a call whose client hung up."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def abandon_call(supervisor: Supervisor, peer: str, call: AbandonCall, _payload:
 
 
 def _failed_models(scheduler: SchedulerState, now: float) -> list[FailedModel]:
-    """Return the models that could not be loaded, whose engines died too often, and whose files were refused."""
+    """Return the models that could not be loaded, whose engines died too often, or whose files were refused."""
     known = [
         FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
         for model in scheduler.models.values()
@@ -170,7 +170,7 @@ def get_stats(supervisor: Supervisor, peer: str, call: GetStats, _payload: bytes
 
 
 def follow_logs(supervisor: Supervisor, peer: str, call: FollowLogs, _payload: bytes) -> None:
-    """Answer with what is retained, then send what comes."""
+    """Answer with the retained entries, then send new ones."""
     supervisor.calls.answer(peer, call.number, supervisor.logbook.snapshot(call))
     supervisor.logbook.follow(peer, call)
 

@@ -1,7 +1,7 @@
-"""System info: what the kernel showed at the start, what a job found out since, and what can be run on that.
+"""System info: what the kernel showed at the start, what a job has found since, and what this machine can run.
 
-The vendors' tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, a recipe's own program) and the list of Python packages take time,
-so a job process runs them, and only when a request needs their answer.
+The vendors' tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, a recipe's own program) and the list of Python packages
+take time. So a job process runs them, and only when a request needs their answer.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ TOOLS: Final = (
 )
 MODULE: Final = "workers.jobs.probe"
 PROBE_INTERVAL_S: Final = 60.0
-"""No tool is run again for this long, whether it answered or not."""
+"""Seconds before a tool is run again, whether it answered or not."""
 PROBLEM_INTERVAL_S: Final = 2.0
-"""So long a program that cannot run here is not asked again: its owner may just have cured it."""
+"""Seconds before a program that cannot run here is asked again: its owner may just have fixed it."""
 PROBE_TIMEOUT_S: Final = 15.0
-"""A tool may hang in its driver; then what the kernel shows must do."""
+"""Time limit for a tool, which may hang in its driver; then only the kernel's view is known."""
 
 log = logs.get_logger()
 
 
 def merge_probe(machine: MachineInfo, probed: MachineProbed) -> MachineInfo:
-    """Return the machine with what the tools know better, and the devices that only they see."""
+    """Return the machine with the tools' better values, and the devices that only they see."""
     npu = machine.npu
     if npu is not None and probed.npu_power_mode:
         npu = structs.replace(npu, power_mode=probed.npu_power_mode)
@@ -75,12 +75,12 @@ def apply_program_status(recipes: dict[str, Any], programs: Mapping[str, Program
 
 
 class SystemInspection:
-    """Answers for the machine; at most one job inspects it at a time."""
+    """Answers questions about the machine. At most one job inspects it at a time."""
 
     def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, Any]]) -> None:
-        """Begin with what the kernel shows; ``recipes`` returns what can be run on a machine with such devices."""
+        """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
         self.machine = machine
-        """What is known by now."""
+        """What is known so far."""
         self._from_kernel = machine
         self._recipes = recipes
         self._tools = [tool for tool in TOOLS if shutil.which(tool)]
@@ -93,7 +93,7 @@ class SystemInspection:
         self._timeout: Timer | None = None
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {GetSystemInfo: self._get, MachineProbed: self._result}
 
     def _get(self, supervisor: Supervisor, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
@@ -105,9 +105,9 @@ class SystemInspection:
             self._begin(supervisor)
 
     def _is_current(self, call: GetSystemInfo, now: float) -> bool:
-        """Return whether what is known is new enough for a call.
+        """Return whether what is known is recent enough for a call.
 
-        The tools are asked once, for verbose calls once a minute, and sooner while one of the programs cannot run.
+        The tools are asked once; for verbose calls, once a minute; and sooner while one of the programs cannot run.
         """
         if self._probing:
             return False

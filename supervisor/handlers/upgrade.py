@@ -1,4 +1,4 @@
-"""The upgrade: the keeper starts the installed release, and a supervisor of that takes over and answers the call."""
+"""The upgrade: the keeper starts the installed release, and that release's supervisor takes over and answers the call."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 RETRY_S: Final = 10.0
-"""A release that cannot serve any more lets the installed one try again so long after it has failed."""
+"""Seconds after a failed takeover before a release that can no longer serve lets the installed one try again."""
 
 log = logs.get_logger()
 
 
 class UpgradeStarter(Protocol):
-    """The keeper, as far as upgrades need it (``supervisor/lifecycle/keeper_client.py``)."""
+    """The parts of the keeper that upgrades need (``supervisor/lifecycle/keeper_client.py``)."""
 
     on_upgrade_begun: Callable[[], None]
-    """Called when an upgrade begins, whether a call or a signal has asked for it."""
+    """Called when an upgrade begins, whether a call or a signal asked for it."""
     on_upgrade_refused: Callable[[str], None]
-    """Called with the reason when none can begin."""
+    """Called with the reason if no upgrade can begin."""
     on_upgrade_failed: Callable[[str], None]
     """Called with the reason when an upgrade has failed."""
 
@@ -35,30 +35,30 @@ class UpgradeStarter(Protocol):
 
 
 class Upgrades:
-    """The calls for an upgrade of one supervisor: the one that is replaced, or the one that has taken over."""
+    """The calls for an upgrade of one supervisor: the one to be replaced, or the one that has taken over."""
 
     def __init__(self, supervisor: Supervisor, keeper: UpgradeStarter) -> None:
         """Ask ``keeper`` for upgrades."""
         self._supervisor, self._keeper = supervisor, keeper
         self._callers: list[tuple[str, int]] = []
         self._last_failure: Failure | None = None
-        """Why the last upgrade failed; it may be the one that this supervisor's predecessor made way for."""
+        """Why the last upgrade failed. It may be the upgrade that this supervisor's predecessor made way for."""
         self._must_follow = False
-        """Whether this release cannot serve any more."""
+        """Whether this release can no longer serve."""
         supervisor.gateway.on_not_understood = self._cannot_serve
         keeper.on_upgrade_begun = self._begun
         keeper.on_upgrade_refused = self._refused
         keeper.on_upgrade_failed = self._failed
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what the call does."""
+        """Return the handler of the call."""
         return {UpgradeServer: self._requested}
 
     def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
         if supervisor.scheduler.closing:
             supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun or (call.replaces == LOADED_CODE and self._last_failure is None):
-            # An order that the supervisor before this one was given may have been lost with it.
+            # An order to the previous supervisor may have been lost with it.
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
         elif self._last_failure is not None and call.replaces in (None, LOADED_CODE):
@@ -68,11 +68,11 @@ class Upgrades:
             supervisor.gateway.when_serving(partial(supervisor.calls.answer, peer, call.number, report))
 
     def _cannot_serve(self) -> None:
-        """Let the installed release take over, without being asked: only that can start gateways which are understood."""
+        """Let the installed release take over without being asked: only it can start gateways that are understood."""
         if not self._must_follow:
             self._must_follow = True
             log.error(
-                "the installed release takes over: gateways of this one cannot be started any more", release=RELEASE
+                "the installed release takes over: this release can no longer start its own gateways", release=RELEASE
             )
             self._follow()
 

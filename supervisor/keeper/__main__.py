@@ -1,7 +1,7 @@
 """``python -S -m supervisor.keeper``: one server, from its lock to the end of its last process.
 
-``lemonbus serve`` becomes this process, with the settings in its environment.  Exits 0 after an orderly shutdown, 1 when
-the server cannot start or cannot go on, 2 for bad settings.
+``lemonbus serve`` becomes this process, with the settings in its environment. Exits 0 after an orderly shutdown, 1 when
+the server cannot start or go on, 2 for bad settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> int:
     process_tree.set_name("lemonbus-keeper")
     _open_standard_streams()
     if not os.path.isdir("/proc/self"):
-        print_line("/proc is not mounted (in a chroot or container): the server's processes are found there")
+        print_line("/proc is not mounted (in a chroot or container): the server needs it to find its processes")
         return EXIT_FAILED
     try:
         keeper = Keeper(os.environ)
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _open_standard_streams() -> None:
-    """Open those that are closed, so that no socket or file gets the number of stderr, and with it the log."""
+    """Open the standard streams that are closed, so that no socket or file gets the number of stderr, and with it the log."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= LAST_STANDARD_STREAM:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -1,7 +1,7 @@
-"""The channel between keeper and supervisor, and between keeper and fork server: words, and descriptors with them.
+"""The channel between keeper and supervisor, and between keeper and fork server: words, with descriptors.
 
-A socket pair of type SOCK_SEQPACKET: messages keep their borders, and the end of one process is the end of the channel.
-A message is a word and its arguments, as text; at most one descriptor travels with it.
+A socket pair of type SOCK_SEQPACKET: messages keep their boundaries, and the end of one process ends the channel. A
+message is a word and its arguments, as text; at most one descriptor travels with it.
 """
 
 from __future__ import annotations
@@ -14,50 +14,49 @@ import socket
 VARIABLE = "LEMONBUS_KEEPER_FD"
 """The environment variable with the number of the fork server's descriptor of its channel."""
 MAX_BYTES = 4096
-"""Of one message; what is longer is cut off."""
+"""Size limit of a message; the rest is cut off."""
 
 # Fork server → keeper
 PREPARED = "prepared"
 """All modules are imported."""
 
 CLOSED = "closed"
-"""``closed N``: the N-th channel that it was given was closed by its supervisor, or did not arrive."""
+"""``closed N``: the supervisor has closed the N-th channel that the fork server was given, or that channel did not arrive."""
 
 # Keeper → fork server
 START = "start"
-"""Start a supervisor; the descriptor is its end of a channel of its own."""
+"""Start a supervisor; the descriptor is the supervisor's end of a new channel."""
 
 SERVE = "serve"
-"""``serve N``: take orders to fork workers and jobs from the present supervisor; the descriptor is this end of their
-channel, the N-th."""
+"""``serve N``: take the present supervisor's orders to fork workers and jobs; the descriptor is this end of their channel, the N-th."""
 
 # Supervisor → keeper
 STARTED = "started"
 """``started PID``: the first word."""
 HOLD = "hold"
-"""``hold NAME``: keep this descriptor for the next supervisor, instead of an earlier one of this name."""
+"""``hold NAME``: keep this descriptor for the next supervisor, replacing an earlier one with this name."""
 READY = "ready"
 """``ready TEXT``: the server answers clients; the text is for the service manager's status."""
 ALIVE = "alive"
-"""The loop turns; once a second."""
+"""The loop is running; sent once a second."""
 LEAVING = "leaving"
-"""``leaving CODE``: this supervisor ends in an orderly way, and with it the server, with this exit code."""
+"""``leaving CODE``: this supervisor, and with it the server, ends in an orderly way with this exit code."""
 HANDED_OVER = "handed over"
 """This supervisor ends for its successor."""
 LAST_WORDS = "last words"
 """``last words TEXT``: an exception ends this supervisor."""
 RELOADED = "reloaded"
-"""``reloaded N``: N of the orders to reload were carried out, whether that changed something or not."""
+"""``reloaded N``: N orders to reload were carried out, whether they changed something or not."""
 UPGRADE = "upgrade"
 """A client asks for an upgrade."""
 
 # Keeper → supervisor
 HELD = "held"
-"""``held NAME``: a descriptor that an earlier supervisor gave, or :data:`FORK_SERVER`, then at any time."""
+"""``held NAME``: a descriptor that an earlier supervisor gave, or :data:`FORK_SERVER`, which may come at any time."""
 BEGIN = "begin"
-"""``begin N WHY``: all descriptors were sent; N supervisors were started before this one, and why the last one ended."""
+"""``begin N WHY``: all descriptors were sent; N supervisors were started before this one; the reason why the last one ended."""
 END = "end"
-"""Begin the orderly shutdown; a second one ends at once."""
+"""Begin the orderly shutdown; a second one ends the server at once."""
 RELOAD = "reload"
 """Read the configuration again."""
 HAND_OVER = "hand over"
@@ -65,19 +64,19 @@ HAND_OVER = "hand over"
 EXITED = "exited"
 """``exited PID STATUS``: a process that an earlier supervisor started has ended; STATUS as in ``subprocess``."""
 UPGRADE_BEGUN = "upgrade begun"
-"""A fork server of the installed release is started."""
+"""A fork server of the installed release is starting."""
 UPGRADE_REFUSED = "upgrade refused"
 """``upgrade refused WHY``: no upgrade has begun, because another one is not complete yet."""
 UPGRADE_FAILED = "upgrade failed"
-"""``upgrade failed TEXT``: the new version could not start; everything goes on."""
+"""``upgrade failed TEXT``: the new version could not start, and everything goes on."""
 
 # The descriptors that the keeper holds
 LOCK = "lock"
 LISTENER = "listener"
 RESPONSES = "responses"
-"""The journal of the stored responses: memory without a name."""
+"""The journal of the stored responses: unnamed memory."""
 PRELOADED = "preloaded"
-"""Nothing is in it: that it is held says that the models were loaded which are to be loaded at the start."""
+"""An empty file: holding it means that the models for the start were loaded."""
 FORK_SERVER = "fork server"
 """Not held, but made for each supervisor: its end of a channel to the present fork server."""
 
@@ -87,7 +86,7 @@ class ClosedError(Exception):
 
 
 class Channel:
-    """One end of a channel. It does not block, unless it is told to wait."""
+    """One end of a channel. It does not block unless told to wait."""
 
     def __init__(self, end: socket.socket) -> None:
         """Take the end over."""
@@ -96,7 +95,7 @@ class Channel:
 
     @classmethod
     def of_descriptor(cls, descriptor: int) -> Channel:
-        """Return the channel that was inherited as this descriptor; processes that are started do not get it."""
+        """Return the channel that was inherited as this descriptor. Started processes do not inherit it."""
         os.set_inheritable(descriptor, False)
         return cls(socket.socket(fileno=descriptor))
 
@@ -109,14 +108,14 @@ class Channel:
         self._end.close()
 
     def refuse(self) -> None:
-        """Take no more words: to send one fails from now on. What was sent before can still be read."""
+        """Accept no more words: the other end can send none from now on. What it sent before can still be read."""
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
 
     def send(self, word: str, arguments: str = "", descriptor: int = -1, timeout: float = 0.0) -> bool:
-        """Send; return False if the other end has not read for so long that no more messages fit, or is gone.
+        """Send; return False if the other end is gone, or has not read for so long that no more messages fit.
 
-        ``timeout``: seconds to wait until it fits.
+        ``timeout``: seconds to wait until the message fits.
         """
         message = f"{word}\n{arguments}".encode()[:MAX_BYTES]
         attached = [] if descriptor < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
@@ -132,15 +131,15 @@ class Channel:
     def receive(self, timeout: float | None = 0.0) -> tuple[str, str, int] | None:
         """Return the next word, its arguments and its descriptor (-1: none); None if there is none within ``timeout``.
 
-        Without a timeout it waits for the next word.
+        Without a timeout, it waits for the next word.
 
-        Raises :class:`ClosedError` when the other process has ended and all was read.
+        Raises :class:`ClosedError` when the other process has ended and everything was read.
         """
         self._end.settimeout(timeout)
         try:
             try:
                 message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
-            except ConnectionResetError:  # the other end was closed and had not read all; what it has said can be read
+            except ConnectionResetError:  # it was closed too early; what it sent can be read
                 message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
         except (BlockingIOError, TimeoutError):
             return None

@@ -1,4 +1,4 @@
-"""Lines on stderr of the keeper and of a supervisor that cannot start: there is no log to take them."""
+"""Lines on stderr, for the keeper and for a supervisor that cannot start: they have no log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def print_line(line: str) -> None:
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
-        if poll.poll(0):  # a pipe that is full and not read would keep this process from its end
+        if poll.poll(0):  # a full pipe without a reader would keep this process from ending
             priority = PRIORITIES["error"] if stderr_is_journal() else b""
             os.write(2, priority + f"lemonbus: {line}\n".encode())

@@ -13,7 +13,7 @@ from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
 
 SERVE_PAUSE_S = 1.0
-"""Least time between two channels to a fork server: a supervisor that closes each of them does not keep the keeper busy."""
+"""Least time between two channels to a fork server, so that a supervisor that closes each of them does not keep the keeper busy."""
 
 
 class ForkServer:
@@ -26,11 +26,11 @@ class ForkServer:
         self.prepared = False
         """Whether it has imported everything, and can fork."""
         self._channels = 0
-        """How many channels supervisors were given to it."""
+        """How many channels to it supervisors were given."""
         self._serves = False
         """Whether the last of them is open."""
         self._serve_due = 0.0
-        """When a supervisor may be given another one."""
+        """When a supervisor may get another one."""
         self.closed = False
         """Whether it has closed its channel: it has ended, or is about to."""
         theirs.set_inheritable(True)
@@ -41,7 +41,7 @@ class ForkServer:
             "LEMONBUS_BOOT": boot,
         }
         try:
-            # In a session of its own: a terminal's Ctrl-C goes to the keeper, which forwards it once.
+            # In its own session: a terminal's Ctrl-C goes to the keeper, which forwards it once.
             self.pid = os.posix_spawn(
                 command[0],
                 list(command),
@@ -60,7 +60,7 @@ class ForkServer:
         return self._channel.fileno()
 
     def serve(self, now: float) -> socket.socket:
-        """Have it fork for the present supervisor, and for no other one; return that one's end of their channel."""
+        """Make it fork only for the present supervisor; return the supervisor's end of their channel."""
         ours, theirs = channel.pair()
         self._channels += 1
         self._channel.send(channel.SERVE, str(self._channels), ours.fileno())
@@ -69,15 +69,15 @@ class ForkServer:
         return theirs
 
     def is_to_serve(self, now: float) -> bool:
-        """Return whether the present supervisor is to be given a channel: it has none, or has closed it a while ago."""
+        """Return whether the present supervisor needs a channel: it has none, or closed it a while ago."""
         return self.prepared and not self._serves and now >= self._serve_due
 
     def start(self, end: socket.socket) -> bool:
-        """Have a supervisor forked that gets this end of a channel; return whether the order could be given."""
+        """Order it to fork a supervisor that gets this end of a channel; return whether the order could be given."""
         return self._channel.send(channel.START, descriptor=end.fileno())
 
     def read(self) -> None:
-        """Read what it says."""
+        """Read its messages."""
         try:
             while received := self._channel.receive():
                 word, arguments, _ = received
@@ -88,7 +88,7 @@ class ForkServer:
             self.closed = True
 
     def is_stuck(self, now: float) -> bool:
-        """Return whether it imports for so long that another one should try."""
+        """Return whether it has been importing for so long that another one should try."""
         return not self.prepared and now - self._began > STARTUP_SILENCE_S
 
     def dismiss(self) -> None:
@@ -97,6 +97,6 @@ class ForkServer:
         self.closed = True
 
     def kill(self) -> None:
-        """Kill it. It must not be reaped yet."""
+        """Kill it. It must not have been reaped yet."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)

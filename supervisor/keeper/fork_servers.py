@@ -1,8 +1,8 @@
-"""Which fork server forks the next supervisor: the present one, that of a new version, or the one before it again.
+"""Which fork server forks the next supervisor: the present one, that of a new version, or the previous one again.
 
-An upgrade starts a fork server from the code that is installed now.  When that has imported everything, the supervisor hands
-over to one that is forked from it.  The former fork server stays until the new supervisor serves: should the new one fail
-before that, the former version goes on.
+An upgrade starts a fork server from the code that is installed now. When it has imported everything, the supervisor
+hands over to one that is forked from it. The old fork server stays until the new supervisor serves: if the new one
+fails before that, the old version goes on.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from supervisor.keeper.fork_server import ForkServer
 
 TRIES = 2
-"""So many supervisors of a new version are started, if the first ones are killed before they serve."""
+"""How many supervisors of a new version are started if the first ones are killed before they serve."""
 PAUSE_S = 5.0
 """Least time between two starts of a fork server while a supervisor runs."""
 
 
 class ForkServers:
-    """At most three: the present one, the next one during an upgrade, and the former one until that has succeeded."""
+    """At most three: the present one, the next one during an upgrade, and the old one until the upgrade has succeeded."""
 
     def __init__(self, boot: str, command: Sequence[str]) -> None:
         """Start none yet."""
@@ -26,11 +26,11 @@ class ForkServers:
         self._due = 0.0
         self.present: ForkServer | None = None
         self.next: ForkServer | None = None
-        """Of the new version, until a supervisor was forked from it."""
+        """That of the new version, until a supervisor was forked from it."""
         self.former: ForkServer | None = None
-        """Of the old version, until a supervisor of the new one serves."""
+        """That of the old version, until a supervisor of the new one serves."""
         self._tries = 0
-        """Supervisors of the new version that have ended and had not served."""
+        """How many supervisors of the new version have ended without serving."""
 
     def __iter__(self) -> Iterator[ForkServer]:
         """Iterate over those that run."""
@@ -43,14 +43,17 @@ class ForkServers:
             self.present = ForkServer(self._boot, self._command, now)
 
     def begin_upgrade(self, now: float) -> bool:
-        """Start the next one, unless an upgrade runs already; raises OSError. Return whether it was started."""
+        """Start the next one, unless an upgrade is already in progress; raises OSError.
+
+        Return whether it was started.
+        """
         if self.next is not None or self.former is not None:
             return False
         self.next = ForkServer(self._boot, self._command, now)
         return True
 
     def reaped(self, pid: int) -> ForkServer | None:
-        """Forget the one that has ended; return it, None if the pid is of none."""
+        """Forget the one that has ended; return it, or None if the pid belongs to none."""
         ended = next((each for each in self if each.pid == pid), None)
         if ended is not None:
             ended.dismiss()
@@ -68,12 +71,12 @@ class ForkServers:
         return True
 
     def try_again(self) -> bool:
-        """Return whether another supervisor of the new version may come to serve, after one that was killed."""
+        """Return whether to try another supervisor of the new version, after one that was killed."""
         self._tries += 1
         return self.present is not None and self._tries < TRIES
 
     def confirm(self) -> bool:
-        """Dismiss the former one: the new version serves. Return whether that ends an upgrade."""
+        """Dismiss the old one: the new version serves. Return whether that ends an upgrade."""
         if self.former is None:
             return False
         self.former.dismiss()
@@ -81,7 +84,7 @@ class ForkServers:
         return True
 
     def return_to_former(self) -> bool:
-        """Use the former one again, if there is one: a supervisor of the new version did not come to serve."""
+        """Use the old one again, if there is one: a supervisor of the new version did not get to serve."""
         if self.former is None:
             return False
         if self.present is not None:
@@ -90,7 +93,7 @@ class ForkServers:
         return True
 
     def kill_stuck(self, now: float) -> None:
-        """Kill those that have imported for so long that another one should try."""
+        """Kill those that have been importing for so long that another one should try."""
         for each in self:
             if each.is_stuck(now):
                 each.kill()

@@ -1,15 +1,15 @@
-"""How long a supervisor has been silent. Pure: the times are handed in."""
+"""How long a supervisor has been silent. Pure: times are arguments."""
 
 from __future__ import annotations
 
 SILENCE_S = 10.0
-"""A supervisor that was silent for so long is stopped or stuck."""
+"""A supervisor that is silent for this long is stopped or stuck."""
 STARTUP_SILENCE_S = 120.0
-"""Between its first word and its first heartbeat it reads its files, which takes long on a busy machine."""
+"""The same between its first word and its first heartbeat: it reads its files, which takes long on a busy machine."""
 FRESH_S = 3.0
-"""A heartbeat of this age says that all is well."""
+"""The greatest age of a heartbeat that still shows that all is well."""
 MAX_STEP_S = 2.0
-"""A longer time between two looks says that the keeper itself was stopped; then the rest proves nothing."""
+"""A longer time between two looks means that the keeper itself was stopped. Then the rest of it proves nothing."""
 
 
 class Heartbeat:
@@ -25,7 +25,7 @@ class Heartbeat:
         self._beats = False
 
     def begin(self) -> None:
-        """Note that it was forked, which takes a moment: a fork server that takes longer is stopped."""
+        """Note that it was forked. This takes a moment: a fork server that takes longer is stopped."""
         self._silence = 0.0
         self._limit = STARTUP_SILENCE_S
 
@@ -36,7 +36,7 @@ class Heartbeat:
         self._beats = True
 
     def look(self, now: float) -> None:
-        """Let time pass. To be called about once a second, after all that was sent is read."""
+        """Let time pass. To be called about once a second, after everything that was sent has been read."""
         passed = min(now - self._looked, MAX_STEP_S)
         self._silence += passed
         self.watched += passed
@@ -44,10 +44,10 @@ class Heartbeat:
 
     @property
     def fresh(self) -> bool:
-        """Whether the supervisor's loop turns."""
+        """Whether the supervisor's loop is running."""
         return self._beats and self._silence <= FRESH_S
 
     @property
     def lost(self) -> bool:
-        """Whether the supervisor has to be replaced."""
+        """Whether the supervisor must be replaced."""
         return self._silence >= self._limit

@@ -20,20 +20,20 @@ from supervisor.keeper.supervisor_process import SupervisorProcess
 
 TICK_S = 1.0
 KILL_TIMEOUT_S = 5.0
-"""How long a supervisor may take that was told to end at once, and killed processes to be gone."""
+"""Time limit for a supervisor that was told to end at once, and for killed processes to be gone."""
 HAND_OVER_TIMEOUT_S = 10.0
-"""How long a supervisor may take to write its state files and end for its successor."""
+"""Time limit for a supervisor to write its state files and end for its successor."""
 UPGRADE_TIMEOUT_S = 60.0
-"""How long a supervisor of a new version may take until its gateways serve; the former ones take no connections meanwhile."""
+"""Time limit until the gateways of a new version's supervisor serve. The old ones accept no connections meanwhile."""
 FORK_SERVER_COMMAND = (sys.executable, "-m", "supervisor", "lemonbus-server")
-"""The last word is ignored; the command line of each forked process is written over this one, and must fit."""
+"""The last word is ignored. The command line of each forked process is written over this one, and must fit."""
 
 
 class Keeper:
     """One server, from its start to its exit code."""
 
     def __init__(self, environment: MutableMapping[str, str], command: Sequence[str] = FORK_SERVER_COMMAND) -> None:
-        """Catch signals and become the parent of orphans; start nothing yet. ``command``: of the fork server."""
+        """Catch signals and become the parent of orphans; start nothing yet. ``command``: that of the fork server."""
         self._manager = ServiceManager(environment)
         self._signals = Signals()
         reaper.become_subreaper()
@@ -43,9 +43,9 @@ class Keeper:
         """Name → descriptor that the next supervisor gets."""
         self._supervisor: SupervisorProcess | None = None
         self._supervisor_due = 0.0
-        """When the next supervisor is to be started, while there is none."""
+        """When to start the next supervisor, while there is none."""
         self._started = 0
-        """Supervisors so far."""
+        """How many supervisors were started."""
         self._why = ""
         """Why the last supervisor ended."""
         self._upgrade_problem = ""
@@ -55,7 +55,7 @@ class Keeper:
         self._closing = 0
         """How often the server was told to end."""
         self._kill_due = 0.0
-        """When the supervisor is killed, if it was told to end and has not done so; 0: it was not told."""
+        """When to kill the supervisor if it was told to end and has not; 0: it was not told."""
         self._reloads = 0
         """Orders to reload that no supervisor has carried out."""
         self._exit_code: int | None = None
@@ -112,7 +112,7 @@ class Keeper:
         for _ in range(self._closing):
             supervisor.send(channel.END)
         if self._reloads:
-            self._reloads = 1  # one reading is enough for all that came before it
+            self._reloads = 1  # one reading is enough for everything that came before it
             supervisor.send(channel.RELOAD)
 
     # What happens
@@ -135,7 +135,7 @@ class Keeper:
             self._signalled(number, now)
         for fork_server in self._fork_servers:
             fork_server.read()
-        # Before the ends of processes: what they have said explains them.
+        # Before the ends of processes, because what they said explains them.
         self._read_supervisor(now)
         for pid, status in reaper.reap():
             self._reaped(pid, status, now)
@@ -280,7 +280,7 @@ class Keeper:
         self._follow(end, now)
 
     def _new_version_ended(self, supervisor: SupervisorProcess, end: SupervisorEnd) -> None:
-        """Try it again if something else has killed it, else return to the version before: its processes are still there."""
+        """If something else has killed it, try again; otherwise return to the previous version, whose processes are still there."""
         end.handed_over = True
         by_signal = end.status is not None and end.status < 0 and not supervisor.killed
         if not (by_signal and self._fork_servers.try_again()):

@@ -1,4 +1,4 @@
-"""The children of a process, as /proc lists them, the name under which `ps` shows a process, and how one has ended."""
+"""The children of a process, from /proc; the name of a process in `ps`; and how a process ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 
 def children(pid: int) -> list[int]:
-    """Return the pids of a process's children, those that have ended and wait to be reaped included."""
+    """Return the pids of a process's children, including ended ones that wait to be reaped."""
     try:
         found: list[int] = []
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -37,13 +37,13 @@ def start_time(pid: int) -> int:
 
 
 def age(pid: int) -> float:
-    """Return for how many seconds a process has existed, 0 if it is gone."""
+    """Return how many seconds a process has existed, 0 if it is gone."""
     started = start_time(pid)
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK") if started else 0.0
 
 
 def _stat(pid: int, field: int) -> int:
-    """Return a number of /proc/PID/stat, counted from the process's state; 0 if the process is gone."""
+    """Return a number from /proc/PID/stat, counted from the process's state; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # The name of the program, in parentheses, may contain anything.

@@ -15,9 +15,9 @@ _LOOK_S = 0.01
 
 
 def become_subreaper() -> None:
-    """Let processes whose parent dies become children of this one; the first process of a container has them anyway.
+    """Make processes whose parent dies children of this one. In a container, the first process gets them anyway.
 
-    Raises ``OSError`` or ``ImportError`` where that cannot be done.
+    Raises ``OSError`` or ``ImportError`` where this is impossible.
     """
     if os.getpid() == 1:
         return
@@ -51,10 +51,10 @@ def kill_group(pid: int) -> None:
 
 
 def kill_all(timeout: float) -> None:
-    """Kill every descendant, and wait for their ends; what cannot be killed within ``timeout`` seconds is left."""
+    """Kill all descendants, and wait for their ends. Any that cannot be killed within ``timeout`` seconds are left."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
-        # Children of those that are killed become ours in the next round.
+        # Children of killed processes become ours in the next round.
         for pid in process_tree.children(os.getpid()):
             kill_group(pid)
             with contextlib.suppress(ProcessLookupError):

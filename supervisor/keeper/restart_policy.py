@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 EARLY_S = 1.0
-"""A supervisor that dies so soon may die of what its successor finds, too; one that lived longer has served clients."""
+"""A supervisor that dies this early may die of something that its successor finds as well.
+
+One that lived longer has served clients.
+"""
 MAX_EARLY_DEATHS = 10
-"""So many early deaths in a row end the server."""
+"""This many early deaths in a row end the server."""
 MAX_DEATHS_IN_SHUTDOWN = 3
-"""So many supervisors may die, one after the other, that were to end the server."""
+"""This many supervisors in a row may die while they should end the server."""
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 EXIT_FAILED = 1
@@ -26,16 +29,16 @@ class SupervisorEnd:
         ready: bool = False,
         first: bool = False,
     ) -> None:
-        """Note how.
+        """Note how it ended.
 
-        ``status``: as in ``subprocess``, None if it is not known; ``lived``: seconds; ``leaving``: the exit code that it
-        announced; ``ready``: it had served; ``first``: it was the first of this server.
+        ``status``: as in ``subprocess``, None if unknown. ``lived``: seconds. ``leaving``: the exit code that it
+        announced. ``ready``: it had served. ``first``: it was the first of this server.
         """
         self.status, self.lived, self.leaving = status, lived, leaving
         self.handed_over, self.ready, self.first = handed_over, ready, first
 
     def ends_server(self, *, closing: bool) -> bool:
-        """Return whether it was the orderly end of the server. ``closing``: the server was told to end."""
+        """Return whether this was the orderly end of the server. ``closing``: the server was told to end."""
         return self.leaving is not None and (self.ready or self.first or closing)
 
 
@@ -51,12 +54,15 @@ class Exit:
     """End the server."""
 
     def __init__(self, code: int, *, gave_up: bool = False) -> None:
-        """``code``: the exit code; ``gave_up``: supervisors died too early, too often."""
+        """``code``: the exit code. ``gave_up``: supervisors died too early, too often."""
         self.code, self.gave_up = code, gave_up
 
 
 class RestartPolicy:
-    """Counts the early deaths in a row: the first is followed by another supervisor at once, then it takes longer and longer."""
+    """Counts the early deaths in a row.
+
+    After the first, another supervisor follows at once; then it takes longer and longer.
+    """
 
     def __init__(self) -> None:
         """None has died yet."""
@@ -64,11 +70,14 @@ class RestartPolicy:
         self._deaths_in_shutdown = 0
 
     def after(self, end: SupervisorEnd, *, orders_to_end: int = 0) -> Restart | Exit:
-        """Return what to do now. ``orders_to_end``: how often the server was told to end; the second means at once."""
+        """Return what to do now.
+
+        ``orders_to_end``: how often the server was told to end; the second time means at once.
+        """
         if end.leaving is not None and end.ends_server(closing=orders_to_end > 0):
             return Exit(end.leaving)
         if orders_to_end:
-            # Its successor ends the server in an orderly way: streams still have the grace.
+            # Its successor ends the server in an orderly way: streams still have the grace period.
             self._deaths_in_shutdown += 1
             if orders_to_end > 1 or self._deaths_in_shutdown > MAX_DEATHS_IN_SHUTDOWN:
                 return Exit(EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""Tells a service manager what the server does, in the protocol of ``sd_notify``; silent where there is none."""
+"""Tells a service manager what the server does, with the protocol of ``sd_notify``; silent if there is none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import MutableMapping
 
 
 class ServiceManager:
-    """The socket that ``NOTIFY_SOCKET`` names, and the watchdog that ``WATCHDOG_USEC`` asks for."""
+    """The socket in ``NOTIFY_SOCKET``, and the watchdog that ``WATCHDOG_USEC`` asks for."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
-        """Take the variables out of the environment: no child is to speak in the keeper's name."""
+        """Take the variables out of the environment, because no child may speak in the keeper's name."""
         address = environment.pop("NOTIFY_SOCKET", "")
         # An abstract name begins with a zero byte, which no variable can hold.
         self._address = "\0" + address[1:] if address.startswith("@") else address
@@ -38,19 +38,19 @@ class ServiceManager:
         self._send(f"STATUS={text}")
 
     def feed_watchdog(self, now: float) -> None:
-        """Say that all is well, if that is asked for and due."""
+        """Say that all is well, if a watchdog is requested and due."""
         if self._interval and now - self._fed >= self._interval:
             self._fed = now
             self._send("WATCHDOG=1")
 
     def _send(self, *lines: str) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # a manager that does not read must not hold the server up
+            with contextlib.suppress(OSError):  # a manager that does not read must not block the server
                 self._socket.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, self._address)
 
 
 def _watchdog_interval(environment: MutableMapping[str, str]) -> float:
-    """Return the seconds between two signs of life, well below what the manager waits; 0 if it waits for none."""
+    """Return the seconds between two signs of life, well below the manager's timeout; 0 if it has none."""
     microseconds = environment.pop("WATCHDOG_USEC", "")
     pid = environment.pop("WATCHDOG_PID", "") or str(os.getpid())
     if not microseconds.isdigit() or pid != str(os.getpid()):

@@ -1,4 +1,4 @@
-"""The signals of the keeper, as bytes in a pipe that its loop reads; the first process of a container has no other."""
+"""The signals of the keeper, as bytes in a pipe that its loop reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Signals:
     """The pipe. To be made once, in the main thread."""
 
     def __init__(self) -> None:
-        """Catch the signals from now on; a SIGHUP that is ignored (``nohup``) stays so."""
+        """Catch the signals from now on. An ignored SIGHUP (``nohup``) stays ignored."""
         self._had_terminal = _has_terminal()
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
@@ -32,7 +32,7 @@ class Signals:
         return []
 
     def terminal_was_closed(self) -> bool:
-        """Return whether a SIGHUP says that there is no terminal any more, and not that a reload is asked for."""
+        """Return whether a SIGHUP means that the terminal is gone, not that a reload is requested."""
         return self._had_terminal and not _has_terminal()
 
 

@@ -20,7 +20,7 @@ class SupervisorProcess:
     """One supervisor, from the order to fork it to its end."""
 
     def __init__(self, now: float, held: Mapping[str, int], begin: str) -> None:
-        """Make its channel, with the descriptors that it gets; ``begin``: the arguments of that message."""
+        """Make its channel, with the descriptors that it gets. ``begin``: the arguments of that message."""
         self._channel, self.end_of_channel = channel.pair()
         for name, descriptor in held.items():
             self._channel.send(channel.HELD, name, descriptor)
@@ -45,7 +45,7 @@ class SupervisorProcess:
         return self._channel.fileno()
 
     def send(self, word: str, arguments: str = "", descriptor: int = -1) -> None:
-        """Send, unless it has not read for long: then it is about to be replaced."""
+        """Send, unless it has not read for a long time: then it is about to be replaced."""
         self._channel.send(word, arguments, descriptor)
 
     def receive(self, now: float) -> tuple[str, str, int] | None:
@@ -59,7 +59,7 @@ class SupervisorProcess:
         return None
 
     def _note(self, word: str, arguments: str, now: float) -> bool:
-        """Note what it says about itself; return whether that is all."""
+        """Note what it says about itself; return whether the message only does that."""
         if word == channel.STARTED and arguments.isdigit():
             self.pid, self._began = int(arguments), now
             self.heartbeat.begin()
@@ -76,24 +76,24 @@ class SupervisorProcess:
         return True
 
     def give(self, end_given: bool) -> None:
-        """Close the end of the channel that was given to it, or could not be given."""
+        """Close the end of the channel that was or could not be given to it."""
         self.end_of_channel.close()
         if not end_given:
             self.closed = True
 
     def reaped(self, status: int) -> None:
-        """Note how it ended; its pid is released."""
+        """Note how it ended, and release its pid."""
         self._status = status
 
     def kill(self) -> None:
-        """Kill it. It must not be reaped yet."""
+        """Kill it. It must not have been reaped yet."""
         if self.pid and self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended; one that never said its pid has ended with its channel."""
+        """Whether it has ended. One that never said its pid ends with its channel."""
         return self._status is not None or (self.closed and not self.pid)
 
     def ended(self, now: float) -> SupervisorEnd:
@@ -109,6 +109,6 @@ class SupervisorProcess:
         )
 
     def describe_end(self) -> str:
-        """Return in a few words how it ended."""
+        """Return how it ended, in a few words."""
         how = "it ended before it ran" if self._status is None else process_tree.describe_status(self._status)
         return ": ".join(filter(None, (how, self.last_words, self.killed)))

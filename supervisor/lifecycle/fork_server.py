@@ -1,7 +1,7 @@
 """The fork server: has imported all of the supervisor's modules, and forks a supervisor when the keeper says so.
 
-It also forks workers and jobs for the present supervisor, after it has imported what they need.  All that it
-forks becomes a child of the keeper, and outlives the fork server.  It opens no ZeroMQ socket, starts no thread and has no
+It also forks workers and jobs for the present supervisor, after it has imported what they need. Everything it forks
+becomes a child of the keeper, and outlives the fork server. It opens no ZeroMQ socket, starts no thread and has no
 loop, because a fork would not have working copies of them.
 """
 
@@ -29,16 +29,16 @@ from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.processes import fork_orders
 
 _IDLE_MS: Final = 1000
-"""A fork server that is told nothing for so long imports what workers need: later it might be that of another release."""
+"""A fork server without orders for this long imports what workers need: later, these files might be another release's."""
 _BROKEN_VARIABLE: Final = "LEMONBUS_FORK_SERVER_BROKEN"
-"""Why a fork server that has begun again forks no workers."""
+"""Why a fork server that has restarted itself forks no workers."""
 
 
 def run(keeper: Channel) -> None:
     """Fork supervisors, and processes for them, until the keeper closes the channel."""
     process_tree.set_name("lemonbus-fork")
     broken = os.environ.pop(_BROKEN_VARIABLE, "")
-    # What is sent to a whole control group is the keeper's to answer.
+    # The keeper answers signals to a whole control group.
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     startup.raise_descriptor_limit()
@@ -56,7 +56,7 @@ def run(keeper: Channel) -> None:
 
 
 class ThreadsError(Exception):
-    """An imported module has started threads: they would be missing in a forked process."""
+    """An imported module has started threads, which a forked process would not have."""
 
 
 def _check_threads() -> None:
@@ -68,7 +68,7 @@ def _check_threads() -> None:
 def _begin_again(keeper: Channel, broken: str) -> NoReturn:
     """Become a fork server that imports nothing for workers: nothing may be forked from this process any more.
 
-    The keeper need not know: what it orders meanwhile is read when all is imported again.
+    The keeper need not know: its orders are read when everything is imported again.
     """
     os.environ[_BROKEN_VARIABLE] = broken
     os.environ[channel.VARIABLE] = str(keeper.fileno())
@@ -77,21 +77,21 @@ def _begin_again(keeper: Channel, broken: str) -> NoReturn:
 
 
 class ForkServerLoop:
-    """What it listens to: the keeper, and the present supervisor."""
+    """The channels that it reads: the keeper's, and the present supervisor's."""
 
     def __init__(self, keeper: Channel, broken: str = "") -> None:
         self._keeper = keeper
         self._orders: Channel | None = None
         self._number = ""
-        """The keeper's of the channel of orders."""
+        """The keeper's number for the channel of orders."""
         self._imported = bool(broken)
         self._broken = broken
-        """Why what workers need cannot be imported: they are started without it then, and say what is wrong."""
+        """Why what workers need cannot be imported. They are then started without it, and report the problem."""
 
     def serve(self) -> None:
         """Wait for orders, and carry them out; raises ``ClosedError`` when the keeper is gone.
 
-        What workers need is imported while the first supervisor starts: that one need not wait for it.
+        What workers need is imported while the first supervisor starts, so that it need not wait for this.
         """
         poll = select.poll()
         poll.register(self._keeper, select.POLLIN)
@@ -104,7 +104,7 @@ class ForkServerLoop:
             if word == channel.SERVE and descriptor >= 0:
                 self._take_orders(Channel(socket.socket(fileno=descriptor)))
                 self._number = number
-            elif word == channel.SERVE:  # this process has too many open, and did not get it
+            elif word == channel.SERVE:  # this process has too many open files, and did not get it
                 self._keeper.send(channel.CLOSED, number)
             elif word == channel.START and descriptor >= 0:
                 self._fork_supervisor(descriptor)
@@ -117,12 +117,12 @@ class ForkServerLoop:
             self._keeper.send(channel.CLOSED, self._number)
 
     def close(self) -> None:
-        """Listen to nothing any more: this process was forked, and is another one."""
+        """Stop listening: this process was forked, and is another one."""
         self._keeper.close()
         self._take_orders(None)
 
     def _take_orders(self, orders: Channel | None) -> None:
-        """Take orders from this channel, and from no other one: its supervisor has ended, or another one is started."""
+        """Take orders only from this channel: the former supervisor has ended, or another one is started."""
         if self._orders is not None:
             self._orders.close()
         self._orders = orders
@@ -132,7 +132,10 @@ class ForkServerLoop:
             self._refuse_orders()
 
     def _refuse_orders(self) -> None:
-        """Say why no orders are carried out. The keeper is not told that the channel is closed: another one would not help."""
+        """Say why no orders are carried out.
+
+        The keeper does not hear that the channel is closed: another one would not help.
+        """
         if self._orders is not None:
             self._orders.send(fork_orders.BROKEN, self._broken)
             self._orders.close()
@@ -154,7 +157,7 @@ class ForkServerLoop:
         memory.tune_gc()
 
     def _fork_supervisor(self, descriptor: int) -> None:
-        """Start a supervisor; if that fails, the keeper reads why on the channel that the supervisor was to get."""
+        """Start a supervisor. If that fails, the keeper reads why on the channel meant for the supervisor."""
 
         def become(_parent: int) -> NoReturn:
             self.close()
@@ -167,13 +170,13 @@ class ForkServerLoop:
         end.close()
 
     def _carry_out(self, orders: Channel, word: str, arguments: str, descriptor: int) -> None:
-        """Start a process in the same way, which announces itself."""
+        """Start a process in the same way; it announces itself."""
         number, _, module = arguments.partition(" ")
         if word != fork_orders.FORK:
             if descriptor >= 0:
                 os.close(descriptor)
             return
-        if descriptor < 0:  # this process has too many open, and did not get it
+        if descriptor < 0:  # this process has too many open files, and did not get it
             orders.send(fork_orders.FAILED, f"{number} {os.strerror(errno.EMFILE)}")
             return
         self._import_once()
@@ -198,9 +201,10 @@ class ForkServerLoop:
 
 
 def _fork_twice(become: Callable[[int], NoReturn]) -> int:
-    """Fork a process that becomes a child of the keeper, because its parent, forked in between, ends at once.
+    """Fork a process that becomes a child of the keeper: its parent, forked in between, ends at once.
 
-    ``become``: what the process runs, with the pid of that parent.  Return the number of the error, 0 if there was none.
+    ``become``: what the process runs, given the pid of that parent. Returns the number of the error, 0 if there was
+    none.
     """
     try:
         between = os.fork()

@@ -1,4 +1,4 @@
-"""What a process that the fork server has forked does to be like one that was started by itself, before it runs its module."""
+"""Makes a forked process like one that was started by itself, before it runs its module."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _IDENTITY: Final = (
     BOOT_VARIABLE,
     KEEPER_VARIABLE,
 )
-"""The variables by which other processes know what this one is."""
+"""The environment variables that identify a process to other processes."""
 _ANNOUNCE_TIMEOUT_S: Final = 20.0
 _LOOK_S: Final = 0.0005
 _LAST_STANDARD_STREAM: Final = 2
 
 
 def become(orders: Channel, number: str, module: str, environment: Mapping[str, str], parent: int) -> NoReturn:
-    """Announce this process to the supervisor, and run ``python -m module`` with this environment in it.
+    """Announce this process to the supervisor, and run ``python -m module`` with this environment.
 
     ``parent``: the pid of the parent, which ends at once, so that the keeper becomes the parent.
     """
@@ -48,7 +48,7 @@ def become(orders: Channel, number: str, module: str, environment: Mapping[str, 
         shown = _be_a_process_of_its_own(orders.fileno(), module, environment)
         while os.getppid() == parent:
             time.sleep(_LOOK_S)  # another supervisor finds this process among the children of the keeper
-        # Nothing but the listening supervisor knows of this process: without it nothing may run.
+        # Only the listening supervisor knows of this process; without it, nothing may run.
         if not _announce(orders, number):
             return 1
         if not shown:
@@ -59,7 +59,7 @@ def become(orders: Channel, number: str, module: str, environment: Mapping[str, 
 
 
 def run_and_exit(run: Callable[[], int]) -> NoReturn:
-    """End this process with the exit code that ``run`` returns, or with 1: the stack below it is the fork server's."""
+    """End this process with the exit code of ``run``, or with 1: the stack below belongs to the fork server."""
     code = 1
     try:
         code = run()
@@ -72,9 +72,12 @@ def run_and_exit(run: Callable[[], int]) -> NoReturn:
 
 
 def _be_a_process_of_its_own(kept: int, module: str, environment: Mapping[str, str]) -> bool:
-    """Replace what a fork copies and ``exec`` would not; ``kept``: a descriptor to keep. Return whether /proc shows it."""
+    """Replace what a fork copies but ``exec`` would not.
+
+    ``kept``: a descriptor to keep. Return whether /proc shows it.
+    """
     os.setsid()
-    # One that is sent to a whole control group is the keeper's to answer, now, too: so it is blocked before it could kill.
+    # The keeper answers signals to a whole control group here as well, so this one is blocked before it could kill.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -87,7 +90,7 @@ def _be_a_process_of_its_own(kept: int, module: str, environment: Mapping[str, s
 
 
 def _replace_descriptors(kept: int) -> None:
-    """Close all but the standard streams and ``kept``; the output goes where the log goes."""
+    """Close everything except the standard streams and ``kept``. The output goes where the log goes."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)

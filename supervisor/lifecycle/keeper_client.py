@@ -19,22 +19,22 @@ log = logs.get_logger()
 
 
 class KeeperClient:
-    """One supervisor's connection to the keeper. The keeper's end is the end of the server."""
+    """One supervisor's connection to the keeper. If the keeper ends, the server ends."""
 
     def __init__(self, end: Channel) -> None:
-        """Say that this supervisor runs, and wait for what the keeper holds; raises ``ClosedError`` if it is gone."""
+        """Say that this supervisor runs, and wait for what the keeper holds; raises ``ClosedError`` if the keeper is gone."""
         self._channel = end
         end.send(channel.STARTED, str(os.getpid()), timeout=_TIMEOUT_S)
         self._held: dict[str, int] = {}
         self.predecessors = 0
-        """How many supervisors this server had before this one; if any, it may have processes to adopt."""
+        """How many supervisors this server had before this one. If any, there may be processes to adopt."""
         self.why = ""
         """Why the last one ended."""
         self._receive_held()
         self.on_end: Callable[[], None] = lambda: None
-        """Called for each order to end the server: the first is for the orderly shutdown, the second ends at once."""
+        """Called for each order to end the server: the first begins the orderly shutdown, the second ends it at once."""
         self.on_reload: Callable[[], None] = self.reloaded
-        """Called when the configuration is to be read again; what handles it calls :meth:`reloaded` afterwards."""
+        """Called when the configuration is to be read again. The callee calls :meth:`reloaded` afterwards."""
         self.on_hand_over: Callable[[], None] = lambda: None
         """Called when a successor is ready: end, and leave everything as it is."""
         self.on_upgrade_begun: Callable[[], None] = lambda: None
@@ -58,27 +58,27 @@ class KeeperClient:
                 return
 
     def take(self, name: str) -> int:
-        """Return a descriptor that the keeper holds, which the caller owns from now on; -1 if it holds none."""
+        """Return a descriptor that the keeper holds, which the caller then owns; -1 if it holds none."""
         return self._held.pop(name, -1)
 
     def hold(self, name: str, descriptor: int) -> None:
-        """Have the keeper hold a descriptor for the next supervisor, besides this process."""
+        """Make the keeper hold a descriptor for the next supervisor, besides this process."""
         if not self._channel.send(channel.HOLD, name, descriptor, timeout=_TIMEOUT_S):
             log.error("the keeper does not read", descriptor=name)
 
     def listen(self, loop: Loop) -> None:
-        """Take the keeper's words from now on, and tell it once a second that the loop turns."""
+        """From now on take the keeper's words, and tell it once a second that the loop is running."""
         self._loop = loop
         loop.on_readable(self._channel.fileno(), self._read)
         loop.every(HEARTBEAT_INTERVAL_S, self._beat)
-        loop.call_later(0.0, self._beat)  # when it turns: what is still to be done before that may take its time
+        loop.call_later(0.0, self._beat)  # not before it runs: what must be done first may take its time
 
     def ready(self, status: str) -> None:
-        """Say that the server answers clients; ``status`` is for the service manager."""
+        """Say that the server answers clients. ``status`` is for the service manager."""
         self._channel.send(channel.READY, status, timeout=_TIMEOUT_S)
 
     def reloaded(self, orders: int = 1) -> None:
-        """Say that so many of the keeper's orders to reload were carried out."""
+        """Say how many of the keeper's orders to reload were carried out."""
         self._channel.send(channel.RELOADED, str(orders), timeout=_TIMEOUT_S)
 
     def upgrade(self) -> None:
@@ -86,7 +86,7 @@ class KeeperClient:
         self._channel.send(channel.UPGRADE, timeout=_TIMEOUT_S)
 
     def leaving(self, exit_code: int) -> None:
-        """Say that this supervisor ends in an orderly way, and the server with it."""
+        """Say that this supervisor, and with it the server, ends in an orderly way."""
         self._channel.send(channel.LEAVING, str(exit_code), timeout=_TIMEOUT_S)
 
     def handed_over(self) -> None:

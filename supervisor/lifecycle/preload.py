@@ -1,4 +1,4 @@
-"""Loads the models that the settings name at the start, and prints a command to try the first that is ready."""
+"""At the start, loads the models named in the settings, and prints a command to try the first one that is ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _EXAMPLE_REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
-    """Return the command that tries a model of this type; for a type without a route yet, the one that lists it."""
+    """Return the command that tries a model of this type.
+
+    For a type without a route, it is the command that lists the model.
+    """
     key = " -H 'Authorization: Bearer '$LEMONBUS_API_KEY" if with_key else ""
     if kind == ModelType.AUDIO:
         return f"curl {url}/v1/audio/transcriptions{key} -F file=@recording.wav -F {shlex.quote(f'model={model}')}"
@@ -56,7 +59,7 @@ class ModelPreload:
         """Called when each model was loaded, or could not be."""
 
     def load(self) -> None:
-        """Load the models that the settings name, and print a command for the first that is ready."""
+        """Load the models named in the settings, and print a command for the first one that is ready."""
         supervisor = self._supervisor
         names = supervisor.models.configuration.preload
         self._loading = set(names)
@@ -73,7 +76,7 @@ class ModelPreload:
         supervisor.reconcile()
 
     def warn(self) -> None:
-        """Warn of models that the configuration names and that are not known: they may be registered later."""
+        """Warn about unknown models in the configuration: they may be registered later."""
         for problem in self._supervisor.models.unknown_in_configuration():
             log.warning("configured model is not known", problem=problem)
 

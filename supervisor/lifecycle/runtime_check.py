@@ -1,8 +1,8 @@
-"""Watches the runtime directory: without its sockets no new gateway or worker could take part in the server.
+"""Watches the runtime directory: without its sockets, no new gateway or worker could take part in the server.
 
-Nothing but this server changes the directory.  If something in it is deleted or replaced all the same, running
-requests can still end, because their connections are open; but every later start of a process would fail.  So the
-server says what is missing, lets running requests end, and exits with 1, for its service manager to start it again.
+Only this server changes the directory. If something in it is deleted or replaced all the same, running requests can
+still end, because their connections are open. But no later process could start. So the server says what is missing,
+lets running requests end, and exits with 1, so that its service manager restarts it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from supervisor.scheduler.worker_states import WorkerState
 
 CHECK_INTERVAL_S: Final = 1.0
 _CONFIRMATIONS: Final = 3
-"""Checks that must find the same thing missing: a worker that ends removes its sockets before its end is noticed."""
+"""How many checks in a row must find the same thing missing: a worker that ends removes its sockets before its end is noticed."""
 
 log = logs.get_logger()
 
@@ -28,7 +28,7 @@ class RuntimeDirectoryCheck:
     """Checks about every second that all sockets and files are where they were."""
 
     def __init__(self, supervisor: Supervisor, end: Callable[[], None]) -> None:
-        """Remember what is there now; ``end`` is called once, when the server cannot go on."""
+        """Remember what is there now. ``end`` is called once, when the server cannot go on."""
         self._supervisor, self._end = supervisor, end
         context = supervisor.process_context
         sockets = (endpoints.bus(context.runtime), endpoints.logs(context.runtime, context.boot))
@@ -39,7 +39,7 @@ class RuntimeDirectoryCheck:
         ]
         self._inodes = {path: _inode(path) for path in [*files, endpoints.lock_file(context.runtime)]}
         self._found: tuple[Path, int] | None = None
-        """What was missing at the last check, and at how many checks in a row."""
+        """What was missing at the last check, and for how many checks in a row."""
         supervisor.loop.every(CHECK_INTERVAL_S, self._check)
 
     def _check(self) -> None:
@@ -59,9 +59,9 @@ class RuntimeDirectoryCheck:
             self._end()
 
     def _missing(self) -> Path | None:
-        """Return a file or socket that is not there any more, or is another one; None if all is well."""
+        """Return a file or socket that is missing, or was replaced; None if all is well."""
         for path, inode in self._inodes.items():
-            # What is not there at the start of a supervisor that takes over was deleted while none ran.
+            # A file that is missing when a supervisor takes over was deleted while none ran.
             if not inode or _inode(path) != inode:
                 return path
         return next((path for path in self._worker_sockets() if not _inode(path)), None)

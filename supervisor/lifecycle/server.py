@@ -70,7 +70,7 @@ def run(keeper: KeeperClient) -> int:
 
 
 def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[StartupSettings, RuntimeDirectory, float]:
-    """Return the settings to use, the locked runtime directory, and the grace of the server that had it before.
+    """Return the settings, the locked runtime directory, and the grace period of the server that had it before.
 
     A supervisor may die between any two steps: what the keeper holds is taken over, and only the rest is made.
     """
@@ -124,7 +124,7 @@ def _serve(
     succession = Succession(supervisor, keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, closing.begin)
-    loop.on_signal(signal.SIGHUP, lambda: None)  # one that was sent to a whole control group is the keeper's to answer
+    loop.on_signal(signal.SIGHUP, lambda: None)  # the keeper answers a signal to a whole control group
     keeper.on_end = closing.ordered
     keeper.on_exited = supervisor.processes.keeper_reaped
     _log_start(given, process_context, keeper)
@@ -159,7 +159,7 @@ def _serve(
 
 
 def _preload(supervisor: Supervisor, preload: ModelPreload, keeper: KeeperClient) -> None:
-    """Load the models of the start, unless an earlier supervisor of this server has done so to the end."""
+    """Load the models for the start, unless an earlier supervisor of this server has already finished this."""
 
     def finished() -> None:
         with Path(os.devnull).open("rb") as nothing:
@@ -185,7 +185,7 @@ def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: 
 
 
 class _Handlers(NamedTuple):
-    """What each message means, and what takes over the jobs of an earlier supervisor, by the types of their orders."""
+    """The handlers of all messages, and what takes over an earlier supervisor's jobs, by the types of their orders."""
 
     messages: dict[type, Handler]
     jobs: dict[type, TakeOver]

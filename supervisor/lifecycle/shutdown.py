@@ -12,13 +12,13 @@ from supervisor.processes.listener import shut_listener
 from supervisor.runtime.supervisor import Supervisor
 
 _KILL_DELAY_S: Final = 5.0
-"""After the grace: how long workers and gateway have to report the requests that they ended."""
+"""Seconds after the grace period in which workers and gateways report the requests that they ended."""
 
 log = logs.get_logger()
 
 
 class GracefulShutdown:
-    """The shutdown, begun by an order of the keeper; a second one ends everything at once."""
+    """The shutdown, begun by an order of the keeper. A second order ends everything at once."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         """Shut nothing down yet."""
@@ -44,7 +44,7 @@ class GracefulShutdown:
         self.begin()
 
     def begin(self) -> None:
-        """Stop taking requests; end when what runs has ended, at the latest after the grace."""
+        """Accept no more requests. End when running ones have ended, at the latest after the grace period."""
         self._supervisor.when_serving(self._begin)
 
     def _begin(self) -> None:

@@ -1,7 +1,7 @@
-"""Checks before the server starts: settings that the recipes accept, and directories that can be used.
+"""Checks before the server starts: settings that the recipes accept, and usable directories.
 
-The command line hands over the settings, and the origins of those that are not defaults, as ``protocol/config/handover.py``
-says.  ``python -m supervisor.lifecycle.startup`` checks the settings alone, for ``lemonbus config``.
+The command line passes the settings, and the origins of those that are not defaults, as ``protocol/config/handover.py``
+says. ``python -m supervisor.lifecycle.startup`` only checks the settings, for ``lemonbus config``.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from supervisor.models.options.settings_check import check_settings, unknown_mod
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-"""For errors that the next start will have too: a service manager does not start the server again."""
+"""Exit code for errors that the next start would also have, so a service manager does not restart the server."""
 MAX_DESCRIPTORS: Final = 65_536
-"""Connections, pipes and files that a process of ours may have open, if the administrator's hard limit allows it."""
+"""How many connections, pipes and files one of our processes may have open, if the administrator's hard limit allows it."""
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
 """Errors of the machine, not of the setting."""
 _NO_SPACE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that space or inodes cure; the user's share of them is one, too."""
+"""Errors that are fixed by free space or inodes, including the user's quota."""
 
 
 class StartupSettings(NamedTuple):
-    """The settings, where those come from that are no defaults, and what the operator did not mean."""
+    """The settings, where non-default values come from, and warnings."""
 
     settings: Settings
     origins: dict[str, str]
     warnings: tuple[str, ...] = ()
     secrets: Mapping[str, str] = {}
-    """The variables with keys that were taken out of the environment."""
+    """The variables with keys that were removed from the environment."""
 
     def line_for(self, failure: Failure) -> str:
-        """Return the line for the operator; if a setting is the cause, with its origin."""
+        """Return the line for the operator, with the setting's origin if a setting is the cause."""
         if not failure.param:
             return failure.message
         return f"{self.origins.get(failure.param, 'default')}: {failure.message}"
@@ -86,10 +86,10 @@ def print_line(line: str, code: int) -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors of this process, and of those that it starts.
+    """Raise the soft limit of descriptors for this process and those that it starts.
 
-    ZeroMQ aborts a process that has to accept a connection and has no descriptor left; the default of 1,024 is soon used up
-    by clients.  Engines get the default back (``workers/engine/process.py``).
+    ZeroMQ aborts a process that has to accept a connection and has no descriptor left, and clients soon use up the
+    default of 1,024. Engines get the default again (``workers/engine/process.py``).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
@@ -142,7 +142,7 @@ def bus_failure(problem: OSError, runtime: Path) -> Failure:
 
 
 def earlier_grace(runtime: Path) -> float:
-    """Return the grace of the server that had the runtime directory before us, in seconds; 0 if there was none."""
+    """Return the grace period, in seconds, of the server that had the runtime directory before us; 0 if there was none."""
     try:
         return read_settings(runtime).grace
     except (OSError, msgspec.MsgspecError):
@@ -150,7 +150,10 @@ def earlier_grace(runtime: Path) -> float:
 
 
 def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
-    """Return the settings that the server accepted last; the first ones, with a warning, if their file cannot be read."""
+    """Return the settings that the server accepted last.
+
+    If their file cannot be read, warn and return the first ones.
+    """
     try:
         return first._replace(settings=read_settings(runtime), warnings=())
     except (OSError, msgspec.MsgspecError) as problem:
@@ -169,7 +172,7 @@ def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
 
 
 def main() -> int:
-    """Check the settings that were handed over."""
+    """Check the settings that were passed."""
     given = take_settings(os.environ)
     try:
         check_settings(given.settings)

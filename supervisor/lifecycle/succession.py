@@ -16,24 +16,24 @@ log = logs.get_logger()
 
 
 class _HandOver:
-    """The transition of a supervisor that hands over: all that needs an answer is left to the successor.
+    """The state of a supervisor that hands over: everything that needs an answer is left to the successor.
 
-    Peers ask that one again for what was not answered, and report again what was not read.
+    Peers ask the successor again for what was not answered, and report again what was not read.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
     def received(self, peer: str, message: Any, _payload: bytes) -> None:
-        """Take note of answers to pings alone."""
+        """Only take note of answers to pings."""
         if isinstance(message, Pong):
             self._supervisor.worker_barrier.pong(peer, message.number)
 
     def worker_ended(self, worker: str) -> None:
-        """Do nothing: the successor finds no such process."""
+        """Do nothing: the successor finds that the process does not exist."""
 
     def when_over(self, callback: Callable[[], None]) -> None:
-        """Do nothing: this process ends before."""
+        """Do nothing: this process ends first."""
 
 
 class Succession:
@@ -43,18 +43,18 @@ class Succession:
         """Obey the keeper from now on, and tell it when the gateways serve."""
         self._supervisor, self._keeper = supervisor, keeper
         self.ends_server = True
-        """Whether the end of the loop is the end of the server; False when a successor takes over."""
+        """Whether the end of the loop is the end of the server; False if a successor takes over."""
         self.keeper_lives = True
         supervisor.gateway.when_serving(self._ready)
         keeper.on_hand_over = self.take_over
         keeper.on_keeper_gone = self._keeper_gone
 
     def hold_listener(self, listener: socket.socket) -> None:
-        """Have the keeper hold this listener in place of the present one."""
+        """Make the keeper hold this listener instead of the present one."""
         self._keeper.hold(channel.LISTENER, listener.fileno())
 
     def take_over(self) -> None:
-        """Let a new supervisor take over; this one ends when its peers have read what it sent, and nothing else does."""
+        """Let a new supervisor take over. Only this one ends, once its peers have read what it sent."""
         supervisor = self._supervisor
         if supervisor.transition is not None:
             supervisor.when_serving(self.take_over)
@@ -69,7 +69,7 @@ class Succession:
         self._keeper.ready(f"serving at {self._supervisor.settings.base_url}")
 
     def _keeper_gone(self) -> None:
-        """End at once, so that the lock and the listener are free; the other processes let streams end by themselves."""
+        """End at once, so that the lock and the listener are free. The other processes let their streams end."""
         log.critical("the keeper is gone: this server ends, its streams have the grace")
         self.keeper_lives = False
         self._supervisor.loop.stop()

@@ -1,8 +1,8 @@
 """Admits requests of keys that have limits to the scheduler, or refuses them with 429.
 
-A client sends its next request when it has its answer, while the worker's report of that answer's end may still be on its
-way here.  Where a decision depends on such reports, the request is held until the workers that run the key's requests have
-answered a ping, which they do after their reports: some tenths of a millisecond, or at most
+A client sends its next request when it has its answer, while the worker's report of that answer's end may still be on
+its way here. If a decision depends on such reports, the request is held until the workers that run the key's requests
+have answered a ping, which they do after their reports. This takes some tenths of a millisecond, or at most
 ``supervisor.bus.worker_barrier.BARRIER_TIMEOUT_S``.
 """
 
@@ -22,7 +22,7 @@ Report = Callable[[RequestKey, RateLimits], None]
 
 
 class KeyAdmission:
-    """Decides about each first attempt; a retry belongs to a request that was admitted."""
+    """Decides about each first attempt. A retry belongs to a request that was already admitted."""
 
     def __init__(
         self,
@@ -33,7 +33,10 @@ class KeyAdmission:
         report: Report,
         resumed: Callable[[], None],
     ) -> None:
-        """``report`` sends a gateway the limits of a request's key; ``resumed`` is called after a decision about a held one."""
+        """``report`` sends a gateway the limits of a request's key.
+
+        ``resumed`` is called after a decision about a held request.
+        """
         self._loop, self._barrier, self._scheduler, self._errors = loop, barrier, scheduler, errors
         self._report, self._resumed = report, resumed
         self.limits = KeyLimits()
@@ -52,8 +55,8 @@ class KeyAdmission:
     ) -> None:
         """Call ``submit``, now or in a moment, or refuse the request.
 
-        ``reservation``: the call that has counted it already.  ``admitted``: it was admitted before, by this supervisor or by one that
-        has ended, and a gateway with a new connection submits it again.
+        ``reservation``: the call that has already counted it. ``admitted``: it was admitted before, by this supervisor
+        or one that has ended, and a gateway with a new connection submits it again.
         """
         if caller is None or not caller.limited or key.attempt > 1:
             submit()
@@ -82,7 +85,7 @@ class KeyAdmission:
         self._barrier.wait(workers, decide)
 
     def reserve(self, call: RequestKey, caller: Caller | None, accepted: Callable[[], None]) -> None:
-        """Count a request that will come, and call ``accepted``, now or in a moment; or refuse the call (attempt 0)."""
+        """Count a coming request and call ``accepted``, now or in a moment; or refuse the call (attempt 0)."""
 
         def keep() -> None:
             if caller is not None and caller.limited:
@@ -92,7 +95,7 @@ class KeyAdmission:
         self.admit(call, caller, keep)
 
     def cancelled(self, key: RequestKey) -> None:
-        """Forget a request that is held, or the reservation of a call: its client is gone."""
+        """Forget a held request, or the reservation of a call: its client is gone."""
         self._held.discard(key)
         self._reserved.pop(key, None)
 
@@ -102,7 +105,7 @@ class KeyAdmission:
         self._reserved = {call: caller for call, caller in self._reserved.items() if call.gateway != gateway}
 
     def gateway_reconnected(self, gateway: str) -> None:
-        """Forget what is held or reserved for a gateway: it asks for all of it again, which then counts in place of this."""
+        """Forget what is held or reserved for a gateway: it asks for all of it again, and only that counts."""
         for call, caller in self._reserved.items():
             if call.gateway == gateway:
                 self.limits.give_back(caller, self._loop.now())
@@ -114,7 +117,7 @@ class KeyAdmission:
             self.limits.use_tokens(caller, tokens, self._loop.now())
 
     def _was_reserved(self, reservation: RequestKey, caller: Caller) -> bool:
-        """Return whether the call has counted the caller's request; it does so once."""
+        """Return whether the call has counted the caller's request; True only once for each call."""
         reserved = self._reserved.pop(reservation, None)
         return reserved is not None and reserved.key == caller.key
 

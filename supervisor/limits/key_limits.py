@@ -1,9 +1,10 @@
-"""What each API key has used of its limits, and whether it may send another request. Pure: every time is handed in.
+"""What each API key has used of its limits, and whether it may send another request. Pure: times are arguments.
 
-* ``requests_per_minute`` counts requests that were accepted; a refused one costs nothing, so that a client which asks again
-  too early is not kept out for ever.
-* ``tokens_per_minute`` counts the tokens of prompts and answers once they are known; a key in debt waits until it is paid.
-  While a request waits or runs, as many as it may generate are kept for it: requests at once do not exceed the limit once each.
+* ``requests_per_minute`` counts accepted requests. A refused one costs nothing, so that a client that asks again too
+  early is not locked out forever.
+* ``tokens_per_minute`` counts the tokens of prompts and answers once they are known; a key in debt waits until it is
+  paid. While a request waits or runs, the tokens that it may generate are reserved, so that concurrent requests do not
+  each use up the limit.
 * ``concurrent`` bounds the requests that wait or run; the scheduler knows their number.
 """
 
@@ -17,15 +18,15 @@ from protocol.messages.work import Caller, LimitStatus, RateLimits
 from supervisor.limits.token_bucket import TokenBucket
 
 MAX_IDLE_KEYS: Final = 1024
-"""Keys beyond this many are forgotten when they have used up nothing."""
+"""Keys beyond this number are forgotten once they have nothing used up."""
 _RUNNING_RETRY_S: Final = 1.0
-"""Where the end of any running request may make way."""
+"""Wait, in seconds, if the end of any running request may help."""
 _LEAST_TOKENS: Final = 1.0
 """What must be left for another request, whose own tokens are not known yet."""
 
 
 class _KeyBuckets:
-    """The buckets of one key; None where it has no limit."""
+    """The buckets of one key; None for each limit that it does not have."""
 
     __slots__ = ("requests", "tokens")
 
@@ -48,7 +49,7 @@ class KeyLimits:
     def refusal(self, caller: Caller, running: int, now: float, promised: int = 0) -> Failure | None:
         """Return why a key may not send another request now.
 
-        ``running``: its requests that wait or run; ``promised``: the tokens that these may generate.
+        ``running``: its requests that wait or run. ``promised``: the tokens that these may generate.
         """
         usage = self._usage_of(caller, now)
         if usage.requests is not None and (wait := usage.requests.wait_for(1, now)):
@@ -69,7 +70,7 @@ class KeyLimits:
             usage.requests.take(1, now)
 
     def give_back(self, caller: Caller, now: float) -> None:
-        """Take back a request that was counted, and will be counted again."""
+        """Take back a counted request, which will be counted again."""
         usage = self._usage_of(caller, now)
         if usage.requests is not None:
             usage.requests.take(-1, now)
@@ -81,7 +82,7 @@ class KeyLimits:
             usage.tokens.take(tokens, now)
 
     def rate_limits(self, caller: Caller, now: float) -> RateLimits:
-        """Return what is left, for the headers of a response."""
+        """Return the remaining limits, for the headers of a response."""
         usage = self._usage_of(caller, now)
         return RateLimits(_status(usage.requests, now), _status(usage.tokens, now))
 

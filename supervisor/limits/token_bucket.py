@@ -1,6 +1,6 @@
-"""A token bucket: so many units a minute, with bursts of as many. Pure: every time is handed in.
+"""A token bucket: a number of units a minute, with bursts of the same size. Pure: times are arguments.
 
-It starts full, is filled evenly, and may be in debt: what an answer cost is only known after it.
+It starts full, is filled evenly, and may be in debt, because the cost of an answer is known only afterwards.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Final
 
 _PERIOD_S: Final = 60.0
 _ROUNDING: Final = 1e-6
-"""Sums of fractions may be this far below a whole unit."""
+"""Rounding errors may leave sums this far below a whole unit."""
 
 
 class TokenBucket:
-    """What is left of a limit. Within any t seconds at most ``per_minute * (1 + t / 60)`` units can be taken."""
+    """The remainder of a limit. Within any t seconds at most ``per_minute * (1 + t / 60)`` units can be taken."""
 
     __slots__ = ("_level", "_updated", "per_minute")
 
@@ -32,16 +32,16 @@ class TokenBucket:
         return self._level
 
     def take(self, units: int, now: float) -> None:
-        """Take units, also those that are not there."""
+        """Take units, even more than there are."""
         self._level = self.level(now) - units
 
     def wait_for(self, units: float, now: float) -> float:
-        """Return the seconds until so many units are there; 0: they are."""
+        """Return the seconds until this many units are there; 0: they are."""
         missing = units - self.level(now)
         return missing * _PERIOD_S / self.per_minute if missing > _ROUNDING else 0.0
 
     def resize(self, per_minute: int, now: float) -> None:
-        """Change the limit. What was used up stays used up; of a limit that shrinks, the same part of it.
+        """Change the limit. What was used up stays used up, in proportion if the limit shrinks.
 
         Otherwise a key that had used much of a large limit would be in debt for hours under a small one.
         """

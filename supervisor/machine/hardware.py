@@ -1,4 +1,4 @@
-"""What this machine is: memory and cores by psutil, names and devices from ``/proc`` and ``/sys``. Read once, at the start."""
+"""This machine: memory and cores by psutil, names and devices from ``/proc`` and ``/sys``. Read once, at the start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_machine(root: str) -> MachineInfo:
 
 
 def read_machine_from(root: Path) -> MachineInfo:
-    """Read the machine; what cannot be read is left empty, nothing raises."""
+    """Read the machine. What cannot be read is left empty; nothing raises."""
     kernel = pci.read_text(root / "proc/sys/kernel/osrelease") or platform.release()
     devices = pci.devices(root)
     return MachineInfo(
@@ -49,7 +49,7 @@ def _system(root: Path, kernel: str) -> str:
 def _cpu(root: Path) -> Cpu:
     family = platform.machine()
     facts = _CPUINFO.findall(pci.read_text(root / "proc/cpuinfo"))
-    board = pci.read_text(root / "proc/device-tree/model").rstrip("\0")  # where processors have no names, boards do
+    board = pci.read_text(root / "proc/device-tree/model").rstrip("\0")  # if processors have no names, boards do
     name = next((value for wanted in _NAME_KEYS for key, value in facts if key == wanted and value), "")
     threads = psutil.cpu_count() or 1
     return Cpu(name or board or family, psutil.cpu_count(logical=False) or threads, threads, family)

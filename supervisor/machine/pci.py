@@ -23,7 +23,7 @@ _INTEGRATED: Final = frozenset(
 _DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 _MODEL: Final = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _LARGEST: Final = 1 << 20
-"""Bytes of a file of the kernel: ``cpuinfo`` is long where there are many processors."""
+"""Bytes of a file of the kernel; ``cpuinfo`` is long if there are many processors."""
 
 
 def read_text(path: Path) -> str:
@@ -100,7 +100,7 @@ def _number(path: Path) -> int:
 
 
 def _is_integrated(path: Path, family: str) -> bool:
-    if (path / "board_info").exists():  # the driver makes it for cards only
+    if (path / "board_info").exists():  # the driver only makes it for cards
         return False
     return family in _INTEGRATED or (not family and read_text(path / "mem_info_vram_vendor") in ("", "unknown"))
 
@@ -120,7 +120,7 @@ def _kfd(root: Path) -> dict[str, str]:
 
 
 def _graphics_ip(path: Path) -> str:
-    """Return ``gfx…`` by the versions of the chip's parts, which newer drivers show without the compute driver."""
+    """Return ``gfx…`` from the versions of the chip's parts, which newer drivers show without the compute driver."""
     parts = path / "ip_discovery/die/0/GC/0"
     numbers = [read_text(parts / name) for name in ("major", "minor", "revision")]
     return _gfx(*map(int, numbers)) if all(number.isdecimal() for number in numbers) else ""
@@ -137,12 +137,12 @@ def nvidia_driver(root: Path) -> str:
 
 
 def nvidia_gpus(root: Path, found: list[PciDevice]) -> list[Gpu]:
-    """Return NVIDIA's graphics cards; only NVIDIA's own tool shows their memory."""
+    """Return NVIDIA's graphics cards. Only NVIDIA's own tool shows their memory."""
     version = nvidia_driver(root)
     in_proc = {path.name: path for path in root.glob("proc/driver/nvidia/gpus/*")}
     on_bus = {each.path.name: each for each in found if each.vendor == _NVIDIA and each.is_gpu}
     gpus = []
-    for address in sorted({*in_proc, *on_bus}):  # in a container the bus may be hidden
+    for address in sorted({*in_proc, *on_bus}):  # a container may hide the bus
         each = on_bus.get(address)
         model = _MODEL.search(read_text(in_proc[address] / "information")) if address in in_proc else None
         name = model[1] if model else pci_ids.device_name(root, each.vendor, each.device, each.revision) if each else ""

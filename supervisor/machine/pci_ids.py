@@ -29,7 +29,7 @@ def _number(text: str) -> str:
 
 
 def _amd(root: Path, device: str, revision: str) -> str:
-    """Return the name by AMD's own list, which tells the revisions of a chip apart."""
+    """Return the name from AMD's own list, which tells the revisions of a chip apart."""
     numbers = rf"{_number(device)},\s*{_number(revision)}"
     row = re.compile(rf"^{numbers},\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
     found = row.search(_read(root / "usr/share/libdrm/amdgpu.ids"))
@@ -37,7 +37,7 @@ def _amd(root: Path, device: str, revision: str) -> str:
 
 
 def _listed(root: Path, vendor: str, device: str, vendor_name: str) -> str:
-    """Return the name in the list of all vendors: the product name of ``AD102 [GeForce RTX 4090]`` is in brackets."""
+    """Return the name in the list of all vendors: for ``AD102 [GeForce RTX 4090]``, it is in the brackets."""
     for path in _LISTS:
         _, _, of_vendor = _read(root / path).partition(f"\n{vendor.removeprefix('0x')}  ")
         block = re.split(r"\n[0-9a-f]{4}  ", of_vendor, maxsplit=1)[0]

@@ -1,7 +1,7 @@
 """Counters and histograms with labels, as cheap as a dictionary and a binary search. Pure.
 
-prometheus_client renders them (``families.py``). Its own counters take a lock and several calls for each increment, its
-histograms take no counts of several observations at once, and neither can be shown under two names.
+prometheus_client renders them (``families.py``). Its own counters take a lock and several calls for each increment. Its
+histograms cannot take several counted observations at once, and neither can be shown under two names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from protocol.messages.metrics import OTHER
 
 MAX_MODELS: Final = 32
-"""Models that have series of their own; all further ones share one. Each adds a hundred lines, which take 300 µs."""
+"""Models that have their own series; all further ones share one. Each adds a hundred lines, which take 300 µs."""
 MAX_SERIES: Final = 1000
 """Combinations of label values of one counter or histogram."""
 
@@ -22,7 +22,7 @@ Labels = tuple[str, ...]
 
 
 class LabelValues:
-    """The values of a label: the first ones that are seen, up to a limit, then ``other``."""
+    """The values of a label: the first ones seen, up to a limit, then ``other``."""
 
     def __init__(self, limit: int = MAX_MODELS) -> None:
         """Keep the first ``limit`` values apart."""
@@ -43,13 +43,13 @@ class Counter:
     """A number for each combination of label values; it only rises."""
 
     def __init__(self, *names: str, initial: Sequence[Labels] = ()) -> None:
-        """``names`` of the labels; ``initial``: combinations that are shown from the start."""
+        """``names`` of the labels. ``initial``: combinations that are shown from the start."""
         self.names = names
         self._values: dict[Labels, float] = dict.fromkeys(initial, 0)
         self._overflow: Labels = (OTHER,) * len(names)
 
     def add(self, labels: Labels, amount: float = 1) -> None:
-        """Add to one combination; when there are too many, to one that all further ones share."""
+        """Add to one combination. If there are too many, add to the one that all further ones share."""
         values = self._values
         if labels not in values and len(values) >= MAX_SERIES:
             labels = self._overflow
@@ -72,16 +72,16 @@ class Distribution:
     __slots__ = ("counts", "sum")
 
     def __init__(self, buckets: int) -> None:
-        """Nothing was observed yet; ``buckets`` includes the one without a bound."""
+        """Nothing was observed yet. ``buckets`` includes the one without a bound."""
         self.counts = [0] * buckets
         self.sum = 0.0
 
 
 class Histogram:
-    """Observations in buckets. A value that equals a bound is in that bound's bucket, as Prometheus has it."""
+    """Observations in buckets. A value equal to a bound is in that bound's bucket, as in Prometheus."""
 
     def __init__(self, bounds: Sequence[float], *names: str) -> None:
-        """``bounds``: the rising upper bounds, without infinity; ``names`` of the labels."""
+        """``bounds``: the rising upper bounds, without infinity. ``names`` of the labels."""
         self.bounds = tuple(bounds)
         self.names = names
         self._distributions: dict[Labels, Distribution] = {}
@@ -104,7 +104,7 @@ class Histogram:
         distribution.sum += value
 
     def observe_all(self, labels: Labels, values: array[float]) -> None:
-        """Count many values, which costs a sort instead of a search for each."""
+        """Count many values. This costs a sort instead of a search for each."""
         ordered = sorted(values)
         distribution = self._distribution(labels)
         counts, before = distribution.counts, 0
@@ -116,7 +116,7 @@ class Histogram:
         distribution.sum += sum(ordered)
 
     def merge(self, labels: Labels, counts: Sequence[int], total: float) -> None:
-        """Add observations that were counted elsewhere, in these buckets; others than ours are ignored."""
+        """Add observations counted elsewhere, in these buckets; other buckets are ignored."""
         if len(counts) != len(self.bounds) + 1:
             return
         distribution = self._distribution(labels)

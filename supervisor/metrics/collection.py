@@ -1,8 +1,7 @@
-"""Asks gateways and workers for what they have to report, all at once, and waits for none longer than a moment.
+"""Asks gateways and workers for their reports, all at once, and waits only a moment for each.
 
-A gateway reports the requests that it has counted; a worker reports the ends that it kept back, and what its engine
-answers under ``/metrics``. A process that is stopped, or an engine that hangs, is missing from the result: it makes
-nothing late.
+A gateway reports the requests that it has counted. A worker reports the ends that it kept back, and its engine's answer
+under ``/metrics``. A process that is stopped, or an engine that hangs, is missing from the result, but delays nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from supervisor.bus.sockets import SupervisorBus
 COLLECTION_TIMEOUT_S: Final = 0.2
 
 OnCollected = Callable[[dict[str, bytes]], None]
-"""Gets the answers of those that answered in time: peer → what its engine has, empty if it has nothing."""
+"""Gets the answers that came in time: peer → its engine's metrics, empty if there are none."""
 
 
 class _Collection(msgspec.Struct):
@@ -31,7 +30,7 @@ class _Collection(msgspec.Struct):
 
 
 class MetricsCollections:
-    """The collections that are under way. Each callback is called once."""
+    """The collections in progress. Each callback is called once."""
 
     def __init__(self, loop: Loop, bus: SupervisorBus) -> None:
         """Start with none."""
@@ -52,7 +51,7 @@ class MetricsCollections:
             self._bus.send(peer, CollectMetrics(number))
 
     def answered(self, peer: str, number: int, engine: bytes | None) -> None:
-        """Take an answer; None: the engine's is missing. One that comes too late is ignored."""
+        """Take an answer; None: the engine's is missing. A late answer is ignored."""
         collection = self._collections.get(number)
         if collection is None or peer not in collection.missing:
             return

@@ -1,4 +1,4 @@
-"""Merges what several engines answer under `/metrics`: one family of each name, with a label that names the model. Pure."""
+"""Merges the `/metrics` of several engines: one family of each name, with a label for the model. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN_PREFIXES: Final = ("lemonbus_", "mullama_")
 
 
 def merge_engine_families(engines: Iterable[EngineMetrics]) -> list[Metric]:
-    """Return the families of all engines; an answer that is not in Prometheus's format, or too long, is left out."""
+    """Return the families of all engines. An answer that is too long, or not in Prometheus's format, is left out."""
     merged: dict[str, Metric] = {}
     for engine in engines:
         for family in _families(engine.text or b""):

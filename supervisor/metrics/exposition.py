@@ -25,9 +25,9 @@ class _Families(Collector):
 
 
 def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, models: Sequence[str] = ()) -> bytes:
-    """Return the text; ``with_mullama``: Mullama's documented families under its own names, too.
+    """Return the text. ``with_mullama``: also Mullama's documented families under its own names.
 
-    ``models``: patterns of the models that are shown; empty: all.
+    ``models``: patterns of the models to show; empty: all.
     """
     prefixes = [OWN_PREFIX, *([MULLAMA_PREFIX] if with_mullama else [])]
     uptimes = b"".join(_uptime(prefix, now.uptime) for prefix in prefixes)
@@ -35,7 +35,7 @@ def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, m
 
 
 def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mapping[str, str]) -> Iterator[Metric]:
-    """Return the families without the series of models that are not shown; Mullama's have the names that its document has."""
+    """Return the families without the series of hidden models. Mullama's have the names in its document."""
     for family in families:
         if models:
             family.samples = [
@@ -61,6 +61,6 @@ def _all_families(prefixes: list[str], metrics: ServerMetrics, now: ServerSnapsh
 
 
 def _uptime(prefix: str, seconds: float) -> bytes:
-    """Return the one family that prometheus_client cannot write: the document has a counter whose name lacks ``_total``."""
+    """Return the one family that prometheus_client cannot write: the documented name of a counter lacks ``_total``."""
     name = f"{prefix}uptime_seconds"
     return f"# HELP {name} Seconds since the start\n# TYPE {name} counter\n{name} {seconds:.3f}\n".encode()

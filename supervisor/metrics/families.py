@@ -1,6 +1,7 @@
-"""The metric families of `/metrics`: names, help texts and labels, made from what was counted and from a snapshot. Pure.
+"""The metric families of `/metrics`: names, help texts and labels, made from counts and a snapshot. Pure.
 
-The families that Mullama documents come under two prefixes, with exactly the documented labels. All others are ours alone.
+The families that Mullama documents appear under two prefixes, with exactly the documented labels. All others are our
+own.
 """
 
 from __future__ import annotations

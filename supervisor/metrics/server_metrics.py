@@ -1,8 +1,8 @@
 """Everything that the supervisor counts for `/metrics`. Pure: each method only adds.
 
-Each method is called once for what its name says, at the moment at which the scheduler or a handler knows it.  A
-model's name is a label value, so it goes through one :class:`LabelValues` for all metrics: a model has a series of its
-own in all of them or in none.
+Each method is called once for what its name says, as soon as the scheduler or a handler knows it. A model's name is a
+label value, so one :class:`LabelValues` handles it for all metrics: a model has its own series in all of them or in
+none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INFERENCE_ENDPOINTS: Final = {
     "images/edits": "images",
     "infill": "infill",
 }
-"""What an engine was asked for → its name in ``requests_total``, whichever dialect asked. Reads of state have none."""
+"""What an engine was asked for → its name in ``requests_total``, for every dialect. Reads of state have none."""
 _CODES: Final = frozenset(code.value for code in Code)
 
 
@@ -100,7 +100,7 @@ class ServerMetrics:
         self.queue_wait.observe((self._models.bounded(model),), waited)
 
     def attempt_retried(self, code: str) -> None:
-        """Note that a gateway tries a request again; ``code`` is the failure of the attempt before."""
+        """Note that a gateway tries a request again. ``code``: the failure of the attempt before."""
         self.retries.add((_known_code(code),))
 
     def attempt_refused(self, code: str) -> None:
@@ -119,14 +119,14 @@ class ServerMetrics:
         self.generated_tokens.add(labels, outcome.output_tokens)
         self._timed_tokens.add(labels, outcome.output_tokens)
         self._decode_seconds.add(labels, outcome.decode_s if outcome.output_tokens > 1 else outcome.total_s)
-        if outcome.first_token_s:  # else it is unknown: the answer came whole
+        if outcome.first_token_s:  # otherwise it is unknown: the answer came whole
             self.first_token.observe(labels, outcome.first_token_s)
         if outcome.output_tokens > 1:
-            # The first one has the time since the prompt was processed: it follows no token.
+            # The first value is the time since the prompt was processed: it follows no token.
             self.inter_token.observe_all(labels, array("f", outcome.token_times)[1:])
 
     def generation_stopped(self, model: str, tokens: int) -> None:
-        """Add the output of a generation that did not come to its end."""
+        """Add the output of a generation that did not reach its end."""
         if tokens:
             self.generated_tokens.add((self._models.bounded(model),), tokens)
 
@@ -151,7 +151,10 @@ class ServerMetrics:
         self.idle_unloads.add(())
 
     def engine_restarted(self, reason: str) -> None:
-        """Note that an engine is started again without a request for it; ``reason``: a failure's code, or ``abandoned``."""
+        """Note that an engine is started again without a request for it.
+
+        ``reason``: a failure's code, or ``abandoned``.
+        """
         self.restarts.add((reason,))
 
     def engine_crashed(self, model: str) -> None:
@@ -159,7 +162,7 @@ class ServerMetrics:
         self.crashes.add((self._models.bounded(model),))
 
     def average_speeds(self) -> dict[str, float]:
-        """Return the tokens per second of generation of each model, over all of its finished generations."""
+        """Return each model's tokens per second of generation, over all its finished generations."""
         seconds = self._decode_seconds.values
         return {
             labels[0]: tokens / seconds[labels]
@@ -173,7 +176,7 @@ def _known_code(code: str) -> str:
 
 
 def _documented_buckets(counts: list[int]) -> list[int]:
-    """Return counts in the buckets of a gateway as counts in the documented buckets, whose bounds are among theirs."""
+    """Convert counts in a gateway's buckets to counts in the documented buckets, whose bounds are a subset."""
     if len(counts) != len(DURATION_BUCKETS) + 1:
         return []
     documented, start = [], 0

@@ -37,10 +37,10 @@ class ServerSnapshot(NamedTuple):
     active_requests: int
     models: list[ModelSnapshot]
     process_bytes: Mapping[str, int]
-    """Role → resident bytes of its processes, those of loaded models excluded."""
+    """Role → resident bytes of its processes, excluding those of loaded models."""
     bus_drops: Mapping[str, int]
     """Kind → messages that were lost."""
     internal_errors: int
     engines: list[EngineMetrics]
     short_names: Mapping[str, str] = {}
-    """Registered name → the one that users of ``NAME:TAG`` know a model by, else the registered one."""
+    """Registered name → the model's name in the form ``NAME:TAG`` if it has one, else the registered name."""

@@ -14,11 +14,11 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 from workers.backends.registry import DESCRIPTORS
 
 _USABLE_MEMORY_SHARE: Final = 0.8
-"""Of the memory; the rest is for the other programs."""
+"""Share of the memory; the rest is for other programs."""
 
 
 class MachineCapacity(NamedTuple):
-    """What a machine has for models: kinds of devices, and bytes of memory (0: unknown)."""
+    """What a machine offers models: kinds of devices, and bytes of memory (0: unknown)."""
 
     devices: frozenset[str]
     memory: int
@@ -30,13 +30,16 @@ def default_capacity() -> MachineCapacity:
 
 
 def capacity_of(hardware: Hardware) -> MachineCapacity:
-    """Return the same of the machine as its kernel tells; memory of graphics cards counts, models are split over both."""
+    """Return the capacity of the machine that the kernel shows.
+
+    Graphics memory counts as well, because models are split over both.
+    """
     cards = sum(gpu.memory for gpu in (*hardware.amd_gpus, *hardware.nvidia_gpus) if gpu.available)
     return MachineCapacity(frozenset(hardware.devices), hardware.memory + cards if hardware.memory else 0)
 
 
 def incompatibility(entry: CatalogueEntry, machine: MachineCapacity) -> str:
-    """Return why a model cannot be run on a machine, as a sentence; empty if it can."""
+    """Return why a machine cannot run a model, as a sentence; empty if it can."""
     descriptor = DESCRIPTORS.get(entry.recipe)
     if descriptor is None:
         return f"Recipe {printable(entry.recipe)} is not known here"

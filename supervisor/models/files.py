@@ -1,7 +1,7 @@
-"""Which files of this machine an entry means, if they are there: read from the disk at every call.
+"""The files of this machine that an entry means, if they are there: read from the disk at every call.
 
-The hub's cache is read as its documentation lays it out (``models--OWNER--REPO/snapshots/REVISION/…``); its
-library is not imported, because it would cost the supervisor memory.
+The hub's cache is read in its documented layout (``models--OWNER--REPO/snapshots/REVISION/…``). Its library is not
+imported, because it would cost the supervisor memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 
 class ModelFiles(NamedTuple):
-    """The files of a model that is there. ``size`` in bytes, all of them together; ``modified`` in Unix seconds."""
+    """The files of a model that is present. ``size``: bytes of all of them together; ``modified``: Unix seconds."""
 
     path: str
     mmproj: str
@@ -39,9 +39,9 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 
 
 def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
-    """Return the files of an entry that a request needs, or None if they must be fetched.
+    """Return the files of an entry for a request, or None if they must be fetched.
 
-    Raises ``model_unusable`` for an incomplete one of the extra models directory: no source has it.
+    Raises ``model_unusable`` for an incomplete model of the extra models directory, because no source has it.
     """
     found = locate(entry, cache_dir)
     if found is None and entry.path:
@@ -51,7 +51,7 @@ def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 
 
 def expected_files(entry: CatalogueEntry) -> ModelFiles:
-    """Return what is known of files that are still to come: the tag of a model that a program of its recipe will keep, and no paths."""
+    """Return what is known about files that are still to come: the tag of a model that its recipe's program will keep, and no paths."""
     parsed = (checkpoints.parse(source.checkpoint) for source in entry.sources)
     return ModelFiles(next((one.tag for one in parsed if isinstance(one, TagCheckpoint)), ""), "", 0, 0)
 
@@ -61,7 +61,7 @@ def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
 
 
 def parts(path: str) -> list[str]:
-    """Return the files of which one of the extra models directory is the first; of a folder of ONNX the last.
+    """Return a model's files in the extra models directory, given the first one (the last one of an ONNX folder).
 
     A folder of GGUF files is not listed: it may have thousands, and this is called for each.
     """
@@ -91,7 +91,7 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
         file = parsed.file(cache_dir)
         return _with_size([file], file.parent)
     if not os.path.isdir(f"{checkpoints.hub_cache()}/{parsed.folder}"):  # noqa: PTH112
-        return None  # the usual case; a listing asks for every model of the catalogue
+        return None  # the usual case; a list asks for every model of the catalogue
     for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
         names = list(walk(snapshot))
         chosen = checkpoints.choose_files(names, parsed.variant)
@@ -112,7 +112,7 @@ def cached_repositories() -> frozenset[str]:
 
 
 def hub_folders(entry: CatalogueEntry) -> frozenset[str]:
-    """Return the folders of the hub's cache without which no file of an entry is there; none if it has other sources."""
+    """Return the folders of the hub's cache without which no file of an entry exists; none if it has other sources."""
     parsed = [checkpoints.parse(source.checkpoint) for source in entry.sources]
     folders = frozenset(one.folder for one in parsed if isinstance(one, HubCheckpoint))
     return folders if all(isinstance(one, HubCheckpoint) for one in parsed) else frozenset()
@@ -136,12 +136,12 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
 
 
 def _existing(path: Path) -> set[Path]:
-    # Path's own raises for invalid names, and where permission is missing.
+    # Path's own method raises for invalid names and without permission.
     return {path} if os.path.exists(path) else set()  # noqa: PTH110
 
 
 def _located_by_tag(parsed: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
-    """Return what was recorded of a model that a program of its recipe keeps: it is loaded by its tag."""
+    """Return the record of a model that its recipe's own program keeps: it is loaded by its tag."""
     mark = parsed.mark(cache_dir)
     try:
         facts = mark.stat()
@@ -153,7 +153,7 @@ def _located_by_tag(parsed: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
 
 
 def snapshots(repo: Path) -> Iterator[Path]:
-    """Yield the snapshots of a cached repository, the one that ``main`` points to first."""
+    """Yield the snapshots of a cached repository, beginning with the one that ``main`` points to."""
     try:
         main = small_files.read_small_file(repo / "refs" / "main").decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -179,7 +179,7 @@ def walk(folder: Path, prefix: str = "") -> Iterator[str]:
 
 
 def _with_size(paths: Sequence[str | Path], mmproj: str | Path) -> ModelFiles | None:
-    """Return the files with their size; ``mmproj`` is a folder, or nothing, where there is no projector."""
+    """Return the files with their size. Without a projector, ``mmproj`` is a folder, or nothing."""
     size = modified = 0
     try:
         for path in paths:

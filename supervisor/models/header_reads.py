@@ -1,8 +1,8 @@
-"""Which headers of model files are known, which a job reads now, and which are not tried for a while. Pure.
+"""Which headers of model files are known, which a job is reading, and which are not tried for a while. Pure.
 
-A job reads one file after the other and reports each.  One that reports nothing for too long hangs at its present file, on
-a disk that does not answer: it is given up, that file is not tried again for a while, and another job reads the rest.  A
-process that waits for a disk may not even be killed, so there is a bound on those that were given up and still run.
+A job reads one file after the other and reports each. If it reports nothing for too long, it hangs at its present file,
+on a disk that does not answer. It is then given up, that file is not tried again for a while, and another job reads the
+rest. A process that waits for a disk may even be unkillable, so the number of given-up jobs that still run is bounded.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MAX_PATHS: Final = 64
 """Files that one job reads; the next job reads the others."""
 MAX_REMEMBERED: Final = 4096
 MAX_STUCK: Final = 2
-"""Jobs that were given up and have not ended: with so many, no other is started."""
+"""Given-up jobs that have not ended: at this number, no other job is started."""
 PAUSE_S: Final = 60.0
-"""How long a file is not tried again at which a job hung."""
+"""How long a file at which a job hung is not tried again."""
 
 
 class FileKey(NamedTuple):
@@ -42,7 +42,7 @@ class _Read:
 
 
 class HeaderReads:
-    """What is known of files, and the jobs that read more."""
+    """What is known about files, and the jobs that read more."""
 
     def __init__(self) -> None:
         """Nothing was read yet."""
@@ -50,22 +50,22 @@ class HeaderReads:
         self._paused: dict[FileKey, float] = {}
         """File → until when it is not tried."""
         self._reads: dict[str, _Read] = {}
-        """Job → its files; also of jobs that were given up and have not ended."""
+        """Job → its files, including given-up jobs that have not ended."""
         self._current = ""
         """The job that is waited for."""
 
     def facts(self, file: FileKey) -> FileFacts:
-        """Return what a file says, as far as that is known."""
+        """Return what is known about a file's content."""
         return self._facts.get(file, FileFacts())
 
     def settled(self, file: FileKey, now: float) -> bool:
-        """Return whether no call need wait for a file: it was read, or it is not tried now."""
+        """Return whether no call need wait for a file: it was read, or it is not being tried."""
         if file in self._facts or self._paused.get(file, 0.0) > now:
             return True
         return self._stuck >= MAX_STUCK and not (self._current and file in self._reads[self._current].unread)
 
     def next_files(self, wanted: Iterable[FileKey], now: float) -> list[FileKey]:
-        """Return the files that another job is to read now, of those that calls wait for; none while one reads."""
+        """Of the files that calls wait for, return those that another job is to read now; none while a job reads."""
         if self._current or self._stuck >= MAX_STUCK:
             return []
         return [file for file in dict.fromkeys(wanted) if not self.settled(file, now)][:MAX_PATHS]
@@ -80,11 +80,11 @@ class HeaderReads:
         self._current = job
 
     def progress(self, job: str) -> int | None:
-        """Return how many files the job has read that is waited for; None if another one is, or none."""
+        """Return how many files the awaited job has read; None if this is not that job."""
         return self._reads[job].position if job and job == self._current else None
 
     def received(self, job: str, facts: Iterable[FileFacts]) -> bool:
-        """Take what a job has read, also one that was given up; return whether it has read all of its files."""
+        """Take what a job has read, even a given-up one; return whether it has read all its files."""
         read = self._reads.get(job)
         if read is None:
             return True
@@ -97,7 +97,7 @@ class HeaderReads:
         return not read.unread
 
     def give_up(self, job: str, now: float) -> FileKey | None:
-        """Wait for this job no more; return the file at which it hangs."""
+        """Stop waiting for this job; return the file at which it hangs."""
         if job == self._current:
             self._current = ""
         unread = self._reads[job].unread
@@ -107,7 +107,7 @@ class HeaderReads:
         return unread[0] if unread else None
 
     def ended(self, job: str) -> list[FileKey]:
-        """Note that a job's process has ended; return the files that it leaves unread, if it was waited for."""
+        """Note that a job's process has ended. If it was waited for, return the files that it leaves unread."""
         read = self._reads.pop(job, None)
         if read is None or job != self._current:
             return []

@@ -1,4 +1,4 @@
-"""Models as the APIs list them: an entry of the catalogues with what the disk and this machine add to it."""
+"""Models as the APIs list them: a catalogue entry with what the disk and this machine add to it."""
 
 from __future__ import annotations
 
@@ -19,28 +19,31 @@ from workers.backends.registry import DESCRIPTORS
 
 
 class _Absent(NamedTuple):
-    """The listed form of a model that is not downloaded, and when that is still true."""
+    """The listed form of a model that is not downloaded, and the condition under which it is still true."""
 
     entry: CatalogueEntry
     machine: MachineCapacity
     folders: frozenset[str]
-    """Folders of the hub's cache: the model may be there as soon as one of them is."""
+    """Folders of the hub's cache: once one of them exists, the model may be there."""
     listed: ModelEntry
 
 
 class ModelEntries:
-    """Makes the listed form of models; that of models that are not downloaded is remembered."""
+    """Makes the listed form of models, and remembers that of models that are not downloaded."""
 
     def __init__(self, settings: Settings) -> None:
-        """Know the settings; files are looked for at each call."""
+        """Know the settings. Files are looked for at each call."""
         self._settings = settings
         self._devices: dict[tuple[str, frozenset[str]], str] = {}
         self._absent: dict[str, _Absent] = {}
         self.found: dict[str, ModelFiles] = {}
-        """The files of downloaded models as they were when they were listed last."""
+        """The files of downloaded models when they were listed last."""
 
     def all_listed(self, entries: Collection[CatalogueEntry], machine: MachineCapacity) -> list[ModelEntry]:
-        """Return the models as the APIs show them. For tens of thousands it takes milliseconds, except the first time."""
+        """Return the models as the APIs show them.
+
+        For tens of thousands, this takes milliseconds, except the first time.
+        """
         cached = files.cached_repositories()
         if len(self._absent) > 2 * len(entries):
             self._absent.clear()  # most of them were deleted
@@ -82,7 +85,7 @@ class ModelEntries:
         )
 
     def _device(self, recipe: str, machine: MachineCapacity) -> str:
-        """Return the device that models of a recipe run on here unless a load names another one."""
+        """Return the device on which models of a recipe run here, unless a load names another one."""
         key = recipe, machine.devices
         if key not in self._devices:
             descriptor = DESCRIPTORS.get(recipe)
@@ -93,5 +96,5 @@ class ModelEntries:
 
 
 def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
-    """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
+    """Return the type of a model's weights, from its file's name or else its checkpoint."""
     return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)

@@ -1,9 +1,9 @@
 """Which entry a name means, and which names are similar to an unknown one. Pure.
 
 A name is looked up in this order: the registered name itself, an alias of the configuration, an alias of an entry, the
-checkpoint of an entry (built-in ones first), the repository of one model of the catalogue, an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
-``:``, a checkpoint of the hub with ``hf:`` or the hub's host before it.  An unknown name is a ``model_not_found`` failure that
-names the most similar ones.
+checkpoint of an entry (built-in ones first), the repository of one model of the catalogue, an alias that a user gave.
+Then the same is tried without ``:latest``. An alias may have ``-`` instead of ``:``, and a checkpoint of the hub may
+begin with ``hf:`` or the hub's host. An unknown name is a ``model_not_found`` failure that names the most similar ones.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEnt
 LATEST: Final = ":latest"
 _MAX_MATCHES: Final = 3
 _NEIGHBOURS: Final = 100
-"""Names before and after the unknown one, in the order of the alphabet, that are compared with it."""
+"""How many names before and after the unknown one, in alphabetical order, are compared with it."""
 _MAX_CONTAINING: Final = 50
-"""Names that contain the unknown one that are compared with it."""
+"""How many names that contain the unknown one are compared with it."""
 _COMPARE_ALL: Final = 500
-"""Up to so many names all are compared: one comparison takes about 10 µs, and the supervisor's loop waits for it."""
+"""Up to this number, all names are compared: one comparison takes about 10 µs, and the supervisor's loop waits for it."""
 
 
 class SimilarNames:
-    """Finds the names that are similar to an unknown one, in a few milliseconds also among tens of thousands."""
+    """Finds the names that are similar to an unknown one, in a few milliseconds even among tens of thousands."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Sort the names once; a lookup compares a bounded number of them."""
+        """Sort the names once. A lookup compares a bounded number of them."""
         self._names: dict[str, list[str]] = {}
         for name in names:
             self._names.setdefault(_normalized(name), []).append(name)
         self._sorted = sorted(self._names)
 
     def of(self, name: str) -> list[str]:
-        """Return the names that a caller who wrote ``name`` may have meant, the best first."""
+        """Return the names that a caller who wrote ``name`` may have meant, best first."""
         if len(name) > MAX_NAME_LENGTH:
             return []
         wanted = _normalized(name)
@@ -65,7 +65,7 @@ def _normalized(name: str) -> str:
 
 
 def bare_checkpoint(name: str) -> str:
-    """Return a checkpoint of the hub without the prefix that says so, also for an address; any other name as it is."""
+    """Return a checkpoint of the hub without its prefix, also for an address; any other name unchanged."""
     try:
         return checkpoint_from_address(name)
     except LemonbusError:
@@ -73,7 +73,7 @@ def bare_checkpoint(name: str) -> str:
 
 
 class NameIndex:
-    """Entries by every name that means one. Adding or removing a single entry does not build the whole index again."""
+    """Entries by every name that means one. Adding or removing an entry does not rebuild the whole index."""
 
     def __init__(
         self,
@@ -81,10 +81,12 @@ class NameIndex:
         aliases: Mapping[str, str] | None = None,
         configured: Mapping[str, str] | None = None,
     ) -> None:
-        """Index the entries of all sources by name; of two with one name, that of the later source counts. The first is the catalogue.
+        """Index the entries of all sources by name.
 
-        ``aliases``: those that users gave, with the name of the entry that each means; ``configured``: those of the
-        configuration, with any name of the model that each means.
+        If two have the same name, the later source wins. The first source is the catalogue.
+
+        ``aliases``: user-given names → the name of the entry that each means. ``configured``: those of the
+        configuration → any name of the model that each means.
         """
         self._aliases = aliases or {}
         self._configured = configured or {}
@@ -94,14 +96,14 @@ class NameIndex:
         self._by_checkpoint = _by_alias_and_checkpoint(self._entries)
         self._by_repository = _by_repository(sources[0] if sources else {})
         self._similar: SimilarNames | None = None
-        """Made for the first unknown name."""
+        """Made when the first unknown name is looked up."""
 
     def entries(self) -> Collection[CatalogueEntry]:
         """Return all entries, in the order of the sources."""
         return self._entries.values()
 
     def get(self, name: str) -> CatalogueEntry | None:
-        """Return the entry of exactly this name, None if there is none."""
+        """Return the entry with exactly this name, None if there is none."""
         return self._entries.get(name)
 
     def find(self, name: str) -> CatalogueEntry | None:
@@ -119,7 +121,7 @@ class NameIndex:
         return None
 
     def given(self) -> dict[str, list[str]]:
-        """Return the names that the configuration and users gave to models, by the registered names of the models that they mean."""
+        """Return the names that the configuration and users gave, by the registered names of their models."""
         found: dict[str, list[str]] = {}
         for alias in dict.fromkeys([*self._configured, *self._aliases]):
             entry = self.find(alias)
@@ -128,7 +130,10 @@ class NameIndex:
         return found
 
     def _find_without_configured(self, name: str) -> CatalogueEntry | None:
-        """Return the entry that the name of a section of the configuration means: no section is named by another's alias."""
+        """Return the entry for the name of a section of the configuration.
+
+        No section may be named by another section's alias.
+        """
         if not name:
             return None
         return (
@@ -140,7 +145,7 @@ class NameIndex:
     def resolve(self, name: str, models: Sequence[str] = ()) -> CatalogueEntry:
         """Return the entry that a name means; raises ``model_not_found`` with the most similar names.
 
-        ``models``: patterns of the models that the caller's key may use, if not all; it learns of no other one.
+        ``models``: patterns of the models that the caller's key may use, if not all. The failure reveals no others.
         """
         found = self.find(name)
         if found is None:
@@ -158,7 +163,7 @@ class NameIndex:
         return Failure(Code.MODEL_NOT_FOUND, message, model=printable(name), param="model")
 
     def add(self, entry: CatalogueEntry) -> None:
-        """Add an entry whose name is its checkpoint. It is suggested for no unknown name before the next removal."""
+        """Add an entry whose name is its checkpoint. It is not suggested for unknown names before the next removal."""
         self._entries[entry.name] = entry
         self._by_checkpoint.setdefault(entry.name, entry)
 
@@ -172,7 +177,7 @@ class NameIndex:
 
 
 def _by_alias_and_checkpoint(entries: Mapping[str, CatalogueEntry]) -> dict[str, CatalogueEntry]:
-    """Return the entries by their aliases and by each of their checkpoints; what two have in common means the first."""
+    """Return the entries by their aliases and by each of their checkpoints. What two have in common means the first."""
     found: dict[str, CatalogueEntry] = {}
     for entry in entries.values():
         for alias in entry.aliases:
@@ -186,7 +191,7 @@ def _by_alias_and_checkpoint(entries: Mapping[str, CatalogueEntry]) -> dict[str,
 
 
 def _by_repository(catalogue: Mapping[str, CatalogueEntry]) -> dict[str, CatalogueEntry]:
-    """Return the catalogue's entries by their repositories on a hub, where one has a single model: one file has one entry."""
+    """Return the catalogue's entries by their repositories on a hub, if these have a single model: one file has one entry."""
     found: dict[str, CatalogueEntry | None] = {}
     for entry in catalogue.values():
         parsed = [checkpoints.parse(source.checkpoint) for source in entry.sources]

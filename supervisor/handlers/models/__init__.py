@@ -1,5 +1,5 @@
-"""What messages about models mean: their lists and details, downloads, registration, options, loads and deletion.
+"""What messages about models mean: lists and details, downloads, registration, options, loads and deletion.
 
-`downloads.fetch` is shared by calls and the scheduler. What is known of models does not belong here: that is
-`supervisor.models`; when one is loaded is decided in `supervisor.scheduler`.
+Calls and the scheduler share `downloads.fetch`. What is known about models does not belong here, but in
+`supervisor.models`; `supervisor.scheduler` decides when a model is loaded.
 """

@@ -1,8 +1,8 @@
 """Delete: end the download, unload the model, forget it, and remove its kept prompt caches and the files that no other model uses.
 
-A job process removes the files, because a disk may be slow.  From the first step to the last no request can use the
-model (``ModelRegistry.deleting``).  Whatever a step raises, the deletion ends, is answered, and the rest of the model
-can be used again.
+A job process removes the files, because a disk may be slow. From the first step to the last, no request can use the
+model (``ModelRegistry.deleting``). Whatever a step raises, the deletion ends and is answered, and what is left of the
+model can be used again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logs.get_logger()
 
 
 class DeletionPlan(NamedTuple):
-    """What is to be removed, and which models use the files that are kept."""
+    """What is to be removed, and which models use the other files."""
 
     order: StartRemoval
     kept_for: list[str]
@@ -43,7 +43,7 @@ class DeletionPlan(NamedTuple):
 
 
 def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir: str, busy: set[str]) -> DeletionPlan:
-    """Return the files that only this entry uses; ``busy``: folders of repositories with a download under way."""
+    """Return the files that only this entry uses. ``busy``: folders of repositories with a download in progress."""
     own = files.owned_files(entry, cache_dir)
     used = {
         other.name: found for other in _sharing_source(entry, others) if (found := files.owned_files(other, cache_dir))
@@ -56,7 +56,7 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     repositories = {
         str(hub_cache() / checkpoint.folder) for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)
     }
-    # Path's own is_dir raises where permission is missing.
+    # Path's own is_dir raises without permission.
     repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
     tags = [f"{each.scheme}:{each.tag}" for each in parsed if isinstance(each, TagCheckpoint)]
     tag = tags[0] if tags and removed else ""
@@ -64,7 +64,7 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
 
 
 def _files_at_path(entry: CatalogueEntry) -> set[Path]:
-    """Return the real paths of all files of an entry that has a path: its shards, or its folder, and its projector."""
+    """Return the real paths of all files of an entry that has a path: its shards or its folder, and its projector."""
     return {_real(Path(path)) for path in (*files.parts(entry.path), entry.mmproj) if path}
 
 
@@ -73,7 +73,7 @@ def _real(path: Path) -> Path:
 
 
 def _sharing_source(entry: CatalogueEntry, others: list[CatalogueEntry]) -> list[CatalogueEntry]:
-    """Return the entries whose files may be the same: those of the same repository or checkpoint."""
+    """Return the entries that may share files: those of the same repository or checkpoint."""
     repositories = {_repository(source.checkpoint) for source in entry.sources}
     return [
         other for other in others if any(_repository(source.checkpoint) in repositories for source in other.sources)
@@ -86,14 +86,14 @@ def _repository(checkpoint: str) -> str:
 
 
 class Deletions:
-    """The deletions under way."""
+    """The deletions in progress."""
 
     def __init__(self) -> None:
         """No deletion is under way."""
         self._by_job: dict[str, _Deletion] = {}
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {DeleteModel: self._delete, Removed: self._result, RemoveFailed: self._result}
 
     def _delete(self, supervisor: Supervisor, peer: str, call: DeleteModel, _payload: bytes) -> None:
@@ -117,7 +117,10 @@ class Deletions:
 
     @staticmethod
     def _name_removed(supervisor: Supervisor, peer: str, call: DeleteModel) -> bool:
-        """Remove a further name of a model and answer; return False for its own name. Raises ``conflict`` if it has others."""
+        """Remove another name of a model and answer; return False for its own name.
+
+        Raises ``conflict`` if the model has others.
+        """
         names = supervisor.models.user_names
         alias = call.model.removesuffix(LATEST)
         if alias in names.aliases:
@@ -138,7 +141,7 @@ class Deletions:
 
     @staticmethod
     def _check_removable(supervisor: Supervisor, entry: CatalogueEntry) -> None:
-        """Raise ``conflict`` for a model of the catalogue whose files all belong to others too: it would stay as it is."""
+        """Raise ``conflict`` for a model of the catalogue whose files all belong to other models as well: it would stay as it is."""
         models = supervisor.models
         if models.registered(entry.name) or entry.name in models.adopted.entries or not models.downloaded(entry):
             return
@@ -148,7 +151,7 @@ class Deletions:
             raise Failure(Code.CONFLICT, reason, model=entry.name).raised()
 
     def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
-        """Return whether anything of it can be deleted: a download, a registration, a worker, or a file."""
+        """Return whether anything of the model can be deleted: a download, a registration, a worker, or a file."""
         models = supervisor.models
         if supervisor.downloads.running_for(entry.name) or models.registered(entry.name):
             return True

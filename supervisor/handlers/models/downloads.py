@@ -21,7 +21,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.pull"
 MAX_DOWNLOADS: Final = 8
-"""Downloads at a time: each is a process, and they share one network connection."""
+"""How many downloads run at a time: each is a process, and they share one network connection."""
 
 log = logs.get_logger()
 
@@ -34,9 +34,9 @@ def fetch(
     pending: CatalogueEntry | None = None,
     present: Sequence[str] = (),
 ) -> None:
-    """Download a model, or join the download that runs; raises ``offline``, and ``overloaded`` for one too many.
+    """Download a model, or join the running download; raises ``offline``, or ``overloaded`` if too many run.
 
-    ``pending``: it is registered when that has succeeded.  ``present``: files that are there already.
+    ``pending``: register it when the download has succeeded. ``present``: files that are already there.
     """
     running = join(supervisor, model, waiter)
     if running:
@@ -57,7 +57,7 @@ def fetch(
 
 
 def join(supervisor: Supervisor, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
-    """Let a call wait for a running download and send it the last progress; return None if there is none."""
+    """Let a call wait for a running download, and send it the latest progress; return None if there is none."""
     download = supervisor.downloads.join(model, waiter)
     if download is not None and download.last is not None and waiter is not None and waiter.progress:
         supervisor.bus.send(waiter.peer, structs.replace(download.last, number=waiter.number))
@@ -65,7 +65,7 @@ def join(supervisor: Supervisor, model: str, waiter: DownloadWaiter | None) -> R
 
 
 def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
-    """Download a model that requests wait for; they get the failure if that is refused."""
+    """Download a model that requests wait for. If the download is refused, they get the failure."""
     try:
         fetch(supervisor, model)
     except LemonbusError as problem:
@@ -95,7 +95,7 @@ def result(supervisor: Supervisor, job: str, message: Pulled | PullFailed, _payl
 
 
 def take_over(supervisor: Supervisor, job: str, child: ChildProcess, order: StartPull) -> jobs.OnEnded | None:
-    """Register the download of a job that an earlier supervisor started; None if the model is downloaded by another job."""
+    """Register a download that an earlier supervisor's job does; None if another job downloads the model."""
     if supervisor.downloads.running_for(order.name) is not None:
         return None
     download = supervisor.downloads.begin(job, order.name, order.sources, None)
@@ -165,7 +165,7 @@ def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: 
 
 
 def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failure) -> None:
-    """Load what was downloaded, if a request waits for it."""
+    """If a request waits for the downloaded model, load it."""
     options = supervisor.scheduler.requested_options(model)
     spec = None
     if model in supervisor.scheduler.models and isinstance(outcome, Pulled):
@@ -178,7 +178,7 @@ def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failu
 
 
 def list_downloads(supervisor: Supervisor, peer: str, call: ListDownloads, _payload: bytes) -> None:
-    """Answer with the downloads that run or ended a moment ago."""
+    """Answer with the downloads that run or have just ended."""
     supervisor.calls.answer(peer, call.number, supervisor.downloads.reports(supervisor.loop.now()))
 
 

@@ -1,4 +1,4 @@
-"""What the headers of model files say: a job process reads them when a call needs it, because a disk may be slow.
+"""The headers of model files: a job process reads them when a call needs them, because a disk may be slow.
 
 What was read is remembered until the file changes.
 """
@@ -19,9 +19,9 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.describe"
 FILE_DEADLINE_S: Final = 5.0
-"""How long a job may take for one file, or the setting peer_silence if that is less."""
+"""How long a job may take for one file; the setting peer_silence if that is less."""
 START_DEADLINE_S: Final = 4.0
-"""How long its start may take before."""
+"""How long its start may take before that."""
 
 log = logs.get_logger()
 
@@ -32,12 +32,12 @@ class _WaitingCall(NamedTuple):
 
 
 def file_key(found: ModelFiles) -> FileKey:
-    """Return under what the header of a model's files is remembered."""
+    """Return the key under which the header of a model's files is remembered."""
     return FileKey(found.path, found.size, found.modified)
 
 
 class FileHeaders:
-    """What is known of files, and the calls that wait until more is."""
+    """What is known about files, and the calls that wait for more."""
 
     def __init__(self) -> None:
         """Nothing was read yet."""
@@ -47,17 +47,17 @@ class FileHeaders:
         """Job → its process, until that has ended."""
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {Described: self._result}
 
     def facts(self, key: FileKey) -> FileFacts:
-        """Return what a file says, as far as that is known."""
+        """Return what is known about a file's content."""
         return self._reads.facts(key)
 
     def when_read(
         self, supervisor: Supervisor, keys: frozenset[FileKey], seconds: float, answer: Callable[[], None]
     ) -> None:
-        """Call ``answer`` when these files were read, or at once if none need be, at the latest after ``seconds``."""
+        """Call ``answer`` when these files were read, at once if none need be read, and at the latest after ``seconds``."""
         waiting = _WaitingCall(keys, answer)
         self._waiting.append(waiting)
         if supervisor.scheduler.closing:
@@ -68,7 +68,7 @@ class FileHeaders:
             supervisor.loop.call_later(seconds, partial(self._time_out, waiting, seconds))
 
     def _go_on(self, supervisor: Supervisor) -> None:
-        """Answer the calls that need wait for no file; read more for the others."""
+        """Answer the calls that no longer wait for a file; read more files for the others."""
         now = supervisor.loop.now()
         for waiting in list(self._waiting):
             if all(self._reads.settled(key, now) for key in waiting.keys):
@@ -99,7 +99,7 @@ class FileHeaders:
         self._go_on(supervisor)
 
     def _watch(self, supervisor: Supervisor, job: str, start: float = 0.0) -> None:
-        """Give a job up that does not read another file in time; ``start``: seconds that its start may take."""
+        """Give up a job that does not read another file in time. ``start``: seconds that its start may take."""
         before = self._reads.progress(job)
         if before is not None:
             seconds = start + min(FILE_DEADLINE_S, supervisor.settings.peer_silence)
@@ -118,7 +118,7 @@ class FileHeaders:
         unread = self._reads.ended(job)
         if unread:
             log.warning("headers of model files were not read", files=len(unread), why=why)
-        # The failure may be over by the next call, so it is not remembered; these calls do not wait for another job.
+        # The failure may be over by the next call, so it is not remembered. These calls do not wait for another job.
         for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
             self._answer(waiting)
         self._go_on(supervisor)

@@ -29,8 +29,8 @@ log = logs.get_logger()
 def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: bytes) -> None:
     """Load a model, after its download if necessary; answered when it is ready.
 
-    Options that are to be saved are saved when the model is ready with them: options that it cannot be loaded with
-    must not break every later load.
+    Options to be saved are saved once the model is ready with them: options that prevent a load must not break every
+    later one.
     """
     known = supervisor.models.find(call.model)
     if call.unless_loaded:
@@ -86,7 +86,7 @@ def _load_target(
 
 
 def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
-    """Return the model of a load; a checkpoint that is not registered gets an entry of its own name."""
+    """Return the model of a load. An unregistered checkpoint gets an entry under its own name."""
     if call.recipe and call.recipe not in DESCRIPTORS:
         reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
         raise invalid(reason, "recipe")
@@ -101,7 +101,7 @@ def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
 
 
 def guess_recipe(checkpoint: str, device: str) -> str:
-    """Return the recipe for an unregistered checkpoint, as far as its name shows it."""
+    """Return the recipe for an unregistered checkpoint, guessed from its name."""
     hinted = [each for each in DESCRIPTORS.values() if each.name_hint and each.name_hint in checkpoint.lower()]
     for word in (device.lower(), HYBRID):
         for descriptor in hinted:
@@ -111,7 +111,7 @@ def guess_recipe(checkpoint: str, device: str) -> str:
 
 
 def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
-    """Return the backend option that runs a recipe on the device that was asked for, if one has to be chosen.
+    """If a backend must be chosen for the requested device, return the option that does so.
 
     Raises ``invalid_request`` if no backend of the recipe does.
     """
@@ -131,7 +131,7 @@ def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, 
 def _finish_load(
     supervisor: Supervisor, peer: str, call: LoadModel, name: str, options: dict[str, OptionValue], result: object
 ) -> None:
-    """Save the options if the model is ready with them, and make it the default model if that was asked for; then answer."""
+    """If the model is ready with the options, save them and, if requested, make it the default model; then answer."""
     number = call.number
     failure = result if isinstance(result, Failure) else None
     if_not_written = (
@@ -178,7 +178,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
 
 
 def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes) -> None:
-    """Pin a loaded model, or unpin it; answered when its worker remembers it for another supervisor."""
+    """Pin or unpin a loaded model; answered when its worker remembers this for another supervisor."""
     known = supervisor.models.find(call.model)
     name = known.name if known else call.model
     asked = PolicyOverrides(pinned=call.pinned)

@@ -1,4 +1,4 @@
-"""Answers what the configuration says for one model, and where each value comes from."""
+"""Answers what the configuration says about one model, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 _SHOWN_ELSEWHERE: Final = frozenset({"options", "args", "aliases"})
-"""Keys of sections that are options, or names."""
+"""Keys of sections that are options or names."""
 
 
 def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: bytes) -> None:
-    """Show what is configured for a model; raises ``model_not_found``."""
+    """Show the configuration of a model; raises ``model_not_found``."""
     models = supervisor.models
     entry = models.resolve(call.model)
     scheduled = supervisor.scheduler.models.get(entry.name)

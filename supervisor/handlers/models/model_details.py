@@ -1,6 +1,6 @@
-"""Models in detail: what a job reads in their files, joined with how they are loaded; copies, and the quick start's models.
+"""Models in detail: what a job reads in their files, and how they are loaded; copies, and the quick start's models.
 
-Their headers are read by :mod:`supervisor.handlers.models.file_headers`.
+:mod:`supervisor.handlers.models.file_headers` reads their headers.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from supervisor.scheduler.scheduled_model import ScheduledModel
 from workers.backends.registry import DESCRIPTORS
 
 MAX_DESCRIBED: Final = 1000
-"""Models of a list whose files are read; those after them are shown without what their files say."""
+"""How many models of a list have their files read. Later ones are shown without what their files say."""
 TIMEOUT_S: Final = 15.0
 """How long a call waits for headers; then it is answered with what is known."""
 
 
 def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> int:
-    """Return the layers that a load asked for; else those that the engine was given (``used``), of which the model has fewer."""
+    """Return the layers that a load asked for; else those given to the engine (``used``), of which the model may have fewer."""
     if "gpu_layers" in options:
         return int(options["gpu_layers"])
     return min(used, layers + 1) if layers else used
 
 
 class ModelDescriptions:
-    """Answers ``DescribeModels``, and the small calls beside it."""
+    """Answers ``DescribeModels``, and the small calls related to it."""
 
     def __init__(self, headers: FileHeaders) -> None:
         """Take what files say from ``headers``."""
         self._headers = headers
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {DescribeModels: self._describe, CopyModel: copy_model, ListDefaultModels: list_default_models}
 
     def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
@@ -111,7 +111,7 @@ class ModelDescriptions:
 
 
 def _expires_at(supervisor: Supervisor, model: ScheduledModel) -> float:
-    """Return when a model is unloaded if nothing uses it from now on, in Unix seconds; 0 if no idle time unloads it."""
+    """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
     if model.ttl == NO_TTL:
         return 0.0
     now = supervisor.loop.now()
@@ -119,7 +119,7 @@ def _expires_at(supervisor: Supervisor, model: ScheduledModel) -> float:
 
 
 def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:
-    """Return the downloaded models, or the one of that name; raises ``model_not_found`` if it is not downloaded."""
+    """Return the downloaded models, or the one with this name; raises ``model_not_found`` if it is not downloaded."""
     models = supervisor.models
     listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
     cache_dir = supervisor.settings.cache_dir
@@ -139,7 +139,7 @@ def _default_model(supervisor: Supervisor) -> str:
 
 
 def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
-    """Return the options with which a model is loaded, or would be."""
+    """Return the options with which a model is or would be loaded."""
     model = supervisor.scheduler.models.get(entry.name)
     if model is not None and model.process is not None and model.spec is not None:
         return model.spec.options
@@ -150,7 +150,7 @@ def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -
 
 
 def copy_model(supervisor: Supervisor, peer: str, call: CopyModel, _payload: bytes) -> None:
-    """Give a model a further name; answered when that is on the disk."""
+    """Give a model another name; answered when it is on the disk."""
     model = supervisor.models.resolve(call.source).name
     alias = call.destination.removesuffix(LATEST)
     if not 0 < len(alias) <= MAX_NAME_LENGTH or not alias.isprintable() or alias != alias.strip():

@@ -1,4 +1,4 @@
-"""The calls ``ListModels`` and ``GetModel``: models as lists show them, with what their files and engines say of contexts."""
+"""The calls ``ListModels`` and ``GetModel``: models as lists show them, with what their files and engines say about contexts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 HEADER_WAIT_S: Final = 0.5
-"""How long a list waits for headers that were never read; what it does not know by then is left out."""
+"""How long a list waits for headers that were never read; after that, they are left out."""
 MAX_READ: Final = 1000
-"""Models of a list whose files are read."""
+"""How many models of a list have their files read."""
 
 
 class ModelLists:
@@ -27,7 +27,7 @@ class ModelLists:
         self._headers = headers
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {ListModels: self._list, GetModel: self._get}
 
     def _list(self, supervisor: Supervisor, peer: str, call: ListModels, _payload: bytes) -> None:

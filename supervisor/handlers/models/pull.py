@@ -1,6 +1,6 @@
 """Pull, also of a model that is not registered yet: it is registered when its files are there.
 
-Nothing is written before the download has succeeded, so no model is ever half registered.  Until then the download has
+Nothing is written before the download has succeeded, so no model is ever half registered. Until then the download holds
 the entry, and a second pull of the same model joins the download.
 """
 
@@ -24,7 +24,7 @@ from workers.backends.registry import DESCRIPTORS
 
 
 def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: bytes) -> None:
-    """Download a model, and register it first if the call says what it is."""
+    """Download a model, and first register it if the call describes it."""
     waiter = None if call.detached else DownloadWaiter(peer, call.number, call.progress)
     name = call.model
     if call.registration is not None:
@@ -49,7 +49,7 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
 
 
 def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter | None, *, provisional: bool) -> None:
-    """Begin or join the download; an adopted model (``provisional``) is forgotten if that does not succeed."""
+    """Begin or join the download. If it fails, an adopted model (``provisional``) is forgotten."""
     name = entry.name
     try:
         _check_program(supervisor, entry)
@@ -64,7 +64,7 @@ def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter
 
 
 def _check_program(supervisor: Supervisor, entry: CatalogueEntry) -> None:
-    """Raise what helps, if a program of the recipe's own fetches the model and is not installed here."""
+    """If a recipe's own program fetches the model but is not installed here, raise what helps."""
     descriptor = DESCRIPTORS.get(entry.recipe)
     if descriptor is not None and descriptor.checkpoint_scheme:
         expected = files.expected_files(entry)
@@ -72,7 +72,7 @@ def _check_program(supervisor: Supervisor, entry: CatalogueEntry) -> None:
 
 
 def _named_entry(supervisor: Supervisor, call: PullModel) -> CatalogueEntry:
-    """Return the model that a call names; a checkpoint that is not registered is adopted if the call allows that."""
+    """Return the model that a call names. An unregistered checkpoint is adopted if the call allows that."""
     if not call.adopt:
         return supervisor.models.resolve(call.model)
     entry = supervisor.models.resolve_or_adopt(call.model, guess_recipe(call.model, ""))
@@ -94,7 +94,7 @@ def _register(supervisor: Supervisor, waiter: DownloadWaiter | None, entry: Cata
 
 
 def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:
-    """Raise ``conflict``, saying what differs, unless an entry may replace the other: labels and options may change."""
+    """Raise ``conflict``, saying what differs, unless one entry may replace the other: labels and options may change."""
     before, now = _files_of(known), _files_of(entry)
     differing = [field for field in before if before[field] != now[field]]
     if not differing:
@@ -107,7 +107,7 @@ def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:
 
 
 def _files_of(entry: CatalogueEntry) -> dict[str, str]:
-    """Return what decides which files a model has, by the fields of a registration."""
+    """Return the values that decide which files a model has, by the fields of a registration."""
     projectors = sorted({source.mmproj for source in entry.sources} - {""})
     checkpoint = bare_checkpoint(entry.checkpoint)
     return {"checkpoint": checkpoint, "recipe": entry.recipe, "mmproj": ", ".join(projectors) or "none"}

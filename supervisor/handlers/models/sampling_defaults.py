@@ -1,6 +1,6 @@
-"""The sampling defaults: stored in ``params.json``, and sent to every worker when they change.
+"""The sampling defaults: stored in ``params.json``, and sent to every worker on each change.
 
-Only defaults that were set are stored and sent: where none are set, no request costs anything.
+Only defaults that were set are stored and sent. If none are set, requests have no extra cost.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class SamplingDefaultsStore:
     """The defaults that are set, and the messages about them."""
 
     def __init__(self, path: Path, report: Callable[[str], None], finish: FinishWrite = finish_write) -> None:
-        """Read the file. A broken file is moved aside, a wrong value in it is left out; ``report`` gets a line for each.
+        """Read the file.
+
+        A broken file is moved aside, and a wrong value in it is left out; ``report`` gets a line for each.
 
         ``finish``: see :class:`supervisor.models.state_files.StateFile`.
         """
         self._file = StateFile(path, finish)
         self.values: dict[str, SamplingValue] = {}
-        """Parameter → value, of those that are set."""
+        """Parameter → value, for those that are set."""
         try:
             items = self._file.read()
         except ValueError as problem:
@@ -59,7 +61,7 @@ class SamplingDefaultsStore:
     def change(self, change: dict[str, SamplingValue | None]) -> bool:
         """Apply and store a change; return whether anything is different now.
 
-        Raises ``invalid_request``, and ``internal_error`` if the file cannot be written: then nothing changes.
+        Raises ``invalid_request``, or ``internal_error`` if the file cannot be written, in which case nothing changes.
         """
         values = apply_change(self.values, check_params(change))
         if values == self.values:
@@ -73,7 +75,7 @@ class SamplingDefaultsStore:
         return True
 
     def report(self) -> ParamsReport:
-        """Return all six, which of them are set, and which of those a recipe does not use."""
+        """Return all six, which of them are set, and which set ones each recipe does not use."""
         ignored = {
             recipe: names
             for recipe, descriptor in DESCRIPTORS.items()
@@ -88,7 +90,7 @@ class SamplingDefaultsStore:
         return {GetParams: self._get, SetParams: self._set}
 
     def send_to_new_workers(self, supervisor: Supervisor) -> None:
-        """From now on send what is set to each worker that says Hello."""
+        """From now on, send the set defaults to each worker that says Hello."""
 
         def send(worker: str) -> None:
             if self.values:

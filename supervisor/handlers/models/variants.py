@@ -1,4 +1,4 @@
-"""What repositories offer: a job process asks the hub, and calls for the same repository share it."""
+"""The contents of repositories: a job process asks the hub, and calls for the same repository share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.variants"
 MAX_JOBS: Final = 4
-"""Repositories that are listed at a time: each is a process."""
+"""How many repositories are listed at a time: each takes a process."""
 HUB_TIMEOUT_S: Final = 40.0
 """A hub may answer byte by byte."""
 
@@ -30,19 +30,19 @@ class _VariantQuery:
 
 
 class VariantQueries:
-    """The listings of repositories that are under way."""
+    """The listings in progress."""
 
     def __init__(self) -> None:
         """No listing runs."""
         self._by_job: dict[str, _VariantQuery] = {}
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what each message means."""
+        """Return the handlers of these messages."""
         return {ListVariants: self._ask, Inspected: self._found, InspectFailed: self._failed}
 
     def _ask(self, supervisor: Supervisor, peer: str, call: ListVariants, _payload: bytes) -> None:
         if supervisor.settings.offline:
-            raise Failure(Code.OFFLINE, "the setting `offline` forbids to ask the hub", status=500).raised()
+            raise Failure(Code.OFFLINE, "the setting `offline` forbids asking the hub", status=500).raised()
         same = (
             query for query in self._by_job.values() if query.checkpoint == call.checkpoint and query.result is None
         )
@@ -81,7 +81,7 @@ class VariantQueries:
         query = self._by_job.get(job)
         if query is not None and query.child is not None:
             self._settle(
-                supervisor, job, Failure(Code.INTERNAL, f"the hub did not answer in time what {query.checkpoint} has")
+                supervisor, job, Failure(Code.INTERNAL, f"the hub did not say in time what {query.checkpoint} has")
             )
             supervisor.processes.kill(query.child)
 

@@ -1,5 +1,6 @@
 """Where models come from: the built-in catalogue, those that users registered or named, and the extra models directory.
 
-Each gives `catalogue.CatalogueEntry`s; `supervisor.models.registry` puts them together, and others outside import `catalogue`.
-What a name means among all entries is in `supervisor.models.names`. Add no import of `supervisor.models.options`.
+Each yields `catalogue.CatalogueEntry`s, and `supervisor.models.registry` puts them together. Others outside import
+`catalogue`. `supervisor.models.names` decides what a name means among all entries. Do not import
+`supervisor.models.options` here.
 """

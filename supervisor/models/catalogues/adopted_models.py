@@ -1,7 +1,8 @@
 """Models that no catalogue has, adopted when a client names a checkpoint or a file of this machine.
 
-A checkpoint whose files are here is kept in ``adopted_models.json``, so that it is listed and can be deleted after a restart.
-A checkpoint whose files are still to come, and a file that is named by its path, are known until the server ends.
+A checkpoint whose files are here is kept in ``adopted_models.json``, so that it is listed and can be deleted after a
+restart. A checkpoint whose files are still to come, or a file that is named by its path, is known until the server
+ends.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from workers.backends.registry import DESCRIPTORS
 
 FILE: Final = "adopted_models.json"
 MAX_ADOPTED: Final = 256
-"""Models that may be adopted at a time; the oldest is forgotten first, and one whose files are here last of all."""
+"""How many models may be adopted at a time. The oldest is forgotten first, but those whose files are here last."""
 _RESERVED: Final = (user_models.PREFIX, extra_models.PREFIX)
-"""Beginnings of names that models get elsewhere: an adopted one would hide them."""
+"""Prefixes of names that models get elsewhere: an adopted model would hide them."""
 
 
 class AdoptedModels:
@@ -42,13 +43,13 @@ class AdoptedModels:
     ) -> None:
         """Read the file ``path``; a broken one is moved aside.
 
-        ``directories``: those whose files a client may name. ``find`` returns the entry that a name means, ``index`` the
-        names as they are now. ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        ``directories``: those whose files a client may name. ``find`` returns the entry that a name means, ``index``
+        the present names. ``finish``: see :class:`supervisor.models.state_files.StateFile`.
         """
         self._file = StateFile(path, finish)
         self._directories, self._find, self._index = directories, find, index
         self.problems: list[str] = self._file.problems
-        """Errors in the file; the reader of this list empties it."""
+        """Errors in the file. Whoever reads this list empties it."""
         self.entries: dict[str, CatalogueEntry] = {}
         self._read()
         self._kept = set(self.entries)
@@ -71,7 +72,7 @@ class AdoptedModels:
     # Adopting and forgetting
 
     def adopt_checkpoint(self, name: str, recipe: str) -> CatalogueEntry:
-        """Return a new entry of a checkpoint, under its own name; raises ``invalid_request`` for what is none."""
+        """Return a new entry of a checkpoint under its own name; raises ``invalid_request`` if it is not a checkpoint."""
         checkpoint = bare_checkpoint(name).removesuffix(LATEST)
         try:
             return self._add(catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe}))
@@ -81,8 +82,8 @@ class AdoptedModels:
     def adopt_file(self, name: str, path: str, mmproj: str = "") -> CatalogueEntry:
         """Return the entry of a file of this machine under a name that the caller chose.
 
-        A model of the extra models directory is that entry itself under its own name.  Raises ``invalid_request`` for a
-        file that a client may not name or that is no model, and ``conflict`` if the name is another model's.
+        A model of the extra models directory, under its own name, is that entry itself. Raises ``invalid_request`` for
+        a file that a client may not name or that is not a model, and ``conflict`` if the name is another model's.
         """
         known = self._find(name)
         if known is not None and known.name not in self.entries:
@@ -101,7 +102,7 @@ class AdoptedModels:
         return entry
 
     def restore(self, spec: ModelSpec) -> None:
-        """Add the entry of a model that an earlier supervisor had loaded, if it is known only by that."""
+        """Add the entry of a model that an earlier supervisor had loaded, if nothing else knows the model."""
         if self._find(spec.name) is not None:
             return
         if "/" in spec.name:
@@ -124,7 +125,7 @@ class AdoptedModels:
             self._write(self._kept | {name})
 
     def forget(self, name: str) -> None:
-        """Forget an adopted entry, if there is one of this name; raises ``internal_error``, and then it stays."""
+        """If an adopted entry has this name, forget it; raises ``internal_error``, in which case it stays."""
         if name in self._kept:
             self._write(self._kept - {name})
         adopted = self.entries.pop(name, None)
@@ -159,7 +160,7 @@ class AdoptedModels:
         self._check(path, "path")
         identity = identify(Path(path).name, self._head(path))
         if identity is None or not identity.recipe:
-            raise invalid("`path` is no model that any recipe runs", "path")
+            raise invalid("`path` is not a model that any recipe runs", "path")
         if mmproj:
             self._check(mmproj, "mmproj")
             if not DESCRIPTORS[identity.recipe].projector:
@@ -168,7 +169,7 @@ class AdoptedModels:
         return CatalogueEntry(name, Path(path).name, identity.recipe, labels=labels, path=path, mmproj=mmproj)
 
     def _check(self, path: str, param: str) -> None:
-        # One message for what is missing and what is forbidden: it must not tell which files this machine has.
+        # The same message for missing and forbidden files, because it must not tell which files this machine has.
         if not is_below(path, self._directories) or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
             raise invalid(
                 f"`{param}` must be a file below the extra models directory, the hub's cache or a directory of the"

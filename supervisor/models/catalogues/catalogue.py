@@ -1,7 +1,7 @@
 """Entries of models: the built-in catalogue, and the items that it and ``user_models.json`` may have, in Lemonade's format.
 
-Beyond Lemonade's fields an item may have ``sources``: where the same files can be had, in the order in which
-they are tried (a wheel is pinned by sha256), and ``aliases``: other names of the model.
+In addition to Lemonade's fields, an item may have ``sources``: where the same files can be had, in the order to try (a
+wheel is pinned by sha256); and ``aliases``: other names of the model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workers.backends.registry import DESCRIPTORS
 
 CATALOGUE_FILE: Final = Path(__file__).parents[2] / "data" / "models.json"
 DEFAULT_MODELS_FILE: Final = CATALOGUE_FILE.with_name("default_models.json")
-"""The models that are offered for a quick start: a name of the catalogue's → description, number of parameters, tags."""
+"""The models that are offered for a quick start: a name in the catalogue → description, number of parameters, tags."""
 MAX_NAME_LENGTH: Final = 255
 
 _TYPE_BY_LABEL: Final = {
@@ -42,7 +42,7 @@ _LABEL_BY_FLAG: Final = {
     "embedding": "embeddings",
     "reranking": "reranking",
 }
-"""Switches of a pull request that older files kept instead of labels."""
+"""Switches of a pull request that older files have instead of labels."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -61,21 +61,21 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     registered: int = 0
     """Unix seconds."""
     path: str = ""
-    """Only for files of the extra models directory: the (first) file."""
+    """Only for the extra models directory: the (first) file."""
     mmproj: str = ""
     """Likewise: the vision projector."""
     aliases: list[str] = []
     options: dict[str, OptionValue] = {}
-    """Load options of this model unless a load sets others."""
+    """Load options of this model, unless a load sets others."""
 
     @property
     def short_name(self) -> str:
-        """The name that users of ``NAME:TAG`` know it by, else its registered name."""
+        """Its name in the form ``NAME:TAG`` if it has one, else its registered name."""
         return self.aliases[0] if self.aliases else self.name
 
     @property
     def type(self) -> ModelType:
-        """The type by its labels, or else by its recipe."""
+        """The type according to its labels, or else to its recipe."""
         descriptor = DESCRIPTORS.get(self.recipe)
         by_recipe = descriptor.model_type if descriptor else ModelType.LLM
         return next((_TYPE_BY_LABEL[label] for label in self.labels if label in _TYPE_BY_LABEL), by_recipe)
@@ -100,7 +100,7 @@ class _CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
-    """Return the entry that an item of a catalogue file describes; raises ValueError saying what is wrong."""
+    """Return the entry for an item of a catalogue file; raises ValueError saying what is wrong."""
     if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
         raise ValueError(f"{checkpoints.printable(name)!r} cannot be a name")
     try:
@@ -114,7 +114,7 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
             if isinstance(found, checkpoints.WheelCheckpoint) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
             if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(item_fields.recipe):
-                raise ValueError(f"source {source.checkpoint} is no checkpoint for recipe {item_fields.recipe}")
+                raise ValueError(f"source {source.checkpoint} is not a checkpoint for recipe {item_fields.recipe}")
     except (msgspec.ValidationError, LemonbusError) as problem:
         raise ValueError(str(problem)) from None
     labels = item_fields.labels + [
@@ -143,7 +143,7 @@ class _DefaultModelItem(msgspec.Struct, frozen=True):
 
 
 def default_models(resolve: Callable[[str], CatalogueEntry], path: Path = DEFAULT_MODELS_FILE) -> list[DefaultModel]:
-    """Return the models that are offered for a quick start; ``resolve`` returns the entry that a name means."""
+    """Return the models that are offered for a quick start. ``resolve`` returns the entry that a name means."""
     items = msgspec.json.decode(path.read_bytes(), type=dict[str, _DefaultModelItem])
     return [
         DefaultModel(name, item.description, item.size_hint, item.tags, resolve(name).checkpoint, resolve(name).labels)
@@ -152,7 +152,7 @@ def default_models(resolve: Callable[[str], CatalogueEntry], path: Path = DEFAUL
 
 
 def source_of(recipe: str, checkpoint: str) -> str:
-    """Return a recipe's checkpoint as the grammar of sources writes it: with the scheme of a recipe that has its own."""
+    """Return a recipe's checkpoint in the grammar of sources: with the recipe's scheme if it has its own."""
     scheme = _scheme(recipe)
     return f"{scheme}:{checkpoint}" if scheme and not checkpoint.startswith(f"{scheme}:") else checkpoint
 
@@ -184,11 +184,14 @@ def _optional_checkpoints(recipe: str) -> set[str]:
 
 @cache
 def released(path: Path = CATALOGUE_FILE) -> int:
-    """Return when the catalogue came to this machine, in Unix seconds: a model of it is not older here, and has no other date."""
+    """Return when the catalogue came to this machine, in Unix seconds.
+
+    Its models have no other date, and are not older here.
+    """
     return max(1, int(path.stat().st_mtime))
 
 
 def built_in(path: Path = CATALOGUE_FILE) -> dict[str, CatalogueEntry]:
-    """Return the built-in catalogue; raises ValueError if one of its items is wrong (a test reads them all)."""
+    """Return the built-in catalogue; raises ValueError if an item is wrong (a test reads them all)."""
     items = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     return {name: entry(name, item) for name, item in items.items()}

@@ -1,10 +1,11 @@
-"""The extra models directory: every model file in it can be named ``extra.STEM``, without being registered.
+"""The extra models directory: every model file in it can be named ``extra.STEM``, without registration.
 
 The first bytes of a file tell what it is (``workers/backends/file_identification.py``): GGUF files of llama.cpp and of
-stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp.  A folder with one GGUF model
-(shards count as one) gives it the folder's name, and a vision projector in the same folder makes it a vision model.  A folder
-with a ``genai_config.json`` is a model of ONNX Runtime GenAI.  Where two models would have one name, those in folders
-are named by their whole path: ``extra.FOLDER/STEM``.  Folders are read four deep, and again only when one was changed.
+stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp. If a folder has one GGUF model
+(shards count as one), the model gets the folder's name; a vision projector in the same folder makes it a vision model.
+A folder with a ``genai_config.json`` is a model of ONNX Runtime GenAI. If two models would have the same name, those in
+folders are named by their whole path: ``extra.FOLDER/STEM``. Folders are read four deep, and read again only after a
+change.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ FOLDER_RECIPES: Final = {each.folder_file: each.recipe for each in DESCRIPTORS.v
 _MAX_DEPTH: Final = 4
 _MAX_FOLDERS: Final = 2000
 _MOST_READS: Final = 256
-"""Files that one refresh opens to identify them, because the supervisor's loop waits; the next refresh goes on from there."""
+"""How many files one refresh opens to identify them, because the supervisor's loop waits.
+
+The next refresh continues from there.
+"""
 _SETTLED_S: Final = 2.0
-"""A folder changed less than this many seconds before it was read may change again under the same time stamp."""
+"""If a folder was changed less than this many seconds before it was read, another change may get the same time stamp."""
 _GGUF: Final = ".gguf"
 _SLOW_CHECK_S = 0.05
-"""A check of the directory that takes longer is slow."""
+"""A check of the directory that takes longer than this is slow."""
 _CHECK_PAUSE: Final = 20
-"""A slow check that took one second is followed by none for so many seconds."""
+"""After a slow check of one second, none follows for this many seconds."""
 
 
 class _Found(NamedTuple):
-    """A model in the directory that has no name yet."""
+    """A model in the directory, before it has a name."""
 
     short: str
     path: Path
@@ -68,10 +72,10 @@ class ExtraModels:
         self._unreadable = 0
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = []
-        """What is wrong, as of the last time the directory was read."""
+        """What was wrong when the directory was last read."""
 
     def refresh(self) -> bool:
-        """Read the directory again if it was changed; return whether it was read."""
+        """If the directory was changed, read it again; return whether it was read."""
         unchanged = self._settled and all(_modified(path) == when for path, when in self._modified.items())
         if self._root is None or unchanged:
             return False
@@ -92,11 +96,12 @@ class ExtraModels:
         return True
 
     def refresh_sometimes(self, path: str) -> bool:
-        """Read the directory again if it was changed, as :meth:`refresh`, but spare the loop where that takes long.
+        """Read the directory again if it was changed, like :meth:`refresh`, but spare the loop if this takes long.
 
-        A check is one ``stat`` call for every folder.  Where it takes long (thousands of folders, a slow disk, a busy
-        machine), at most a twentieth of the loop's time is spent on checks.  Until the next one, the directory itself
-        and the folder of the file ``path`` are still checked every time: what was just put there, or removed, counts.
+        A check is one ``stat`` call for every folder. If it takes long (thousands of folders, a slow disk, a busy
+        machine), at most a twentieth of the loop's time is spent on checks. Until the next one, the directory itself
+        and the folder of the file ``path`` are still checked every time, so that what was just put there, or removed,
+        counts.
         """
         began = time.monotonic()
         if began < self._next_check and not self.changed_near(path):
@@ -186,7 +191,7 @@ class ExtraModels:
     # Naming
 
     def _named(self) -> dict[str, CatalogueEntry]:
-        """Give every model its name: short, or its path where several would have the same short name."""
+        """Give every model its name: the short one, or its path if several would have the same short name."""
         shared = Counter(found.short for found in self._found)
         entries: dict[str, CatalogueEntry] = {}
         for found in self._found:
@@ -226,7 +231,10 @@ def _is_gguf(name: str) -> bool:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is UTF-8: Python has other bytes of a name as lone surrogates, which no message can carry."""
+    """Return whether a name is UTF-8.
+
+    Python turns other bytes in a name into lone surrogates, which no message can carry.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -235,7 +243,7 @@ def _is_text(name: str) -> bool:
 
 
 def _is_true(question: Callable[[], bool]) -> bool:
-    """Return the answer of the file system about an item; no to a circular link, or where permission is missing."""
+    """Return the file system's answer about an item: no for a circular link, or without permission."""
     try:
         return question()
     except OSError:

@@ -1,7 +1,6 @@
 """``user_models.json``: the models that users registered, in Lemonade's format.
 
-Every write keeps items that are not understood.  Keys are written without ``user.`` and read with or
-without it.
+Every write keeps items that are not understood. Keys are written without ``user.``, and read with or without it.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ PREFIX: Final = "user."
 
 
 class UserModels:
-    """The file, and the entries it was last read as."""
+    """The file, and the entries last read from it."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
         """Nothing is read yet. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
         self._file = StateFile(path, finish)
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = self._file.problems
-        """Errors in the file; the reader of this list empties it."""
+        """Errors in the file. Whoever reads this list empties it."""
 
     def refresh(self, starting: bool = False) -> bool:
-        """Read the file if it was changed; return whether the entries are others now.
+        """Read the file if it was changed; return whether the entries have changed.
 
-        A broken file is moved aside at the start.  Later the entries of before stay, because an editor may be writing
-        it.
+        A broken file is moved aside at the start. Later, the former entries stay, because an editor may be writing the
+        file.
         """
         if not self._file.changed():
             return False
@@ -65,7 +64,7 @@ class UserModels:
         return name in {PREFIX + key.removeprefix(PREFIX) for key in self._read()}
 
     def put(self, name: str, item: Mapping[str, Any]) -> None:
-        """Write an entry; raises ``internal_error`` if the file cannot be read or written, and changes nothing.
+        """Write an entry; raises ``internal_error``, and changes nothing, if the file cannot be read or written.
 
         Raises ValueError if the item is not understood.
         """

@@ -1,7 +1,7 @@
 """What the configuration's sections say for the recipe of a model: options, arguments, variables, devices. Pure.
 
-The operator's own words: unlike a client's, arguments may contain every flag that lemonbus does not set itself, and name
-any file.
+These are the operator's own words. Unlike a client's, arguments may contain every flag that lemonbus does not set
+itself, and name any file.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SectionProblem(NamedTuple):
     """A setting of a section that the recipe does not accept."""
 
     path: tuple[str, ...]
-    """Inside the section: ``("options", "ctx_size")``."""
+    """Its path inside the section: ``("options", "ctx_size")``."""
     problem: str
 
 
 def section_options(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Options:
-    """Return the options of a section as the recipe knows them; what it does not accept is left out."""
+    """Return the options of a section that the recipe accepts."""
     return {
         name: value
         for name, value in _given(descriptor, section).items()
@@ -46,9 +46,10 @@ def section_problems(
     settings: Settings | None = None,
     below: RecipeDefaults = _NO_DEFAULTS,
 ) -> Iterator[SectionProblem]:
-    """Return what the recipe does not accept of a section.
+    """Return the parts of a section that the recipe does not accept.
 
-    With ``settings`` also what the engine would not: ``below`` is the section that counts where this one says nothing.
+    With ``settings``, also what the engine would not accept. ``below``: the section that applies where this one is
+    silent.
     """
     own_arguments = _arguments_option(descriptor)
     if section.args is not None and not own_arguments:
@@ -80,7 +81,7 @@ def _engine_problem(
 
 
 def check_sections(settings: Settings, recipe_of: Callable[[str], str]) -> None:
-    """Raise ``invalid_request`` for the first setting of a section that no recipe, or not that of its model, accepts.
+    """Raise ``invalid_request`` for the first setting of a section that no recipe, or not its model's recipe, accepts.
 
     ``recipe_of``: name of a model → its recipe; empty if the model is not known (yet).  The section of such a model must be
     one that some recipe accepts.

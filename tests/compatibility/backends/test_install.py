@@ -160,7 +160,7 @@ def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: LemonbusServer
     releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", VULKAN)
     assert releases.holding.wait(10)
-    check_error(server.client.post("/v1/uninstall", VULKAN), 409, "conflict", "is just being installed")
+    check_error(server.client.post("/v1/uninstall", VULKAN), 409, "conflict", "is currently being installed")
     wait_for(lambda: bytes_on_disk(server), "some of it is on the disk")
     os.kill(wait_for(lambda: install_job_pid(server), "the job runs"), signal.SIGKILL)
     check_error(waiting.finish(), 502, "model_error", "interrupted", "nothing was changed")
