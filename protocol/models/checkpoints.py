@@ -109,7 +109,7 @@ def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
 def _check_inside(name: str) -> None:
     parts = name.split("/")
     if name and (".." in parts or "" in parts or "\\" in name or not name.isprintable()):
-        raise invalid(f"{printable(name)!r} is no file of a repository", "checkpoint")
+        raise invalid(f"{printable(name)!r} is not a file of a repository", "checkpoint")
 
 
 def printable(text: str, most: int = 96) -> str:

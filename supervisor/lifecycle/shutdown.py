@@ -92,5 +92,8 @@ class GracefulShutdown:
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
 
     def _shut_listener(self) -> None:
-        """Refuse new connections, which would wait until this process ends. A gateway that ended orderly has done so itself."""
+        """Refuse new connections, which would otherwise wait until this process ends.
+
+        A gateway that ended in order has already done this.
+        """
         shut_listener(self._supervisor.listen_fd)

@@ -40,7 +40,7 @@ def _families(text: bytes) -> list[Metric]:
 
 
 def _counter_line(line: re.Match[str]) -> str:
-    """Return the line as a gauge's if the name does not end as a counter's does: the parser would change the name."""
+    """Return the line as a gauge's if the name does not end like a counter's: the parser would change the name."""
     return line[0] if line[1].endswith("_total") else f"# TYPE {line[1]} gauge"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong in files and directories of models, each problem reported once."""
+"""What is wrong in files and directories of models; each problem is reported once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 MAX_REMEMBERED: Final = 1000
-"""Problems that are remembered, so that none is reported twice; beyond it they are forgotten together."""
+"""How many problems are remembered, so that none is reported twice. Beyond it, all are forgotten."""
 
 
 class ProblemSource(Protocol):
@@ -21,7 +21,7 @@ class ProblemReports:
     def __init__(self) -> None:
         """Know of none."""
         self.lines: list[str] = []
-        """Those that are not logged yet; the reader empties the list."""
+        """Problems that are not logged yet. The reader of this list empties it."""
         self._reported: set[str] = set()
 
     def add(self, problems: Iterable[str]) -> None:

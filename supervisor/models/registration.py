@@ -1,4 +1,4 @@
-"""Registering a model: which entries are valid, and what is written of them. Pure."""
+"""Registering a model: which entries are valid, and what is written about them. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entry_from_registration(name: str, registration: Registration, directories: 
     ):
         raise invalid(f"a model of recipe {registration.recipe} has no `mmproj`", "mmproj")
     if ".." in registration.mmproj.split("/") or registration.mmproj.startswith("/") or "\\" in registration.mmproj:
-        raise invalid(f"{printable(registration.mmproj)!r} is no file of a repository", "mmproj")
+        raise invalid(f"{printable(registration.mmproj)!r} is not a file of a repository", "mmproj")
     try:
         return catalogue.entry(name, item_of(registration))
     except ValueError as problem:
@@ -51,7 +51,7 @@ def entry_from_registration(name: str, registration: Registration, directories: 
 
 
 def check_name(name: str) -> None:
-    """Raise ``invalid_request`` unless this can be the name of a user's model."""
+    """Raise ``invalid_request`` unless this is a valid name of a user's model."""
     bare = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or not bare:
         raise invalid(f"the name of a model that is registered must be `{PREFIX}NAME`", "model_name")
@@ -65,7 +65,7 @@ def check_name(name: str) -> None:
 
 
 def _with_one_checkpoint(registration: Registration) -> Registration:
-    """Return a registration whose ``checkpoints`` became ``checkpoint`` and ``mmproj``; raises ``invalid_request``."""
+    """Return a registration with ``checkpoint`` and ``mmproj`` instead of ``checkpoints``; raises ``invalid_request``."""
     named = registration.checkpoints
     checkpoint = checkpoint_from_address(registration.checkpoint)
     if not named:
@@ -96,7 +96,7 @@ def _parse_checkpoint(registration: Registration) -> HubCheckpoint | TagCheckpoi
     if isinstance(parsed, TagCheckpoint if own_program else HubCheckpoint):
         return parsed
     raise invalid(
-        f"{printable(registration.checkpoint)!r} is no checkpoint for recipe {registration.recipe}", "checkpoint"
+        f"{printable(registration.checkpoint)!r} is not a checkpoint for recipe {registration.recipe}", "checkpoint"
     )
 
 
@@ -139,6 +139,6 @@ def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str
 
 
 def unloadable_reason(recipe: str, path: str) -> str:
-    """Return why a recipe cannot load what was downloaded, empty if it may."""
+    """Return why a recipe cannot load what was downloaded; empty if it may be able to."""
     kind = DESCRIPTORS[recipe].model_files
-    return "" if kind.accepts(PurePath(path).name) else f"is no {kind.what}, which recipe {recipe} needs"
+    return "" if kind.accepts(PurePath(path).name) else f"is not the {kind.what} that recipe {recipe} needs"

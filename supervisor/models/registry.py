@@ -1,7 +1,7 @@
 """All models that can be named: built-in, registered by users, found in the extra models directory, or adopted.
 
-A lookup runs in the supervisor's loop, where nothing may take long: it checks with a few ``stat`` calls whether the
-files on the disk were changed, and reads only those that were.  A handler resolves a name once and passes the entry on.
+A lookup runs in the supervisor's loop, where nothing may take long. It checks with a few ``stat`` calls whether the
+files on the disk were changed, and reads only those that were. A handler resolves a name once and passes the entry on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _ROUTES: Final = frozenset(
     {"chat/completions", "completions", "embeddings", "rerank", "images/generations", "images/edits"}
     | {"audio/transcriptions", "audio/translations"}
 )
-"""Endpoints that are routes of this name below ``/v1``, which clients know; the others are parts of these, or llama.cpp's own."""
+"""Endpoints that are routes with the same name below ``/v1``, which clients know.
+
+The others are parts of these, or llama.cpp's own.
+"""
 
 
 class ModelRegistry:
@@ -57,9 +60,9 @@ class ModelRegistry:
         self.machine = compatibility.default_capacity()
         """The devices and memory that decide which models are listed as runnable."""
         self.deleting: set[str] = set()
-        """Models that are being deleted: no request may use them."""
+        """Models that are being deleted; no request may use them."""
         self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
-        """Further names of models, and the default model; this class adds and removes names."""
+        """Other names of models, and the default model. This class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
         file_directories = load_options.file_directories(settings)
         self.options = ModelOptions(
@@ -68,25 +71,25 @@ class ModelRegistry:
         """The options saved for models, by registered name."""
         self._names = NameIndex()
         self._unknown: list[str] | None = None
-        """See :meth:`unknown_in_configuration`; None: to be found anew, which takes milliseconds."""
+        """See :meth:`unknown_in_configuration`; None: must be found anew, which takes milliseconds."""
         self.configuration = ModelConfiguration(settings)
-        """What the configuration says for single models."""
+        """What the configuration says about single models."""
         self.specs = SpecBuilder(settings, self.configuration, self.options, lambda: self.machine)
         """What models would be loaded with."""
         adopted_file = Path(settings.state_dir) / adopted_models.FILE
         self.adopted = AdoptedModels(adopted_file, file_directories, self.find, lambda: self._names, finish)
-        """Models that no catalogue has, and that clients named."""
+        """Models that no catalogue has and that clients named."""
         self._entries = ModelEntries(settings)
         self._problems = ProblemReports()
         self.problems = self._problems.lines
-        """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
+        """Lines for the log: what is wrong in a file or directory, once each. The reader of this list empties it."""
         self._index()
         self._refresh(starting=True)
 
     # The disk
 
     def _refresh(self, found: CatalogueEntry | None = None, starting: bool = False) -> None:
-        """Read the files that were changed on the disk; ``found``: the entry that is asked for."""
+        """Read the files that were changed on the disk. ``found``: the requested entry."""
         changed = self._user.refresh(starting)
         if self._extra.refresh_sometimes(found.path if found else ""):
             changed = True
@@ -126,13 +129,13 @@ class ModelRegistry:
         return self._unknown
 
     def known(self, name: str) -> CatalogueEntry | None:
-        """Return the entry a name means, or None, as it was at the last look at the disk: for names of :meth:`entries`."""
+        """Return the entry that a name of :meth:`entries` means, or None, as of the last look at the disk."""
         return self._names.find(name)
 
     def resolve(self, name: str, models: Sequence[str] = ()) -> CatalogueEntry:
         """Return the entry a name means; raises ``model_not_found`` with the most similar names.
 
-        ``models``: patterns of the models that the caller's key may use, if not all; it learns of no other one.
+        ``models``: patterns of the models that the caller's key may use, if not all. The failure reveals no others.
         """
         found = self.find(name) or self._names.resolve(name, models)
         self.check_not_deleting(found.name)
@@ -144,7 +147,7 @@ class ModelRegistry:
             raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
 
     def resolve_or_adopt(self, name: str, recipe: str = DEFAULT_RECIPE) -> CatalogueEntry:
-        """Return the entry a name means; a checkpoint that no entry has is adopted under its own name.
+        """Return the entry that a name means. A checkpoint that no entry has is adopted under its own name.
 
         The caller keeps it (:meth:`AdoptedModels.keep`) when its files are here, and forgets it if its first load fails.
         """
@@ -156,7 +159,7 @@ class ModelRegistry:
     # Registration
 
     def restore(self, specs: Iterable[ModelSpec]) -> None:
-        """Make known again what an earlier supervisor had loaded and no file says: files that a client has named."""
+        """Restore what an earlier supervisor had loaded but no file records: files that a client has named."""
         for spec in specs:
             try:
                 self.adopted.restore(spec)
@@ -166,7 +169,7 @@ class ModelRegistry:
     def registered(self, name: str) -> CatalogueEntry | None:
         """Return the entry that a user registered under exactly this name, None if there is none.
 
-        Raises ``conflict`` if ``user_models.json`` has an entry of this name that is not understood.
+        Raises ``conflict`` if ``user_models.json`` has an entry with this name that is not understood.
         """
         self._refresh()
         found = self._user.entries.get(name)
@@ -176,12 +179,15 @@ class ModelRegistry:
         return found
 
     def register(self, name: str, item: Mapping[str, Any]) -> None:
-        """Write an entry into ``user_models.json``; raises ``internal_error`` and changes nothing if it cannot be."""
+        """Write an entry into ``user_models.json``.
+
+        If that is impossible, raises ``internal_error`` and changes nothing.
+        """
         self._user.put(name, item)
         self._index()
 
     def forget(self, entry: CatalogueEntry) -> None:
-        """Forget an entry that a user registered or that was adopted, together with its saved options and further names.
+        """Forget an entry that a user registered or that was adopted, with its saved options and other names.
 
         Raises ``internal_error`` if a file cannot be written.
         """
@@ -197,7 +203,7 @@ class ModelRegistry:
         self._index()
 
     def add_alias(self, alias: str, model: str) -> None:
-        """Give a model a further name; raises ``conflict`` if another model has it already, and ``internal_error``."""
+        """Give a model another name; raises ``conflict`` if another model already has it, or ``internal_error``."""
         known = self.find(alias)
         if known is not None and alias not in self.user_names.aliases:
             reason = f"{printable(alias)} is a name of model {known.name} already"
@@ -211,7 +217,7 @@ class ModelRegistry:
         self._index()
 
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
-        """Return every other entry: files that they use are not deleted with this one."""
+        """Return all other entries: files that they use are not deleted with this one."""
         self._refresh()
         return [other for other in self._names.entries() if other.name != entry.name]
 
@@ -224,7 +230,7 @@ class ModelRegistry:
     # Listing
 
     def entries(self, show_all: bool) -> list[ModelEntry]:
-        """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
+        """Return the downloaded models, or with ``show_all`` all models, in the order of the catalogues."""
         self._refresh()
         given = self._names.given()
         listed = [
@@ -239,18 +245,18 @@ class ModelRegistry:
         return structs.replace(listed, given_names=self._names.given().get(listed.id, []))
 
     def listed_files(self, name: str) -> ModelFiles | None:
-        """Return the files of a model as they were when it was listed last, None if they were not there."""
+        """Return the files of a model when it was listed last, None if they were not there."""
         return self._entries.found.get(name)
 
     def context_size(self, name: str) -> int:
-        """Return the tokens that a request may use when a model is loaded next; 0 if its engine or its files decide."""
+        """Return the context tokens of a request when the model is loaded next; 0 if its engine or its files decide."""
         entry = self.known(name)
         return self.specs.context_size(entry) if entry is not None else 0
 
     # Loading and downloading
 
     def _entry(self, model: str | CatalogueEntry) -> CatalogueEntry:
-        """Return the entry itself, or the one that a name means: an entry is not looked up again."""
+        """Return the entry itself, or the one that a name means. An entry is not looked up again."""
         return self.resolve(model) if isinstance(model, str) else model
 
     def located(self, model: str | CatalogueEntry) -> ModelFiles | None:
@@ -268,7 +274,7 @@ class ModelRegistry:
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
 
     def routes(self, model: CatalogueEntry | ModelSpec) -> list[str]:
-        """Return the routes of OpenAI's API, and for scores, that a model of this type and recipe answers."""
+        """Return the routes of OpenAI's API, and those for scores, that a model of this type and recipe answers."""
         descriptor = DESCRIPTORS.get(model.recipe)
         served = descriptor.serves.get(model.type, []) if descriptor is not None else []
         return [f"/v1/{endpoint}" for endpoint in served if endpoint in _ROUTES]
@@ -288,9 +294,9 @@ class ModelRegistry:
             self._collect()
 
     def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
-        """Return the recipe of a model by its registered name; looks at the disk only if the name is unknown."""
+        """Return the recipe of a model by its registered name. Only looks at the disk if the name is unknown."""
         return self.descriptor(self._names.get(name) or name)
 
     def descriptor(self, model: str | CatalogueEntry) -> RecipeDescriptor:
-        """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
+        """Return the recipe of a model; raises ``unsupported_operation`` if it cannot run here."""
         return descriptor_of(self._entry(model))

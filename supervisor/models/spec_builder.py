@@ -1,4 +1,4 @@
-"""What a worker needs to load a model (its options by their precedence, its files), and what prevents the load."""
+"""What a worker needs to load a model (its options in order of precedence, its files), and what prevents the load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 
 
 class SpecBuilder:
-    """Makes specs of entries. It looks no name up."""
+    """Makes specs of entries. It does not look up names."""
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class SpecBuilder:
         saved: ModelOptions,
         machine: Callable[[], MachineCapacity],
     ) -> None:
-        """``saved``: the options that clients had saved for models; ``machine``: returns what this machine has now."""
+        """``saved``: the options that clients had saved for models.
+
+        ``machine``: returns the machine's present state.
+        """
         self._settings, self._configuration, self._saved, self._machine = settings, configuration, saved, machine
         self._backends = BackendInventory(settings)
         self._file_directories = load_options.file_directories(settings)
@@ -43,13 +46,12 @@ class SpecBuilder:
         ignore_saved: bool = False,
         found: ModelFiles | None = None,
     ) -> ModelSpec:
-        """Return what a worker needs to load a model with the options that were asked for.
+        """Return what a worker needs to load a model with the requested options.
 
-        ``ignore_saved``: without the options that are saved for it, because they are about to be replaced.
-        ``found``: its files as :func:`supervisor.models.files.locate_for_use` returns them, or what is expected of files
-        that are still to be fetched; without it they are looked for.
-        Raises ``invalid_request`` for an option, ``unsupported_operation`` for the recipe, and ``not_loaded`` if the
-        files are looked for and not there.
+        ``ignore_saved``: leave out its saved options, because they are about to be replaced. ``found``: its files as
+        :func:`supervisor.models.files.locate_for_use` returns them, or what is expected of files that are still to be
+        fetched. Without it, the files are looked for. Raises ``invalid_request`` for an option,
+        ``unsupported_operation`` for the recipe, and ``not_loaded`` if the files are looked for but missing.
         """
         chosen = self._options_of(entry, asked, ignore_saved=ignore_saved)
         found = found or files.locate(entry, self._settings.cache_dir)
@@ -69,12 +71,12 @@ class SpecBuilder:
         return merged_options(layers, checked, merge_args=len(wanted) < len(asked))
 
     def option_layers(self, entry: CatalogueEntry) -> list[OptionLayer]:
-        """Return the options with which a load would begin that asks for none, by their origins; raises as :meth:`build`."""
+        """Return the options of a load that asks for none, by their origins; raises as :meth:`build`."""
         configured, saved = self._configuration.options(entry), self._saved.of(entry.name)
         return option_layers(entry, descriptor_of(entry), self._settings, configured, saved)
 
     def context_size(self, entry: CatalogueEntry) -> int:
-        """Return the tokens that a request may use when a model is loaded next; 0 if its engine or its files decide."""
+        """Return the context tokens of a request when the model is loaded next; 0 if its engine or its files decide."""
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is None or descriptor.option("ctx_size") is None:
             return 0
@@ -88,5 +90,5 @@ class SpecBuilder:
             raise self.explained(spec, problem.failure).raised() from None
 
     def explained(self, spec: ModelSpec, failure: Failure) -> Failure:
-        """Return the failure of a load, with what helps on this machine if its backend is not installed."""
+        """Return the failure of a load. If its backend is not installed, it says what helps on this machine."""
         return explain_missing_backend(failure, spec, self._backends, self._machine().devices)

@@ -1,4 +1,4 @@
-"""State files: written completely or not at all; a broken one is moved aside, not overwritten."""
+"""State files: written completely or not at all. A broken one is moved aside, not overwritten."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def write_draft(path: Path, data: bytes) -> Path:
 def finish_write(draft: Path, path: Path, done: Callable[[OSError | None], None]) -> None:
     """Wait until the draft is on the disk, give it its name, and call ``done(None)``; raises OSError.
 
-    The content has to be on the disk before the name is.  The name itself need not be: the directory is not synced,
-    so a power cut, and nothing less, may bring back the content of a few seconds before.
+    The content must be on the disk before the name is. The name itself need not be: the directory is not synced, so
+    only a power cut may bring back the content of a few seconds before.
     """
     try:
         file = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
@@ -69,10 +69,10 @@ def finish_write(draft: Path, path: Path, done: Callable[[OSError | None], None]
 
 
 class StateFile:
-    """One file of the state directory: what is in it, whether it was changed, and how it is replaced.
+    """One file of the state directory: its content, whether it was changed, and how it is replaced.
 
     ``finish`` completes a write as :func:`finish_write` does, at once or later; ``done`` then gets None or the error.
-    Until then :meth:`read` returns what is being written.
+    Until then, :meth:`read` returns what is being written.
     """
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
@@ -84,12 +84,12 @@ class StateFile:
         self._content = b""
         """What was written last, while ``_unfinished``."""
         self.failed = False
-        """Whether the write that ended last failed, so that the disk may not have what was written."""
+        """Whether the latest write failed, so that the disk may not have what was written."""
         self.problems: list[str] = []
-        """Writes that failed after they were begun; the reader of this list empties it."""
+        """Writes that failed after they were begun. The reader of this list empties it."""
 
     def changed(self) -> bool:
-        """Return whether the file is another one than at the last call or write."""
+        """Return whether the file has been replaced since the last call or write."""
         if self._unfinished:
             return False
         version = file_version(self.path)
@@ -108,13 +108,13 @@ class StateFile:
         return decode_json_object(self.path, self._content) if self._unfinished else read_json_object(self.path)
 
     def move_aside(self) -> str:
-        """Move the broken file aside; return where it is now, or why it could not be moved."""
+        """Move the broken file aside; return its new path, or why it could not be moved."""
         content = move_broken_file(self.path)
         self._version = file_version(self.path)
         return content
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace the content; raises OSError, and then nothing is changed."""
+        """Replace the content; raises OSError, in which case nothing has changed."""
         data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
         draft = write_draft(self.path, data)
         self._content = data
@@ -152,7 +152,7 @@ def move_broken_file(path: Path) -> str:
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one if there is no file.
 
-    Raises ValueError saying what is wrong with its content, and OSError if it cannot be read.
+    Raises ValueError saying what is wrong with its content, or OSError if it cannot be read.
     """
     try:
         data = small_files.read_small_file(path)

@@ -1,4 +1,4 @@
-"""``model_names.json``: further names that users gave to models, and the default model of requests that name none.
+"""``model_names.json``: other names that users gave to models, and the default model for requests that name none.
 
 The names are aliases: two names of one model share its engine, its options and its files.
 """
@@ -24,7 +24,7 @@ class _Names(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_aliases(path: Path) -> dict[str, str]:
-    """Return the further names in a file that is left as it is; none of one that cannot be read."""
+    """Return the other names in a file without changing it; none if it cannot be read."""
     try:
         return msgspec.convert(read_json_object(path), _Names).aliases
     except (ValueError, OSError):
@@ -32,13 +32,13 @@ def read_aliases(path: Path) -> dict[str, str]:
 
 
 class UserNames:
-    """The file, and what it was last read as."""
+    """The file, and what was last read from it."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
         """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
         self._file = StateFile(path, finish)
         self.problems: list[str] = self._file.problems
-        """Errors in the file; the reader of this list empties it."""
+        """Errors in the file. The reader of this list empties it."""
         self._names = _Names()
         try:
             self._names = msgspec.convert(self._file.read(), _Names)
@@ -58,13 +58,16 @@ class UserNames:
         return self._names.aliases
 
     def set_default(self, name: str) -> None:
-        """Make a model the default one; with an empty name there is none. Raises ``internal_error``, and then nothing changes."""
+        """Make a model the default one; an empty name removes the default.
+
+        Raises ``internal_error``, in which case nothing changes.
+        """
         self._write(_Names(name, self.aliases))
 
     def add_alias(self, alias: str, model: str) -> None:
-        """Give a model a further name, which may have been another model's; raises as :meth:`set_default`, and ``conflict``."""
+        """Give a model another name, which may have been another model's; raises as :meth:`set_default`, and ``conflict``."""
         if len(self.aliases) >= MAX_ALIASES and alias not in self.aliases:
-            reason = f"there are {MAX_ALIASES} further names of models already: delete one first"
+            reason = f"there are {MAX_ALIASES} other names of models already: delete one first"
             raise Failure(Code.CONFLICT, reason, model=model).raised()
         self._write(_Names(self.default, {**self.aliases, alias: model}))
 
@@ -74,12 +77,12 @@ class UserNames:
         self._write(_Names("" if self.default == alias else self.default, kept))
 
     def forget(self, model: str) -> None:
-        """Remove all further names of a model that is deleted; raises as :meth:`set_default`."""
+        """Remove all other names of a model that is deleted; raises as :meth:`set_default`."""
         for alias in self.of(model):
             self.drop_alias(alias)
 
     def of(self, model: str) -> list[str]:
-        """Return the further names of a model."""
+        """Return the other names of a model."""
         return [alias for alias, name in self.aliases.items() if name == model]
 
     def _write(self, names: _Names) -> None:

@@ -1,4 +1,4 @@
-"""Processes of an earlier server in this runtime directory: they exit within its grace, and are killed if they cannot.
+"""Processes of an earlier server in this runtime directory: they exit within its grace period, or are killed.
 
 Gateways and workers notice that their supervisor has died, let streams end, and exit.  A process that is stopped or stuck does not;
 it would keep an engine and its memory forever.
@@ -17,7 +17,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import BOOT_VARIABLE, RUNTIME_VARIABLE, ProcessContext
 
 MARGIN_S: Final = 5.0
-"""Time that a process may need beyond the grace, to answer its clients and to exit."""
+"""Time after the grace period for a process to answer its clients and to exit."""
 
 log = logs.get_logger()
 
@@ -28,7 +28,7 @@ def kill_later(loop: Loop, context: ProcessContext, grace: float) -> None:
 
 
 def kill_abandoned(context: ProcessContext) -> None:
-    """Kill every process that a server with another boot id started in our runtime directory, whose lock we hold."""
+    """Kill every process that a server with another boot id started in our runtime directory, which we have locked."""
     ours = str(context.runtime)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has ended, or belongs to another user

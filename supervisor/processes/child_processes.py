@@ -1,8 +1,9 @@
 """Child processes: started from the main thread, in sessions of their own, ended as whole groups.
 
-A child is started by module name with the server's process context and its role in its environment.  When it ends, the
-rest of its process group is killed before its pid is released, so that no engine outlives its worker.  A process that the
-fork server forks, or that an earlier supervisor started, is a child of the keeper, which does the same and reports its end.
+A child is started by module name with the server's process context and its role in its environment. When it ends, the
+rest of its process group is killed before its pid is released, so that no engine outlives its worker. A process that
+was forked by the fork server, or started by an earlier supervisor, is a child of the keeper, which does the same and
+reports its end.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._adopted: SurvivingProcess | None = None
         self._due: signal.Signals | None = None
-        """What it is to be sent as soon as it has started."""
+        """What to send it as soon as it has started."""
 
     @property
     def pid(self) -> int:
-        """Its pid, which is also its group's and its session's; 0 if there is none, or none yet."""
+        """Its pid, which is also its group's and its session's; 0 if there is none (yet)."""
         return self._process.pid if self._process else self._adopted.pid if self._adopted else 0
 
     def begin(self, process: subprocess.Popen[bytes] | SurvivingProcess) -> None:
@@ -55,13 +56,13 @@ class ChildProcess:
             self.signal(self._due, group=self._due == signal.SIGKILL)
 
     def signal_when_started(self, number: signal.Signals) -> None:
-        """Have it sent a signal as soon as it has started; SIGKILL to its group, and instead of any other."""
+        """Send it a signal as soon as it has started. SIGKILL goes to its group, and replaces any other signal."""
         if self._due != signal.SIGKILL:
             self._due = number
 
     @property
     def to_be_killed(self) -> bool:
-        """Whether it is to be killed as soon as it has started."""
+        """Whether to kill it as soon as it has started."""
         return self._due == signal.SIGKILL
 
     def is_reaped(self) -> bool:
@@ -78,7 +79,7 @@ class ChildProcess:
             self._adopted = None
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> None:
-        """Send a signal to it, or to its whole group, if it is not reaped."""
+        """Send a signal to it, or to its whole group, if it was not reaped."""
         if not self.is_reaped():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if group else os.kill)(self.pid, number)
@@ -97,14 +98,14 @@ class ChildProcesses:
         self._fork_server: ForkServerClient | None = None
         self._given_up: set[int] = set()
         self._ends: dict[int, OnEnded] = {}
-        """Pid of a child of the keeper → what its end calls."""
+        """Pid of a child of the keeper → what to call at its end."""
 
     def __len__(self) -> int:
-        """Return the number of children that run or start, without those that were given up."""
+        """Return the number of children that run or start, except those that were given up."""
         return len(self._starting) + len(self._children) - len(self._given_up)
 
     def use_fork_server(self, descriptor: int) -> None:
-        """Have the modules forked that a fork server has imported; the descriptor is of a channel to it."""
+        """Fork those modules that a fork server has imported. The descriptor is that of a channel to it."""
         if self._fork_server is not None:
             self._fork_server.give_up("another one has taken its place")
         self._fork_server = ForkServerClient(self._loop, Channel(socket.socket(fileno=descriptor)))
@@ -117,10 +118,10 @@ class ChildProcesses:
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
-        """Start ``python -m module``; ``on_ended(why)`` is called once when it has ended (``exit 1``, ``SIGKILL``…).
+        """Start ``python -m module``. ``on_ended(why)`` is called once when it has ended (``exit 1``, ``SIGKILL``…).
 
-        One that cannot be started (too many processes, no memory) has ended at once.  One that the fork server forks has
-        no pid before that has answered; should it not answer, the process is started without it.
+        A process that cannot be started (too many processes, no memory) has ended at once. If the fork server forks it,
+        it has no pid before the fork server has answered. If there is no answer, the process is started without it.
         """
         child = ChildProcess(role)
         environment = {**os.environ, **self._process_context.environment(), ROLE_VARIABLE: role, **(extra or {})}
@@ -129,11 +130,11 @@ class ChildProcesses:
         return child
 
     def _fork(self, child: ChildProcess, module: str, on_ended: OnEnded, environment: Mapping[str, str]) -> bool:
-        """Have a process forked; return False if it must be started without the fork server."""
+        """Fork a process; return False if it must be started without the fork server."""
 
         def started(pid: int, pidfd: int) -> None:
             self._starting.discard(child)
-            if pidfd < 0:  # this process has too many open, and did not get it
+            if pidfd < 0:  # this process has too many open files, and did not get it
                 try:
                     pidfd = os.pidfd_open(pid)
                 except OSError as problem:
@@ -189,7 +190,7 @@ class ChildProcesses:
         self._loop.on_death(process.pid, lambda: self._ended(child, process, on_ended))
 
     def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
-        """Take over a process that an earlier supervisor started, and its descriptor; ``on_ended`` as with :meth:`start`."""
+        """Take over a process that an earlier supervisor started, and its descriptor; ``on_ended`` as in :meth:`start`."""
         child = ChildProcess(survivor.role)
         self._watch(child, survivor, on_ended)
         return child
@@ -197,7 +198,7 @@ class ChildProcesses:
     def _watch(self, child: ChildProcess, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
         """Let a child be this process, a child of the keeper, until its end."""
         former = self._children.get(survivor.pid)
-        if former is not None:  # it has ended: the kernel has given its pid away before the keeper's report was read
+        if former is not None:  # it has ended, and the kernel reused its pid before the keeper's report was read
             self._adopted_ended(former, "how is not known")
         child.begin(survivor)
         self._children[survivor.pid] = child
@@ -205,17 +206,17 @@ class ChildProcesses:
 
         def died() -> None:
             self._loop.on_readable(survivor.pidfd, None)
-            # The keeper reports it in a moment, with its status.
+            # The keeper will report it in a moment, with its status.
             self._loop.call_later(REPORT_TIMEOUT_S, lambda: self._adopted_ended(child, "how is not known"))
 
         self._loop.on_readable(survivor.pidfd, died)
 
     def keeper_reaped(self, pid: int, status: int) -> None:
-        """Handle the keeper's report of a process that has ended; it has killed the rest of its group."""
+        """Handle the keeper's report of an ended process. The keeper has killed the rest of its group."""
         if self._starting and self._fork_server is not None:
             self._fork_server.read()  # the process has said before that it has started
         child = self._children.get(pid)
-        # One that runs has got the pid of the process that is reported, whose end is known already.
+        # A running one has got the pid of the reported process, whose end is already known.
         if child is not None and pid in self._ends and child.is_reaped():
             self._adopted_ended(child, process_tree.describe_status(status))
 
@@ -246,14 +247,14 @@ class ChildProcesses:
             child.signal(signal.SIGTERM)
 
     def kill(self, child: ChildProcess) -> None:
-        """End a child and all that is in its group, now."""
+        """End a child and everything in its group, now."""
         if child in self._starting:
             child.signal_when_started(signal.SIGKILL)
         elif child.pid in self._children:
             child.signal(signal.SIGKILL, group=True)
 
     def give_up(self, child: ChildProcess) -> None:
-        """Kill a child, and do not count it as running any more: one that waits for a dead disk may never end."""
+        """Kill a child, and no longer count it as running: one that waits for a dead disk may never end."""
         self.kill(child)
         if child.pid in self._children:
             self._given_up.add(child.pid)
@@ -265,7 +266,7 @@ class ChildProcesses:
 
 
 def _kill_session(pid: int) -> None:
-    """Kill the leader of a session, and its group; nothing if the pid is of no such leader any more."""
+    """Kill the leader of a session, and its group; do nothing if the pid no longer belongs to such a leader."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getsid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
@@ -273,7 +274,7 @@ def _kill_session(pid: int) -> None:
 
 @contextlib.contextmanager
 def _sighup_blocked() -> Iterator[None]:
-    """Let what is started here inherit SIGHUP blocked: one sent to a whole control group is the supervisor's to answer."""
+    """Let what is started here inherit SIGHUP blocked: the supervisor answers one that is sent to a whole control group."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Running downloads: one job process for each model; further calls for the same model join it."""
+"""Running downloads: one job process for each model. Further calls for the same model join it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess
 
 SHOWN_S: Final = 30.0
-"""How long a download is still shown that has ended."""
+"""How long an ended download is still shown."""
 MAX_ENDED: Final = 64
 
 
@@ -28,12 +28,12 @@ class RunningDownload:
     """The download of one model."""
 
     def __init__(self, model: str, sources: list[CheckpointSource], pending: CatalogueEntry | None = None) -> None:
-        """Not started yet. ``pending``: what is to be registered once its files are there."""
+        """Not started yet. ``pending``: what to register once its files are there."""
         self.model = model
         self.sources = sources
         self.pending = pending
         self.provisional = False
-        """Its model was adopted for this download, and is forgotten if that fails."""
+        """Whether its model was adopted for this download, to be forgotten if that fails."""
         self.child: ChildProcess | None = None
         self.waiters: list[DownloadWaiter] = []
         self.last: Progress | None = None
@@ -59,13 +59,13 @@ class DownloadRegistry:
         self._ended: dict[str, _Ended] = {}
 
     def reports(self, now: float) -> list[DownloadReport]:
-        """Return the downloads that run, then those that ended within the last :data:`SHOWN_S` seconds."""
+        """Return the running downloads, then those that ended within the last :data:`SHOWN_S` seconds."""
         self._ended = {model: ended for model, ended in self._ended.items() if now - ended.at < SHOWN_S}
         running = [DownloadReport(model, self._by_model[model].last) for model in self.running()]
         return running + [ended.report for model, ended in self._ended.items() if model not in self._by_model]
 
     def report(self, model: str) -> DownloadReport:
-        """Return how the download of a model is; one that does not run has ended."""
+        """Return the state of a model's download. One that does not run has ended."""
         download = self._by_model.get(model)
         return DownloadReport(model, ended=True) if download is None else DownloadReport(model, download.last)
 
@@ -99,18 +99,18 @@ class DownloadRegistry:
         waiter: DownloadWaiter | None,
         pending: CatalogueEntry | None = None,
     ) -> RunningDownload:
-        """Register a new download that ``job`` does."""
+        """Register a new download, done by ``job``."""
         download = self._by_model[model] = self._by_job[job] = RunningDownload(model, sources, pending)
         if waiter:
             download.waiters.append(waiter)
         return download
 
     def of_job(self, job: str) -> RunningDownload | None:
-        """Return the download that a job carries out."""
+        """Return the download of a job."""
         return self._by_job.get(job)
 
     def ended(self, job: str, why: str) -> RunningDownload | None:
-        """Remove and return the download of a job that has ended; it has a result in any case."""
+        """Remove and return the download of a job that has ended. It always has a result."""
         download = self._by_job.pop(job, None)
         if download is None:
             return None
@@ -121,7 +121,7 @@ class DownloadRegistry:
         return download
 
     def forget(self, peer: str, number: int | None = None) -> None:
-        """Remove a waiting call (or all calls of a peer); the download goes on."""
+        """Remove a waiting call (or all calls of a peer). The download goes on."""
         for download in self._by_model.values():
             download.waiters = [
                 waiter

@@ -1,7 +1,7 @@
-"""A process's environment and command line as /proc shows them: how they are read, and how a forked process replaces its own.
+"""A process's environment and command line in /proc: how to read them, and how a forked process replaces its own.
 
-The kernel shows the memory in which ``exec`` has put both, and a fork copies it.  So a forked process would be shown with
-the arguments of its parent, and could not be told from it; it writes its own over them.
+The kernel shows the memory where ``exec`` put both, and a fork copies that memory. So a forked process would be shown
+with the arguments of its parent, and could not be told from it. Therefore it overwrites them with its own.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from pathlib import Path
 from typing import Final
 
 _FIRST_ADDRESS: Final = 45
-"""Field of /proc/PID/stat, counted from the process's state, from which on it says where the arguments and the environment are."""
+"""The first field of /proc/PID/stat, counted from the process's state, that says where the arguments and the environment are."""
 
 
 def pack(environment: Mapping[str, str]) -> bytes:
-    """Return the environment in the form in which the kernel keeps it."""
+    """Return the environment in the kernel's form."""
     return b"".join(os.fsencode(f"{name}={value}\0") for name, value in environment.items())
 
 
 def parse(block: bytes) -> dict[str, str]:
-    """Return the environment that a block means."""
+    """Return the environment in a block."""
     entries = (entry.partition("=") for entry in os.fsdecode(block).split("\0"))
     return {name: value for name, separator, value in entries if separator}
 
 
 def of_process(pid: int) -> dict[str, str]:
-    """Return the environment that a process shows; nothing of one that has ended. Raises OSError."""
+    """Return the environment that a process shows; empty for one that has ended. Raises OSError."""
     return parse(Path(f"/proc/{pid}/environ").read_bytes())
 
 
 def show(command: Sequence[str], identity: Mapping[str, str], environment: Mapping[str, str]) -> bool:
     """Show this command line and this environment in /proc instead of those of the last ``exec``.
 
-    ``identity``: the variables that must be seen; of the others those that fit.  The process's own environment must be
-    replaced before (``os.environ``): what C code reads of it must not be in this memory any more.
+    ``identity``: the variables that must be visible; others are shown if they fit. The process's own environment
+    (``os.environ``) must be replaced first, so that C code no longer reads this memory.
 
-    Return False, and change nothing, if the kernel does not say where they are, or if they do not fit.
+    If the kernel does not say where they are, or if they do not fit, return False and change nothing.
     """
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

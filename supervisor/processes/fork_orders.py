@@ -1,9 +1,10 @@
 """Orders to the fork server to start workers and jobs, and its client in the supervisor.
 
-The channel is a pair of sockets as the keeper has them.  An order is carried out once or not at all: the new process
-announces itself before it does anything else, and ends if the supervisor does not listen any more.  A fork server that has
-ended, hangs or is stopped is given up: its orders are given back, and the processes are started without it.  One that goes on
-notices that its channel was closed and tells the keeper, which gives the supervisor another channel to it.
+The channel is a pair of sockets like the keeper's. An order is carried out once or not at all: the new process
+announces itself before it does anything else, and ends if the supervisor no longer listens. A fork server that has
+ended, hangs or is stopped is given up: its orders are given back, and the processes are started without it. If it is
+still running, it notices that its channel was closed and tells the keeper, which gives the supervisor another channel
+to it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ FORKED: Final = "forked"
 
 # Fork server → supervisor
 SERVES: Final = "serves"
-"""``serves RELEASE``: the first word; all that it forks is of this release."""
+"""``serves RELEASE``: the first word. Everything it forks is of this release."""
 FAILED: Final = "failed"
 """``failed NUMBER WHY``: no process can be started."""
 BROKEN: Final = "broken"
-"""``broken WHY``: no order is carried out from now on, nor those that were not answered."""
+"""``broken WHY``: no order is carried out from now on, including the unanswered ones."""
 
 IMPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "workers": ("workers.__main__", "workers.worker.main"),
@@ -44,13 +45,12 @@ IMPORTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Module that can be forked → what the fork server imports for it.
 
-It must be all that the module needs of our code, the module that is run included: a process that imports the rest later
-would mix two releases after another one was installed.  The jobs that are missing here need large libraries, and are
-seldom started.
+This must be all of our code that the module needs, including the module itself: a process that imported the rest later
+would mix two releases after another one was installed. The missing jobs need large libraries, and are seldom started.
 """
 
 DEADLINE_S: Final = 3.0
-"""How long an order may take; on a loaded machine the fork server may still import modules."""
+"""How long an order may take. On a loaded machine the fork server may still be importing modules."""
 
 _LONGEST_REASON: Final = 200
 
@@ -58,27 +58,27 @@ log = logs.get_logger()
 
 
 class ForkCallbacks(NamedTuple):
-    """What comes of an order; one of the three is called, once, later."""
+    """The outcome of an order. Exactly one of the three is called, later."""
 
     started: Callable[[int, int], None]
-    """With the pid and the pidfd of the new process, which the callee owns."""
+    """Called with the pid and the pidfd of the new process, which the callee owns."""
     failed: Callable[[str], None]
-    """With the reason why no process can be started."""
+    """Called with the reason why no process can be started."""
     given_back: Callable[[], None]
-    """The fork server did not carry the order out, and will not."""
+    """Called if the fork server did not carry out the order, and will not."""
 
 
 class ForkServerClient:
     """One supervisor's connection to a fork server."""
 
     def __init__(self, loop: Loop, end: Channel) -> None:
-        """Take the end over, and read it from now on."""
+        """Take over the end, and read it from now on."""
         self._loop, self._channel = loop, end
         self._numbers = itertools.count(1)
         self._orders: dict[int, tuple[ForkCallbacks, Timer]] = {}
         self._open = True
         self._release = ""
-        """What the fork server forks; empty before it has said so."""
+        """The modules that the fork server can fork; empty before it has said so."""
         loop.on_readable(end.fileno(), self.read)
 
     def fork(self, module: str, environment: Mapping[str, str], forked: ForkCallbacks) -> bool:
@@ -101,7 +101,7 @@ class ForkServerClient:
         return True
 
     def _overdue(self, number: int) -> None:
-        """Give up if there is no answer: it may have come while this process itself did not run."""
+        """Give up if there is no answer. It may have come while this process itself did not run."""
         self.read()
         if number in self._orders:
             self.give_up(f"it did not answer within {DEADLINE_S:g} s")
@@ -119,7 +119,7 @@ class ForkServerClient:
             self.give_up("it has ended")
 
     def _handle(self, word: str, arguments: str, descriptor: int) -> str:
-        """Handle what was said; return why the fork server cannot be used any more, empty if it can."""
+        """Handle a message; return why the fork server can no longer be used, empty if it can."""
         number, _, rest = arguments.partition(" ")
         order = int(number) if number.isdecimal() else 0
         if word == FORKED and order in self._orders and rest.isdecimal():
@@ -132,7 +132,8 @@ class ForkServerClient:
         elif word == SERVES and not self._release and arguments:
             self._release = arguments
             if arguments != RELEASE:
-                # The channel stays open: the keeper would give this supervisor another one to the same fork server.
+                # The channel stays open: otherwise the keeper would give this supervisor another one to the same fork
+                # server.
                 log.warning("the fork server is not used: another release was installed", release=arguments)
         elif word == BROKEN:
             return f"it cannot fork what is ordered: {arguments}"
@@ -146,7 +147,7 @@ class ForkServerClient:
         return forked
 
     def give_up(self, why: str) -> None:
-        """Take no answer from now on, but those that were given before; give back all other orders. Idempotent."""
+        """Accept only answers that were already given, and give back all other orders. Idempotent."""
         if not self._open:
             return
         self._open = False

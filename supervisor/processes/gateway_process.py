@@ -1,8 +1,8 @@
-"""The gunicorn master: started on our listener, started again when it ends, killed when its heartbeat stops.
+"""The gunicorn master: started on our listener, restarted when it ends, killed when its heartbeat stops.
 
-The master does not speak on the bus: it forks, and a ZeroMQ context must not be forked.  Instead it writes one byte
-into a pipe in every iteration of its loop (at most a second apart).  The heartbeats count as messages of a peer of
-role ``gateway_master``, so that silence is noticed in the same way as with every other peer.
+The master does not speak on the bus: it forks, and a ZeroMQ context must not be forked. Instead it writes one byte into
+a pipe in every iteration of its loop (at most a second apart). The heartbeats count as messages of a peer with the role
+``gateway_master``, so its silence is noticed like any other peer's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STARTUP_ALLOWANCE_S: Final = 30.0
 """Before its first heartbeat the master imports gunicorn, which takes long on a busy machine."""
 RETIRE_INTERVAL_S: Final = 1.0
 _STOPPING: Final = b"s"
-"""The heartbeat of a master that has begun its orderly shutdown: it waits for its workers and writes no more."""
+"""The heartbeat of a master that has begun its orderly shutdown: it waits for its workers, and writes no more."""
 
 log = logs.get_logger()
 
@@ -44,7 +44,7 @@ class GatewayProcess:
     ) -> None:
         """Nothing is started yet. ``listen_fd`` stays open here, so that no connection is refused meanwhile.
 
-        ``fingerprint``: of the settings and the release that a master is to have; one with another is replaced.
+        ``fingerprint``: of the settings and the release that a master must have. A master with another one is replaced.
         """
         self._loop, self._processes, self._peers, self._listen_fd = loop, processes, peers, listen_fd
         self._fingerprint = fingerprint
@@ -55,12 +55,12 @@ class GatewayProcess:
         self._former: list[ChildProcess] = []
         """Masters of another release, until gateways of this one serve."""
         self._retired: list[ChildProcess] = []
-        """Masters that were replaced: they take no connection, and end with their last request."""
+        """Masters that were replaced: they accept no connections, and end with their last request."""
         self.serves = False
-        """Whether a gateway has said Hello that this supervisor does not replace."""
+        """Whether a gateway that this supervisor does not replace has said Hello."""
         self._when_serving: list[Callable[[], None]] = []
         self.closing: Callable[[], bool] = lambda: False
-        """Whether the server is shutting down, so that an ended master is not started again."""
+        """Whether the server is shutting down, so that an ended master is not restarted."""
         self.on_ended: Callable[[], None] = lambda: None
         self.on_not_understood: Callable[[], None] = lambda: None
         """Called when a gateway that was started for this release speaks another version: other files are installed now."""
@@ -83,8 +83,8 @@ class GatewayProcess:
     def adopt(self, survivors: Sequence[SurvivingProcess]) -> None:
         """Take over the masters that earlier supervisors started.
 
-        The latest of this release and these settings goes on.  Those of another release stay until gateways of this one serve:
-        should this supervisor end before that, the other release goes on with them.  All others are retired.
+        The latest one of this release with these settings goes on. Those of another release stay until gateways of this
+        one serve: if this supervisor ends before that, the other release goes on with them. All others are retired.
         """
         own = [each for each in survivors if each.fingerprint == self._fingerprint]
         latest = max(own, key=lambda each: each.started, default=None)
@@ -100,7 +100,7 @@ class GatewayProcess:
                 self._former.append(self._adopt_replaced(survivor))
 
     def _adopt_replaced(self, survivor: SurvivingProcess) -> ChildProcess:
-        """Watch a master that this one's takes the place of, now or later."""
+        """Watch a master that this supervisor's master replaces, now or later."""
 
         def ended(why: str) -> None:
             for replaced in (self._former, self._retired):
@@ -113,10 +113,10 @@ class GatewayProcess:
         return child
 
     def _retire(self, child: ChildProcess) -> None:
-        """Let a master end with its last request; another one takes the connections from now on."""
+        """Let a master end with its last request. Another one accepts connections from now on."""
 
         def remind() -> None:
-            # Again and again: one that is still starting ignores it.
+            # Repeatedly: a master that is still starting ignores it.
             if child in self._retired:
                 child.signal(signal.SIGWINCH)
                 self._loop.call_later(RETIRE_INTERVAL_S, remind)
@@ -126,7 +126,7 @@ class GatewayProcess:
         remind()
 
     def terminate(self) -> None:
-        """Ask every master to end within the grace."""
+        """Ask every master to end within the grace period."""
         for child in [*self._former, *self._retired, *([self.child] if self.child is not None else [])]:
             self._processes.terminate(child)
 
@@ -137,7 +137,7 @@ class GatewayProcess:
             self._peers.add(Peer(ROLE, self._id, self.child.pid), self._loop.now() + STARTUP_ALLOWANCE_S)
 
     def worker_up(self, pid: int) -> None:
-        """Note that a gateway of this pid has said Hello: earlier failures are forgotten."""
+        """Note that a gateway with this pid has said Hello: earlier failures are forgotten."""
         self._backoff.ready()
         if self.serves or not self._has_started(pid):
             return
@@ -150,16 +150,16 @@ class GatewayProcess:
             self._retire(child)
 
     def not_understood(self, pid: int) -> None:
-        """Note that a gateway of this pid speaks another version of the protocol."""
+        """Note that a gateway with this pid speaks another version of the protocol."""
         if self._has_started(pid):
             self.on_not_understood()
 
     def _has_started(self, pid: int) -> bool:
-        """Return whether the process of this pid is a gateway of the present master."""
+        """Return whether the process with this pid is a gateway of the present master."""
         return self.child is not None and process_tree.parent(pid) == self.child.pid
 
     def when_serving(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as :attr:`serves` is true: now, if it is."""
+        """Call back as soon as :attr:`serves` is true; now, if it is."""
         if self.serves:
             callback()
         else:

@@ -1,4 +1,4 @@
-"""The gateway's listening socket: bound before any process is started; and why that failed."""
+"""The gateway's listening socket, bound before any process is started; and why that failed."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def bind_failure(problem: OSError, settings: Settings) -> Failure:
     if isinstance(problem, socket.gaierror):
         if problem.errno == socket.EAI_AGAIN:
             return Failure(Code.CONFLICT, failed)
-        message = f"host {settings.host} is no address, and no name that can be resolved: {reason}"
+        message = f"host {settings.host} is neither an address nor a name that can be resolved: {reason}"
         return Failure(Code.INVALID_REQUEST, message, param="host")
     if problem.errno in _NO_SUCH_ADDRESS:
-        message = f"host {settings.host} is no address of this machine: {reason}"
+        message = f"host {settings.host} is not an address of this machine: {reason}"
         return Failure(Code.INVALID_REQUEST, message, param="host")
     if problem.errno in _PERMISSION_ERRORS:
-        message = f"{failed}; low ports are not for every user: choose another --port, above 1023"
+        message = f"{failed}; low ports are reserved: choose another --port, above 1023"
         return Failure(Code.INVALID_REQUEST, message, param="port")
     if problem.errno == errno.EADDRINUSE:
         failed += "; stop what listens there, or choose another port"

@@ -1,4 +1,7 @@
-"""The processes on the bus, and how long each has been silent: a stopped process is silent, an ended one has a pidfd."""
+"""The processes on the bus, and how long each has been silent.
+
+A stopped process is silent; an ended one has a pidfd.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ _MAX_PING_INTERVAL_S: Final = 1.0
 _PINGS_WITHIN_SILENCE: Final = 4
 """A peer has several chances to answer before it counts as silent."""
 _PINGS_MISSED: Final = 3
-"""If the supervisor itself did not run for this many intervals, the silence of the others proves nothing."""
+"""If the supervisor itself did not run for this many intervals, the silence of others proves nothing."""
 
 
 class PeerRegistry:
-    """The register of peers. Pure: ends are reported to it, silence is computed from the times handed in."""
+    """The register of peers. Pure: ends are reported to it, and silence is computed from times given as arguments."""
 
     def __init__(self, silence: float) -> None:
         """``silence``: seconds after which a peer counts as stopped."""

@@ -1,7 +1,7 @@
-"""Pings every peer again and again, and kills the process of one that is silent or does not read.
+"""Pings every peer at regular intervals, and kills the process of one that is silent or does not read.
 
-Every process answers a ping, so only one that is stopped, hangs or has lost the bus is silent.  Nothing but the kill
-happens here: what follows, follows from the end of the process.
+Every process answers a ping, so only one that is stopped, hangs or has lost the bus is silent. This only kills the
+process; everything else follows from its end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a change of each setting takes effect. Pure.
 
-A reload replaces the supervisor, so all that only the supervisor reads takes effect at once.  Gateways read their settings when
-they start, workers when they are started for a load: :func:`gateway_fingerprint` and :func:`worker_fingerprint` tell a new
-supervisor which of those that it took over were started with other settings.
+A reload replaces the supervisor, so everything that only the supervisor reads takes effect at once. Gateways read their
+settings when they start, and workers when they are started for a load. By :func:`gateway_fingerprint` and
+:func:`worker_fingerprint`, a new supervisor knows which of those that it took over were started with other settings.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "fetch_images_timeout": _GATEWAYS,
     "cors_origins": _GATEWAYS,
 }
-"""Every setting that is no section. A setting that is missing here fails a test."""
+"""Every setting that is not a section. A setting that is missing here fails a test."""
 
 
 def gateway_fingerprint(settings: Settings) -> str:

@@ -1,6 +1,6 @@
 """The processes that an earlier supervisor of this server started and that outlived it: children of the keeper.
 
-Their environment says what they are, so there is no file to write, and none that could be out of date.
+Their environment says what they are, so no file has to be written, or could be out of date.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ class SurvivingProcess(NamedTuple):
     peer: str
     """Its id on the bus; empty for gunicorn's master, which is not on the bus."""
     pidfd: int
-    """Opened before anything was read of it: it cannot mean a later process with the same pid. The caller closes it."""
+    """Opened before anything about it was read, so it cannot mean a later process with the same pid.
+
+    The caller closes it.
+    """
     fingerprint: str = ""
-    """What it was started with: see :mod:`supervisor.processes.setting_effects`."""
+    """Its settings and release: see :mod:`supervisor.processes.setting_effects`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
     heartbeat_fd: int = -1
-    """The number that its end of the heartbeat pipe has there, if it is gunicorn's master."""
+    """For gunicorn's master, the number of its end of the heartbeat pipe in that process."""
 
     def is_running(self) -> bool:
         """Return whether the process has not been reaped."""
         return _exists(self.pidfd)
 
     def open_heartbeat(self) -> int:
-        """Return the end to read of gunicorn's heartbeat pipe, which the caller owns; -1 if there is none."""
+        """Return the read end of gunicorn's heartbeat pipe, which the caller owns; -1 if there is none."""
         try:
             descriptor = os.open(f"/proc/{self.pid}/fd/{self.heartbeat_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

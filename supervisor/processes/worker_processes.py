@@ -1,4 +1,4 @@
-"""The worker processes: started and killed by name, with their sockets removed when they have ended."""
+"""The worker processes: started and killed by name; their sockets are removed when they have ended."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class WorkerProcesses:
         self._children[survivor.peer] = self._processes.adopt(survivor, ended)
 
     def is_outdated(self, worker: str) -> bool:
-        """Return whether a worker was started for other settings, or by another release."""
+        """Return whether a worker was started with other settings, or by another release."""
         return worker in self._outdated
 
     def kill(self, worker: str) -> None:
-        """Kill a worker, if it still runs; everything else follows from its end."""
+        """Kill a worker, if it still runs. Everything else follows from its end."""
         child = self._children.get(worker)
         if child is not None:
             self._processes.kill(child)

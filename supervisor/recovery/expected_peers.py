@@ -1,4 +1,4 @@
-"""Which peers of an earlier supervisor have not reported yet, and what they have announced and not sent. Pure."""
+"""Which peers of an earlier supervisor have not reported yet, and what they have announced but not sent. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.ids import RequestKey
 
 
 class ExpectedPeers:
-    """The peers that are waited for. Workers and jobs are known by their names, gateways by their pids alone."""
+    """The peers that are waited for. Workers and jobs are known by name, gateways only by pid."""
 
     def __init__(self) -> None:
         """Wait for none."""
@@ -25,21 +25,21 @@ class ExpectedPeers:
         self._pids.add(pid)
 
     def reported(self, name: str, pid: int) -> None:
-        """Wait no longer for a peer: it has said Hello, or has ended. ``pid``: of a gateway, else 0."""
+        """Stop waiting for a peer: it has said Hello, or has ended. ``pid``: of a gateway, else 0."""
         self._names.discard(name)
         self._pids.discard(pid)
 
     def announced(self, gateway: str, requests: Iterable[RequestKey]) -> None:
-        """Wait for requests that a gateway is about to submit; what it announced before is not true any more."""
+        """Wait for requests that a gateway is about to submit. This replaces what it announced before."""
         self.forget_requests(gateway)
         self._requests.update(requests)
 
     def submitted(self, requests: Iterable[RequestKey]) -> None:
-        """Wait no longer for requests: they were submitted, or cancelled, or a worker has them."""
+        """Stop waiting for requests: they were submitted or cancelled, or a worker has them."""
         self._requests.difference_update(requests)
 
     def forget_requests(self, gateway: str) -> None:
-        """Wait for no request of a gateway."""
+        """Stop waiting for requests of a gateway."""
         self._requests = {key for key in self._requests if key.gateway != gateway}
 
     @property

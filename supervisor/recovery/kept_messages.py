@@ -13,7 +13,7 @@ from protocol.messages.work import ReserveRequest, SubmitRequest
 
 MAX_MESSAGES: Final = 65_536
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Of the payloads together: what gateways may have submitted when a supervisor died, many times over."""
+"""Limit of all payloads together: many times what gateways may have submitted when a supervisor died."""
 
 
 class KeptMessage(NamedTuple):
@@ -25,9 +25,9 @@ class KeptMessage(NamedTuple):
 
 
 class KeptMessages:
-    """Bounded. Iterating empties it: reports of workers, then reservations, then requests by their age, then all else.
+    """Bounded. Iterating empties it: reports of workers, then reservations, then requests by age, then everything else.
 
-    A request that was reserved must find its reservation: without it the request would be counted, and then the reservation, too.
+    A reserved request must find its reservation. Otherwise both the request and then the reservation would be counted.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class KeptMessages:
         return len(self._kept)
 
     def keep(self, peer: str, message: Any, payload: bytes) -> bool:
-        """Keep a message; return False if too much is kept already."""
+        """Keep a message; return False if too much is already kept."""
         if len(self._kept) >= MAX_MESSAGES or self.size + len(payload) > MAX_BYTES:
             return False
         self._kept.append(KeptMessage(peer, message, payload))
@@ -54,7 +54,7 @@ class KeptMessages:
         self.size = sum(len(kept.payload) for kept in self._kept)
 
     def take(self, gateways: frozenset[str]) -> Iterator[KeptMessage]:
-        """Yield and forget all messages, in the order in which they are to be handled."""
+        """Yield and forget all messages, in the order in which to handle them."""
         kept, self._kept, self.size = self._kept, [], 0
 
         def turn(each: KeptMessage) -> tuple[int, float]:

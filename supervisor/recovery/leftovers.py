@@ -13,14 +13,14 @@ from supervisor.runtime.supervisor import Supervisor
 
 INTERVAL_S: Final = 10.0
 MIN_AGE_S: Final = 40.0
-"""A process that has made an older file, and still runs, has said Hello by now."""
+"""If a process made an older file and still runs, it has said Hello by now."""
 
 
 def remove_from_now_on(supervisor: Supervisor) -> None:
-    """Remove the sockets of workers, and the bodies of requests of gateways, that are not there any more.
+    """Remove the sockets of workers, and the request bodies of gateways, that no longer exist.
 
-    To be called when all that runs was taken over; at once for the first time, because supervisors may die more often
-    than once in ``MIN_AGE_S``.
+    To be called when everything that runs was taken over. The first call removes at once, because supervisors may die
+    more than once in ``MIN_AGE_S``.
     """
     supervisor.loop.call_later(0.0, partial(remove, supervisor))
     supervisor.loop.every(INTERVAL_S, partial(remove, supervisor))

@@ -1,11 +1,11 @@
-"""Processes that speak a version of the protocol which this supervisor does not understand: they finish what they do.
+"""Processes that speak a version of the protocol that this supervisor does not understand: they finish their work.
 
-A newer release may have taken over from an older one.  A few messages have the same form in all versions, so such a
-process can say which model it has, and can be told to end when its requests have ended.  When a worker has ended, its
+A newer release may have taken over from an older one. A few messages have the same form in all versions. So such a
+process can say which model it has, and can be told to end when its requests have ended. When a worker has ended, its
 model is loaded again, with the options that calls had asked for.
 
-None is told to end before gateways of this release serve: if this supervisor dies before that, the other release goes on
-with its processes, and nothing has happened.  Gateways only take no new connections meanwhile.
+None is told to end before gateways of this release serve. If this supervisor dies before that, the other release goes
+on with its processes, as if nothing had happened. Meanwhile, gateways only refuse new connections.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OtherVersions:
         return list(self._workers)
 
     def let_leave(self, peer: str, hello: Hello) -> None:
-        """Tell a process that has said Hello to finish what runs, and to leave, as soon as gateways of this release serve."""
+        """As soon as gateways of this release serve, tell a process that has said Hello to finish what runs, and to leave."""
         self._supervisor.leaving_peers.add(peer)
         if hello.role == "worker":
             self._workers[peer] = hello.model

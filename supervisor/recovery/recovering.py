@@ -10,7 +10,7 @@
       ▼
     the kept messages are handled, and from now on all others at once
 
-The time counts only while this process runs: a supervisor that was stopped, or that waits for a processor, learns nothing
+Only time while this process runs counts: a supervisor that was stopped, or that waits for a processor, learns nothing
 about others from their silence.
 """
 
@@ -44,20 +44,20 @@ from supervisor.scheduler.recovery.recovery_events import World
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
 
 TIMEOUT_S: Final = 2.0
-"""A process that runs says Hello within milliseconds after it has noticed that its supervisor has ended."""
+"""A running process says Hello within milliseconds after it has noticed that its supervisor has ended."""
 _TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.1
-"""A longer time between two ticks was not this process's own."""
+"""A longer time between two ticks does not count."""
 _FULL: Final = Failure(Code.OVERLOADED, "too many requests came while the supervisor was replaced", retry_after=1)
 
 log = logs.get_logger()
 
 
 class Recovery:
-    """The transition of a supervisor that takes over; it ends when all is taken over."""
+    """The transition of a supervisor that takes over. It ends when everything is taken over."""
 
     def __init__(self, supervisor: Supervisor, job_kinds: Mapping[type, TakeOver]) -> None:
-        """Take part from now on; nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
+        """Take part from now on. Nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
         self._supervisor = supervisor
         self._jobs = TakenOverJobs(supervisor, job_kinds, self._job_ended)
         self._expected = ExpectedPeers()
@@ -108,7 +108,7 @@ class Recovery:
             if process_name.name_of(survivor.pid) == process_name.JOB_AT_WORK:
                 self._jobs.adopt(survivor)
                 self._expected.expect(survivor.peer)
-            else:  # it has no order yet, and may import modules for a second
+            else:  # it has no order yet, and may be importing modules for a second
                 self._jobs.end(survivor)
 
     # ---- messages and ends ---------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Recovery:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 
     def worker_ended(self, worker: str) -> None:
-        """Forget a worker that has ended meanwhile: the gateways settle what it had."""
+        """Forget a worker that has ended meanwhile: the gateways settle its requests."""
         self._forget(worker)
         self._starting.discard(worker)
         self._expected.reported(worker, 0)
@@ -211,7 +211,7 @@ class Recovery:
             self._end()
             return
         if self._expected.all_reported:
-            # A gateway may get the answer of what a worker has before it could submit it again.
+            # A gateway may get a worker's answer to a request before it could submit that again.
             self._expected.submitted(known_attempts(self._workers))
         self._end_if_complete()
         self._supervisor.loop.call_later(_TICK_S, self._tick)
@@ -254,7 +254,7 @@ class Recovery:
             callback()
 
     def _take_over_workers(self) -> World:
-        """Let the scheduler know what runs; if code of ours raises, begin anew without it rather than not at all."""
+        """Tell the scheduler what runs. If our own code raises, begin anew without this, rather than not at all."""
         supervisor = self._supervisor
         try:
             world = join_snapshots(self._workers, self._gateways, sorted(self._starting - self._workers.keys()))

@@ -1,6 +1,7 @@
 """The jobs of an earlier supervisor: downloads and installations go on, and calls that are made again join them.
 
-A removal goes on as well, because half a removal leaves a broken model; all other jobs are ended, and begun anew when they are asked for.
+A removal also goes on, because half a removal leaves a broken model. All other jobs are ended, and begun anew when
+requested.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from supervisor.runtime.supervisor import Supervisor
 log = logs.get_logger()
 
 TakeOver = Callable[[Supervisor, str, ChildProcess, Any], OnEnded | None]
-"""(supervisor, job, its process, its order) → what its end calls; None if it is not wanted."""
+"""(supervisor, job, its process, its order) → what to call at its end; None if the job is not wanted."""
 
 
 class TakenOverJobs:
@@ -40,7 +41,7 @@ class TakenOverJobs:
         self._children[survivor.peer] = jobs.adopt(self._supervisor, survivor, self._job_ended)
 
     def end(self, survivor: SurvivingProcess) -> None:
-        """Kill a job; what it still reports is not taken over."""
+        """Kill a job. Nothing more that it reports is taken over."""
         self._supervisor.processes.kill(jobs.adopt(self._supervisor, survivor, self._job_ended))
 
     def reported(self, job: str, snapshot: JobSnapshot) -> None:

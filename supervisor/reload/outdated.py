@@ -1,7 +1,8 @@
-"""What a new supervisor took over that was started for other settings, or by another release, is replaced step by step.
+"""Replaces step by step what a new supervisor took over but was started with other settings, or by another release.
 
-Gateways are replaced where they are adopted (:class:`~supervisor.processes.gateway_process.GatewayProcess`); here spare workers
-end, and models whose sections of the configuration changed are loaded again as soon as their requests have ended.
+Gateways are replaced where they are adopted (:class:`~supervisor.processes.gateway_process.GatewayProcess`). Here,
+spare workers end, and models whose sections of the configuration changed are loaded again as soon as their requests
+have ended.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def reloadable_models(supervisor: Supervisor, new: Settings) -> list[ReloadableM
 
 
 def bring_up_to_date(supervisor: Supervisor) -> None:
-    """Replace what is outdated, and tell workers their new rules. To be called once, when all that runs was taken over."""
+    """Replace what is outdated, and tell workers their new rules.
+
+    To be called once, when everything that runs was taken over.
+    """
     request_rules.send_to_loaded(supervisor)
     scheduler = supervisor.scheduler
     scheduler.stop_spares([worker for worker in scheduler.workers if supervisor.workers.is_outdated(worker)])

@@ -1,4 +1,4 @@
-"""What a reload changes: setting by setting, with the moment at which each change takes effect. Pure."""
+"""What a reload changes: setting by setting, with the moment when each change takes effect. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[s
 
 
 class ReloadableModel(NamedTuple):
-    """A model that has an engine: its registered name, its recipe, and what sections say of it now and in the new file."""
+    """A model that has an engine: its registered name, its recipe, and what sections say about it now and in the new file."""
 
     name: str
     recipe: str
     names: frozenset[str]
-    """All of its names: a section may use any of them."""
+    """All of its names, because a section may use any of them."""
     old: ModelSettings
     new: ModelSettings
 
@@ -32,7 +32,7 @@ class ReloadableModel(NamedTuple):
 def plan_reload(
     old: Settings, new: Settings, origins: Mapping[str, str], loaded: Sequence[ReloadableModel]
 ) -> list[SettingChange]:
-    """Return the changes in the order in which the settings are declared; ``origins``: where new values come from."""
+    """Return the changes in the order in which the settings are declared. ``origins``: where new values come from."""
     changes = [
         SettingChange(
             name,
@@ -62,7 +62,7 @@ def plan_reload(
 
 
 def needs_reload(model: ReloadableModel) -> bool:
-    """Return whether the engine of a model was started with other values than the new configuration has for it."""
+    """Return whether the engine of a model was started with values that differ from the new configuration."""
     return engine_fingerprint(model.old) != engine_fingerprint(model.new)
 
 
@@ -89,7 +89,7 @@ def _differences(old: msgspec.Struct | None, new: msgspec.Struct | None) -> Iter
 
 
 def _shown(key: str, value: Any) -> Any:
-    """Return a value as it may be shown: variables of the environment often hold secrets."""
+    """Return a value as people may see it: environment variables often hold secrets."""
     if value is msgspec.NODEFAULT:
         return None
     return dict.fromkeys(value, MASK) if key == "env" else value

@@ -1,10 +1,10 @@
-"""Reads the configuration again when a call or SIGHUP asks for it, says what changes, and lets a new supervisor take over.
+"""Reads the configuration again on a call or SIGHUP, says what changes, and lets a new supervisor take over.
 
 Invariants:
 
-* A configuration that is wrong changes nothing, and neither does an address that cannot be listened at.
-* What takes effect at the next start only keeps its present value until then.
-* At most one process reads the configuration at a time; each later call gets a reading that began after it.
+* A wrong configuration changes nothing, nor does an address that cannot be listened on.
+* Settings that take effect at the next start keep their present value until then.
+* At most one process reads the configuration at a time. Each later call gets a reading that began after it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Successor(Protocol):
     """How this supervisor is replaced."""
 
     def hold_listener(self, listener: socket.socket) -> None:
-        """Have the keeper hold this listener in place of the present one."""
+        """Make the keeper hold this listener instead of the present one."""
 
     def take_over(self) -> None:
-        """Let a new supervisor take over; this one ends, and nothing else does."""
+        """Let a new supervisor take over. Only this one ends."""
 
 
 class _Caller(NamedTuple):
-    """It waits for the result: a gateway's call, or SIGHUP with an empty ``peer``."""
+    """A caller that waits for the result: a gateway's call, or SIGHUP with an empty ``peer``."""
 
     peer: str
     number: int
@@ -65,14 +65,14 @@ class Reloader:
         successor: Successor,
         secrets: Mapping[str, str],
     ) -> None:
-        """``secrets``: variables with keys, which were taken out of the environment at the start."""
+        """``secrets``: variables with keys, which were removed from the environment at the start."""
         self._supervisor, self._successor, self._secrets = supervisor, successor, secrets
         self.on_hangups_done: Callable[[int], None] = lambda _: None
-        """Called with how many calls of :meth:`hangup` a reading was for, when it has ended, whatever came of it."""
+        """Called at the end of each reading, whatever its result, with the number of :meth:`hangup` calls that it was for."""
         self._callers: list[_Caller] = []
-        """Those that the present reading is for."""
+        """Callers that the present reading is for."""
         self._next: list[_Caller] = []
-        """Those that came during it."""
+        """Callers that came during it."""
         self._output = bytearray()
 
     def handlers(self) -> dict[type, Handler]:
@@ -169,7 +169,10 @@ class Reloader:
 
     @property
     def _is_to_be_applied(self) -> bool:
-        """Whether a caller wants more than to be told: the log is for what became of the server."""
+        """Whether a caller applies the result; otherwise it is only told.
+
+        The log is about what happened to the server.
+        """
         return any(not caller.dry_run for caller in self._callers)
 
     def _apply(self, old: Settings, found: Resolution, changes: Sequence[SettingChange]) -> None:
@@ -184,7 +187,7 @@ class Reloader:
             log.info("setting changed", **_log_fields(change))
 
     def _hand_over(self, old: Settings, new: Settings, origins: Mapping[str, str]) -> None:
-        """Give the new settings to a successor; raises a failure or OSError, and then nothing has changed."""
+        """Give the new settings to a successor; raises a failure or OSError, in which case nothing has changed."""
         listener = self._listener(old, new)
         try:
             write_settings(new, self._supervisor.process_context.runtime, origins)
@@ -213,7 +216,7 @@ class Reloader:
 
 
 def settings_until_next_start(old: Settings, new: Settings) -> Settings:
-    """Return the new settings with the present values of those that take effect at the next start only."""
+    """Return the new settings, with the present values of those that only take effect at the next start."""
     kept = {name: getattr(old, name) for name, effects in EFFECTS.items() if SettingEffect.NEXT_START in effects}
     return msgspec.structs.replace(new, **kept)
 

@@ -1,7 +1,8 @@
 """``python -m supervisor.reload.resolution``: reads the configuration again, with the flags and the environment of the start.
 
-A process of its own: a file on a dead disk must not stop the supervisor.  It writes one :class:`Resolution` as JSON to the
-descriptor in ``LEMONBUS_RESULT_FD``.  ``lemonbus serve`` hands over how it was called in ``LEMONBUS_COMMAND_LINE``.
+This is a separate process: a file on a dead disk must not stop the supervisor. It writes one :class:`Resolution` as
+JSON to the descriptor in ``LEMONBUS_RESULT_FD``. ``lemonbus serve`` passes on how it was called in
+``LEMONBUS_COMMAND_LINE``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"
 
 
 class CommandLine(msgspec.Struct, frozen=True):
-    """How ``lemonbus serve`` was called: its flags as text, the file that was asked for, and where relative paths begin."""
+    """How ``lemonbus serve`` was called: its flags as text, the requested file, and the base of relative paths."""
 
     flags: dict[str, str | list[str]] = {}
     config: str = ""
@@ -46,7 +47,7 @@ class Resolution(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def resolve_again(environment: Mapping[str, str]) -> Resolution:
-    """Return what the configuration says now. Raises nothing that the operator can cause."""
+    """Return what the configuration says now. No mistake of the operator makes it raise."""
     command_line = msgspec.json.decode(environment.get(COMMAND_LINE_VARIABLE, "{}"), type=CommandLine)
     try:
         file = read_config_file(environment, command_line.config)
@@ -68,7 +69,7 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
 
 
 def _with_origin(failure: Failure, found: ResolvedSettings) -> Failure:
-    """Return the failure of a setting with the place where it was written, as a start would say it."""
+    """Return the failure of a setting with its place, as a start would report it."""
     origin = found.origins.get(failure.param)
     place = f"{origin}: " if origin is not None and origin.kind != "default" else ""
     return msgspec.structs.replace(failure, code=Code.INVALID_REQUEST, message=f"{place}{failure.message}")

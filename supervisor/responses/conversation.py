@@ -3,7 +3,7 @@
 Invariants:
 
 * A turn is in memory while a stored response, or a later turn, refers to it. It is counted once.
-* The count of bytes is that of all turns in memory.
+* The byte count covers all turns in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from protocol.messages.responses import StoredTurn
 
 TURN_OVERHEAD: Final = 1024
-"""Bytes that a turn takes beside its JSON, about."""
+"""Approximate bytes that a turn takes besides its JSON."""
 
 
 class Turn:
@@ -23,18 +23,18 @@ class Turn:
     __slots__ = ("api_key", "previous", "references", "stored", "total")
 
     def __init__(self, stored: StoredTurn, previous: Turn | None, api_key: str = "") -> None:
-        """Continue ``previous``, which is of the same API key."""
+        """Continue ``previous``, which has the same API key."""
         self.stored = stored
         self.api_key = api_key
         self.previous = previous
         self.references = 0
-        """Stored responses and later turns that refer to it."""
+        """How many stored responses and later turns refer to it."""
         self.total: int = turn_size(stored) + (previous.total if previous else 0)
         """Bytes of the whole conversation up to here."""
 
 
 def turn_size(stored: StoredTurn) -> int:
-    """Return how many bytes a turn counts."""
+    """Return the bytes of a turn."""
     return len(stored.input) + len(stored.response) + TURN_OVERHEAD
 
 
@@ -58,7 +58,7 @@ class Turns:
         return turn
 
     def replace(self, turn: Turn, response: bytes) -> None:
-        """Give a turn that nothing continues yet its final response."""
+        """Give its final response to a turn that nothing continues yet."""
         before = turn_size(turn.stored)
         turn.stored = StoredTurn(turn.stored.input, response)
         grown = turn_size(turn.stored) - before
@@ -66,7 +66,7 @@ class Turns:
         self._count(turn, grown)
 
     def release(self, turn: Turn | None) -> None:
-        """Take one reference away, and with the last one the turn, and so on to the beginning of its conversation."""
+        """Remove one reference. With the last one, remove the turn, and so on to the beginning of its conversation."""
         while turn is not None:
             turn.references -= 1
             if turn.references:

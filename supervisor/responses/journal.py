@@ -1,7 +1,7 @@
-"""What was done to the stored responses, in memory that outlives a supervisor: the keeper holds its descriptor.
+"""The changes to the stored responses, in memory that outlives a supervisor because the keeper holds its descriptor.
 
-A journal is a memory file (``memfd``): nothing of it is on a disk, and it is gone with the server.  Each record is its length
-in four bytes and a msgpack array.  One that a dying supervisor has not written to its end ends the journal.
+A journal is a memory file (``memfd``): nothing of it is on a disk, and it disappears with the server. Each record is
+its length in four bytes and a msgpack array. An incomplete record, left by a dying supervisor, ends the journal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _LENGTH: Final = 4
 
 
 class ResponseAdded(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A response was stored at ``at`` (monotonic seconds); ``gateway`` and ``number``: what runs it, empty if it has ended."""
+    """A response was stored at ``at`` (monotonic seconds).
+
+    ``gateway`` and ``number``: what runs it; empty if it has ended.
+    """
 
     id: str
     api_key: str
@@ -53,7 +56,7 @@ class ResponseDeleted(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ResponseAbandoned(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A gateway has given up what it ran under this number; 0: all that it ran, because it has ended."""
+    """A gateway has given up what it ran under this number; 0: everything it ran, because it has ended."""
 
     gateway: str
     number: int = 0
@@ -75,7 +78,7 @@ class Journal:
         """Bytes of all records."""
 
     def read(self) -> Iterator[Record]:
-        """Yield all records, and forget what follows the last whole one."""
+        """Yield all records, and cut off what follows the last complete one."""
         end = 0
         while len(head := os.pread(self.descriptor, _LENGTH, end)) == _LENGTH:
             length = int.from_bytes(head, "big")
@@ -98,12 +101,12 @@ class Journal:
         self.size += len(data)
 
     def rewritten(self, records: Iterable[Record]) -> Journal:
-        """Return a new journal of these records; this one is not changed."""
+        """Return a new journal with these records. This one does not change."""
         new = Journal()
         for record in records:
             new.append(record)
         return new
 
     def close(self) -> None:
-        """Close the descriptor; the records live on as long as another process has one."""
+        """Close the descriptor. The records live on as long as another process has one."""
         os.close(self.descriptor)

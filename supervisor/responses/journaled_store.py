@@ -1,7 +1,7 @@
-"""The stored responses, with a journal from which the next supervisor makes them again.
+"""The stored responses, with a journal from which the next supervisor restores them.
 
-The store is a function of what was done to it and when, so the journal is exactly that.  When it has become much larger than
-what is stored, a new one takes its place that leads to the same store.
+The store is a function of all changes and their times, so the journal is exactly these. When it has become much larger
+than the store, it is replaced by a new one that leads to the same store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logs.get_logger()
 
 
 class JournaledStore(ResponseStore):
-    """A store that is written down while it has a journal."""
+    """A store that is recorded while it has a journal."""
 
     def __init__(self, limits: StoreLimits) -> None:
         """Begin empty and without a journal."""
@@ -41,10 +41,13 @@ class JournaledStore(ResponseStore):
         self._hold: Callable[[int], None] = lambda _: None
 
     def use_journal(self, descriptor: int, hold: Callable[[int], None]) -> None:
-        """Do again what a journal says, and write it on. ``descriptor``: -1 for a new one; ``hold`` gets each new one's."""
+        """Replay a journal, and continue it.
+
+        ``descriptor``: -1 for a new one. ``hold`` gets the descriptor of each new one.
+        """
         self._hold = hold
         journal = Journal(descriptor)
-        limits, self._limits = self._limits, _UNBOUNDED  # what a full journal tells must not evict while it is read
+        limits, self._limits = self._limits, _UNBOUNDED  # replaying a full journal must not evict
         for record in journal.read():
             with contextlib.suppress(LemonbusError):  # as it was refused then
                 self._repeat(record)
@@ -133,7 +136,10 @@ class JournaledStore(ResponseStore):
             self._journal = None
 
     def _records(self) -> Iterator[Record]:
-        """Yield what leads to this store: turns that only later ones refer to are added under other names, and deleted."""
+        """Yield what leads to this store.
+
+        Turns that only later ones refer to are added under other names, then deleted.
+        """
         names = {id(entry.turn): response_id for response_id, entry in self._entries.items()}
         unnamed: list[ResponseDeleted] = []
         for response_id, entry in self._entries.items():
@@ -152,7 +158,7 @@ class JournaledStore(ResponseStore):
 
 
 def _earlier_turns(turn: Turn) -> list[Turn]:
-    """Return what came before a turn, oldest first."""
+    """Return the turns before a turn, oldest first."""
     found = []
     at = turn.previous
     while at is not None:

@@ -1,10 +1,10 @@
-"""The stored responses: bounded in number, bytes and age. Pure: no socket, and the clock is the caller's.
+"""The stored responses: bounded in number, bytes and age. Pure: no socket, and the caller has the clock.
 
 Invariants:
 
-* The bounds hold after every method. The oldest responses of the API key that has most are evicted, so that one key does not
-  evict what others have stored; those that run are not.
-* A response that ended does not change any more.
+* The bounds hold after every method. The oldest responses of the API key that has most are evicted, so that one key
+  does not evict what others have stored. Running ones are not evicted.
+* A response that has ended no longer changes.
 * What is evicted or deleted stays in the conversations of later responses.
 """
 
@@ -26,12 +26,12 @@ class StoreLimits(NamedTuple):
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes that one response may have with its input: one alone must not evict all others."""
+        """Bytes of one response with its input: a single one must not evict all others."""
         return self.bytes // 8
 
 
 class Owner(NamedTuple):
-    """The gateway that runs a response in the background, and the number of its open call."""
+    """The gateway that runs a background response, and the number of its open call."""
 
     gateway: str
     number: int
@@ -42,7 +42,7 @@ class ResponseKey(NamedTuple):
 
     id: str
     api_key: str = ""
-    """Name of the API key that it was stored with; to others it does not exist."""
+    """Name of the API key that it was stored with. It does not exist for other keys."""
 
 
 class _Entry:
@@ -59,7 +59,7 @@ class _Entry:
         self.state = ResponseState.RUNNING if owner else ResponseState.ENDED
 
     def end(self, state: ResponseState) -> Owner | None:
-        """Change to a final state unless it has one; return the owner it had."""
+        """Change to a final state unless it has one; return its former owner."""
         owner, self.owner = self.owner, None
         if owner is not None:
             self.state = state
@@ -82,14 +82,14 @@ class ResponseStore:
 
     @property
     def size(self) -> int:
-        """Bytes of all that is kept."""
+        """Bytes of everything that is kept."""
         return self._turns.size
 
     def add(self, key: ResponseKey, stored: StoredTurn, previous: str, now: float, owner: Owner | None = None) -> None:
-        """Keep a response; with an ``owner`` it still runs.
+        """Keep a response. With an ``owner`` it still runs.
 
-        Raises ``body_too_large`` for one that is too large, ``conflict`` for an id that is taken, ``not_found`` if
-        ``previous`` is gone, ``overloaded`` if all that is kept still runs.
+        Raises ``body_too_large`` if it is too large, ``conflict`` if its id is taken, ``not_found`` if ``previous`` is
+        gone, ``overloaded`` if only running ones are kept.
         """
         self.expire(now)
         if turn_size(stored) > self._limits.entry_bytes:
@@ -109,9 +109,9 @@ class ResponseStore:
             raise
 
     def finish(self, response_id: str, response: bytes, now: float) -> None:
-        """Give a response that runs its final JSON; does nothing if it was deleted or has ended already.
+        """Give a running response its final JSON. Does nothing if it was deleted or has already ended.
 
-        One whose final JSON does not fit is lost.
+        If its final JSON does not fit, it is lost.
         """
         self.expire(now)
         entry = self._entries.get(response_id)
@@ -131,9 +131,9 @@ class ResponseStore:
             entry.end(ResponseState.ENDED)
 
     def get(self, key: ResponseKey, now: float, *, whole: bool = False) -> StoredResponse:
-        """Return a response, with the ``whole`` conversation or its own turn alone.
+        """Return a response with the ``whole`` conversation, or with only its own turn.
 
-        Raises ``not_found``, and ``body_too_large`` for a conversation that is too large for one message.
+        Raises ``not_found``, or ``body_too_large`` if the conversation is too large for one message.
         """
         self.expire(now)
         entry = self._entry(key)
@@ -177,12 +177,12 @@ class ResponseStore:
     def _entry(self, key: ResponseKey) -> _Entry:
         entry = self._entries.get(key.id)
         if entry is None or entry.api_key != key.api_key:
-            message = f"Response {key.id!r} is not stored: it is unknown, deleted, or gave way to newer ones"
+            message = f"Response {key.id!r} is not stored: it is unknown, was deleted, or was replaced by newer ones"
             raise Failure(Code.NOT_FOUND, message, param="response_id", quotes=True).raised()
         return entry
 
     def _evict_oldest(self, new: _Entry | None) -> None:
-        """Evict responses until the bounds hold; raises ``overloaded`` if only running ones are left, or those of keys with less."""
+        """Evict responses until the bounds hold; raises ``overloaded`` if only running ones, or those of keys with less, are left."""
         while (too_many := len(self._entries) > self._limits.entries) or self._turns.size > self._limits.bytes:
             amounts = {key: len(own) if too_many else self._turns.sizes[key] for key, own in self._by_key.items()}
             least = amounts[new.api_key] if new is not None else 0

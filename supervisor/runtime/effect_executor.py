@@ -1,4 +1,4 @@
-"""Carries out the effects that the scheduler decided on: messages, answers, processes, downloads, lines in the log.
+"""Carries out the effects that the scheduler decided on: messages, answers, processes, downloads, log lines.
 
 An effect that raises is logged and counted, and the others are carried out all the same.
 """
@@ -39,7 +39,7 @@ log = logs.get_logger()
 
 
 class EffectExecutor:
-    """Carries out effects, in their order. It decides nothing."""
+    """Carries out effects in their order. It decides nothing."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class EffectExecutor:
         answer: Callable[[str, int, object], None],
         barrier: WorkerBarrier,
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway; ``barrier`` waits for what a worker has to read first.
+        """``answer(peer, number, report)`` answers the call of a gateway.
+
+        ``barrier`` waits for what a worker has to read first.
 
         Messages and answers to peer ``""`` go to ``internal_calls``.
         """

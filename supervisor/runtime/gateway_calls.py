@@ -12,10 +12,10 @@ from supervisor.runtime.state_writer import StateWriter
 
 
 class GatewayCalls:
-    """Answers calls, each by the gateway that made it and by its number there."""
+    """Answers calls: each is known by its gateway and its number there."""
 
     def __init__(self, bus: SupervisorBus, peers: PeerRegistry, state_writer: StateWriter) -> None:
-        """Send answers over ``bus``, as soon as ``state_writer`` has written what they are about."""
+        """Send answers over ``bus`` as soon as ``state_writer`` has written what they are about."""
         self._bus, self._peers, self._state_writer = bus, peers, state_writer
 
     def answer(self, gateway: str, number: int, report: object) -> None:
@@ -23,7 +23,7 @@ class GatewayCalls:
         self._bus.send(gateway, CallResult(number), envelope.pack_payload(report))
 
     def answer_when_written(self, gateway: str, number: int, report: object, if_not: str = "") -> None:
-        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed.
+        """Answer a call that changed a state file once the change is on the disk; refuse it if that failed.
 
         ``if_not``: what is true then, for the end of the message.
         """

@@ -1,4 +1,4 @@
-"""Which function handles which message: merged from the tables of all handler files, with no message in two of them."""
+"""Which function handles which message: merged from the tables of all handler files, without duplicates."""
 
 from __future__ import annotations
 

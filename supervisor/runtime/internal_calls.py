@@ -1,4 +1,4 @@
-"""Calls that the supervisor makes of its own scheduler: they have a number and a result like a gateway's, but no peer."""
+"""Calls that the supervisor makes to its own scheduler: they have a number and a result like a gateway's, but no peer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Job processes: each is started for one order, which is kept until the process says Hello.
 
-The handler that starts a job knows what it is for, which calls wait for it and when they are answered.
+The handler that starts a job knows its purpose, which calls wait for it, and when they are answered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.runtime.supervisor import Supervisor
 
 HELLO_TIMEOUT_S: Final = 20.0
-"""How long a job may take to report; on a loaded machine Python alone takes seconds."""
+"""How long a job may take to report. On a loaded machine, Python alone takes seconds."""
 
 log = logs.get_logger()
 OnEnded = Callable[[Supervisor, str, str], None]
@@ -42,7 +42,7 @@ def start(
 
 
 def adopt(supervisor: Supervisor, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
-    """Take over a job that an earlier supervisor started; ``on_ended`` as with :func:`start`."""
+    """Take over a job that an earlier supervisor started; ``on_ended`` as in :func:`start`."""
     ended = partial(_job_ended, supervisor, survivor.peer, on_ended)
     child = supervisor.job_processes[survivor.peer] = supervisor.processes.adopt(survivor, ended)
     return child
@@ -64,14 +64,17 @@ def send_order(supervisor: Supervisor, job: str) -> None:
 
 
 def dismiss(supervisor: Supervisor, job: str) -> None:
-    """Let a job exit whose result was read: a job waits for this, because its end might be noticed before its result."""
+    """Let a job exit after its result was read.
+
+    A job waits for this, because its end might be noticed before its result.
+    """
     supervisor.bus.send(job, Shutdown(0.0, "done"))
 
 
 def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, when_written: bool = False) -> None:
     """Answer a call that waited for a job, with a report or a failure, unless its gateway is gone.
 
-    ``when_written``: a report is held back until the state files that were changed are on the disk.
+    ``when_written``: hold back a report until the changed state files are on the disk.
     """
     if supervisor.peers.get(peer) is None:
         return

@@ -1,6 +1,6 @@
-"""Looks at the file of API keys once a second: the operator learns what is wrong with it, and its last good content is kept.
+"""Looks at the file of API keys once a second: reports what is wrong with it, and keeps its last good content.
 
-The gateways read the file themselves, at each request. One that has no request copies no keys, so the supervisor does.
+The gateways read the file themselves, at each request. Without requests they copy no keys, so the supervisor does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class KeyFileWatch:
     """Reports each problem of the file once in the log, and the present one in the server's health."""
 
     def __init__(self, loop: Loop, settings: Settings) -> None:
-        """Look at once: the copy must be there before any gateway is."""
+        """Look at once: the copy must exist before any gateway does."""
         self._file = KeyFile(settings)
         self._reported = ""
         self.check()
@@ -41,12 +41,12 @@ class KeyFileWatch:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the file now, with the cure; without its path."""
+        """What is wrong with the file now and how to fix it, without its path."""
         self.check()
         if not self._file.problem:
             return []
         which = self._file.path.name
         if not self._file.keys:
             return [f"no key of the file of API keys is valid: {which}: {self._file.problem}"]
-        cure = "the keys that were read last stay valid until it is mended; the server does not start with it"
+        cure = "the keys that were read last stay valid until it is repaired; the server cannot start with it"
         return [f"the file of API keys cannot be used: {which}: {self._file.problem}; {cure}"]

@@ -1,4 +1,4 @@
-"""Which code this supervisor runs: what says whether an upgrade has happened."""
+"""Which code this supervisor runs. It shows whether an upgrade has happened."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from protocol import RELEASE
 from protocol.messages.peers import LoadedCode
 
 LOADED_CODE: Final = LoadedCode(RELEASE, os.urandom(6).hex())
-"""Made when this module is imported, by the fork server: so all supervisors that one forks have the same."""
+"""Made when the fork server imports this module, so all supervisors that it forks have the same value."""

@@ -1,8 +1,8 @@
 """The retained log: numbered records, readers that follow it, and the count of entries that each of them missed.
 
-The supervisor hands every record in, its own and its children's, and gives it the next number.  Numbers
-belong to one boot.  Nothing here grows without bound: records are kept up to a number, a follower's backlog
-too, and entries that a follower could not be sent in time are counted.
+The supervisor passes in every record, its own and its children's, and each gets the next number. Numbers belong to one
+boot. Nothing here grows without bound: records are kept up to a number, so is a follower's backlog, and entries that a
+follower could not be sent in time are counted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_RETAINED: Final = 5000
 MAX_RETAINED_BYTES: Final = 3 * 1024 * 1024
 """Bytes of all retained records: a server whose log is full needs about 5 MB more memory than one that just started."""
 MAX_SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of records in one snapshot: it is one message."""
+"""Bytes of records in one snapshot, which is one message."""
 MAX_BATCH_ENTRIES: Final = 256
 """Entries in one message."""
 MAX_BACKLOG_ENTRIES: Final = 2000
-"""Entries that may wait for one follower; then the oldest are dropped."""
+"""Entries that may wait for one follower. Beyond that, the oldest are dropped."""
 MAX_FOLLOWERS: Final = 64
 """Readers of one gateway."""
 
@@ -51,7 +51,7 @@ class _RetainedRecord:
     def __init__(self, entry: LogEntry, fields: _RecordFields) -> None:
         self.entry = entry
         self.rank = LEVEL_RANK.get(fields.level, LEVEL_RANK["info"])
-        self.process = sys.intern(fields.process)  # thousands of records share few of these
+        self.process = sys.intern(fields.process)  # thousands of records share a few of these
         self.model = sys.intern(fields.model) if fields.model else None
         self.request_id = fields.request_id
 
@@ -105,7 +105,7 @@ class LogBook:
         """Keep the last ``retained`` records (at most 5000)."""
         self.boot = boot
         self.refused = 0
-        """Records that were too long or no log record."""
+        """Records that were too long or not log records."""
         self.lost = 0
         """Records that their senders say they dropped, and the refused ones."""
         self._seq = 0
@@ -119,7 +119,7 @@ class LogBook:
         return self._seq
 
     def append(self, record: bytes) -> LogEntry | None:
-        """Number and keep a record; ``None`` if it is too long or no log record (counted)."""
+        """Number and keep a record; ``None`` if it is too long or not a log record (counted)."""
         try:
             if len(record) > MAX_LINE_BYTES:
                 raise msgspec.ValidationError("too long")
@@ -149,9 +149,9 @@ class LogBook:
     def snapshot(self, filters: FollowLogs) -> LogSnapshot:
         """Return the retained entries that match.
 
-        ``after_seq`` counts if it can be of this boot: no other is named, and it is not beyond the newest.
-        ``dropped`` counts records that were lost on their way here in this boot, those after ``after_seq`` that are no
-        longer kept, and those beyond the size of one message.  Raises ``invalid_request`` for an unknown level.
+        ``after_seq`` counts if it can belong to this boot: no other boot is named, and it is not beyond the newest.
+        ``dropped`` counts records of this boot that were lost on their way here, those after ``after_seq`` that are no
+        longer kept, and those beyond the size of one message. Raises ``invalid_request`` for an unknown level.
         """
         min_rank = _min_rank(filters)
         after = filters.after_seq
@@ -176,7 +176,7 @@ class LogBook:
         return LogSnapshot(self.boot, entries, dropped)
 
     def follow(self, peer: str, filters: FollowLogs) -> None:
-        """Collect what comes from now on for this reader; raises ``invalid_request`` or ``overloaded``."""
+        """From now on, collect entries for this reader; raises ``invalid_request`` or ``overloaded``."""
         follower = _Follower(filters)
         followers = self._followers.setdefault(peer, {})
         if len(followers) >= MAX_FOLLOWERS and filters.number not in followers:
@@ -186,7 +186,7 @@ class LogBook:
         followers[filters.number] = follower
 
     def forget(self, peer: str, number: int) -> None:
-        """Stop collecting for one reader; unknown ones are ignored."""
+        """Stop collecting for one reader. Unknown ones are ignored."""
         followers = self._followers.get(peer, {})
         followers.pop(number, None)
         if not followers:
@@ -199,7 +199,7 @@ class LogBook:
     def batches(self, is_reading: Callable[[str], bool] = lambda _peer: True) -> list[tuple[str, LogBatch]]:
         """Return the batches to send now: each reader's backlog, in bounded batches.
 
-        ``is_reading`` tells whether a peer's outbox is empty; readers of other peers keep their bounded backlog.
+        ``is_reading`` says whether a peer's outbox is empty. Readers of other peers keep their bounded backlog.
         """
         found = []
         for peer, followers in self._followers.items():

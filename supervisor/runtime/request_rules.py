@@ -1,6 +1,6 @@
 """Tells workers that were taken over how the configuration changes the requests of their model.
 
-Other workers get it with each start of an engine (``effect_executor.py``).
+Other workers get the rules with each start of an engine (``effect_executor.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The limits of the scheduler, from the settings: it knows none itself."""
+"""The limits of the scheduler, taken from the settings, which it does not know."""
 
 from __future__ import annotations
 

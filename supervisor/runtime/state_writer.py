@@ -1,9 +1,9 @@
-"""A thread that waits for the disk, so that the supervisor's loop does not: it syncs state files and gives them their names.
+"""A thread that waits for the disk so that the supervisor's loop does not: it syncs state files and renames them.
 
-Why a thread and not a process: a write is a draft in the page cache (made by the loop, which thereby finds out about
-full disks and missing permissions at once) and one ``fsync``, which releases the interpreter's lock.  The thread
-touches no socket and no state of the supervisor: jobs come through a queue, results go back through another one and
-an eventfd that wakes the loop.
+Why a thread and not a process: a write is a draft in the page cache, made by the loop, which thereby notices full disks
+and missing permissions at once, and one ``fsync``, which releases the interpreter's lock. The thread touches no socket
+and no state of the supervisor. Jobs come through a queue; results go back through another one and an eventfd that wakes
+the loop.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class StateWriter:
         self._thread.start()
 
     def finish(self, draft: Path, path: Path, done: Done) -> None:
-        """Complete the write of a draft; ``done`` is called in the loop, with the error if there was one."""
+        """Complete the write of a draft. ``done`` is called in the loop, with the error if there was one."""
         self._unfinished += 1
         self._jobs.put((draft, path, done))
 
     def when_written(self, callback: Done) -> None:
-        """Call back when all writes that were begun are on the disk, with the last error; at once if there are none."""
+        """Call back when all writes begun so far are on the disk, with the last error; at once if there are none."""
         if self._unfinished:
             self._waiting.append(callback)
         else:

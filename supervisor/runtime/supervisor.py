@@ -1,9 +1,9 @@
 """The supervisor: owns the bus, the processes and the scheduler, and connects them. The scheduler decides.
 
-A message, the end of a process or a timer comes in; the scheduler decides what follows, as a list of effects; the
-supervisor has them carried out (:mod:`supervisor.runtime.effect_executor`).  What each message means is in
-:mod:`supervisor.handlers`.  An exception in a handler, in the scheduler or in an effect fails that one step and is
-counted (:mod:`supervisor.internal_errors`).
+A message, the end of a process or a timer comes in. The scheduler decides what follows, as a list of effects, and the
+supervisor has them carried out (:mod:`supervisor.runtime.effect_executor`). :mod:`supervisor.handlers` has the meaning
+of each message. An exception in a handler, in the scheduler or in an effect fails that one step and is counted
+(:mod:`supervisor.internal_errors`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SETTLED_MESSAGES: Final = frozenset(
     {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, Pong, AttemptAbandoned, AttemptProgress}
     | {RequestsObserved, GetMetrics, MetricsCollected}
 )
-"""After these the scheduler need not look at all models again, unless something waits or moves: see
+"""After these, the scheduler need not look at all models again, unless something waits or moves: see
 :func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""
 
 log = logs.get_logger()
@@ -88,7 +88,7 @@ class Supervisor:
     """While this supervisor takes over from another one, or hands over to one."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
-        """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener.
+        """Open the bus; start no process yet. The caller holds the lock of the runtime directory and the listener.
 
         Raises OSError if the sockets of the bus cannot be made.
         """
@@ -129,14 +129,14 @@ class Supervisor:
         self.gateway.closing = lambda: self.scheduler.closing
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
-        """Name that clients use for a running model → its registered name, so that it is not looked up again."""
+        """Clients' name for a running model → its registered name, so that it is not looked up again."""
         self.job_processes: dict[str, ChildProcess] = {}
         self.job_orders: dict[str, msgspec.Struct] = {}
-        """Job → its order, as long as it runs."""
+        """Job → its order, as long as the job runs."""
         self.stats_by_model: dict[str, StatsReport] = {}
-        """Registered name of a model → figures of its last generation, the latest last."""
+        """Registered name of a model → figures of its last generation, latest model last."""
         self.leaving_peers: set[str] = set()
-        """Peers of another version that were told to leave: what else they say is not understood."""
+        """Peers of another version that were told to leave. What else they say is not understood."""
         self.former_workers: dict[str, ModelInUse | None] = {}
         """Workers of another version that finish their requests → their models."""
         self.on_worker_ended: list[Callable[[str], None]] = []
@@ -146,7 +146,7 @@ class Supervisor:
         self.on_closing: list[Callable[[], None]] = []
         """Called when the server begins to end."""
         self.on_process_ended: Callable[[], None] = lambda: None
-        """Called when a process has ended: a shutdown may be complete."""
+        """Called when a process has ended, because a shutdown may now be complete."""
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
         self.internal_calls = InternalCalls()
         self._grant_notices = GrantNotices(loop, self.bus)
@@ -166,7 +166,7 @@ class Supervisor:
     # Life
 
     def open(self, handlers: Mapping[type, Handler]) -> None:
-        """Read the bus from now on, and start the gateway; serve at once, unless there is something to take over."""
+        """Read the bus from now on, and start the gateway. Serve at once, unless there is something to take over."""
         self._handlers.update(handlers)
         self.bus.listen(self.received, self._logged, self._peer_monitor.outbox_overflowed, self.other_version)
         logs.set_sink(self._logged)
@@ -182,7 +182,7 @@ class Supervisor:
         self.reconcile()
 
     def when_serving(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as everything is taken over from an earlier supervisor: now, if there is none."""
+        """Call back as soon as everything is taken over from an earlier supervisor; now, if there is none."""
         if self.transition is None:
             callback()
         else:
@@ -195,7 +195,7 @@ class Supervisor:
         self._reconcile(self.scheduler.reconcile)
 
     def _reconcile(self, decide: Callable[[float], None]) -> None:
-        """Let the scheduler decide. Effects from before an exception are carried out too: peers wait for them."""
+        """Let the scheduler decide. Effects from before an exception are also carried out: peers wait for them."""
         if self.transition is not None:
             return
         try:
@@ -218,7 +218,7 @@ class Supervisor:
         self.bus.send(peer, Welcome(self.process_context.boot, os.getpid(), LOADED_CODE, keys))
 
     def _report_usage(self, key: RequestKey, limits: RateLimits) -> None:
-        """Tell a gateway what the key of a request has left."""
+        """Tell a gateway the remaining limits of a request's key."""
         self.bus.send(key.gateway, KeyUsage(key.number, key.attempt, limits))
 
     # Logs
@@ -244,7 +244,7 @@ class Supervisor:
             self.reconcile()
 
     def handle(self, peer: str, message: Any, payload: bytes) -> None:
-        """Handle a message; what follows from it is decided by the next :meth:`reconcile`."""
+        """Handle a message. The next :meth:`reconcile` decides what follows from it."""
         known = self.peers.message_received(peer, self.loop.now())
         handler = self._handlers.get(type(message))
         if handler is None or not (known or isinstance(message, Hello)):
@@ -294,7 +294,7 @@ class Supervisor:
         self.bus.forget(worker)
         process = self.scheduler.workers.get(worker)
         model = process.model.name if process and process.model else ""
-        # At the end of the grace a worker ends as it was told to, together with its model.
+        # At the end of the grace period a worker ends as it was told to, together with its model.
         asked_to_end = self.scheduler.closing and (not model or why == "exit 0")
         expected = process is None or process.state is WorkerState.STOPPING or asked_to_end
         context = {"model": model} if model else {}

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Transition(Protocol):
-    """Gets all messages and ends of workers in place of the supervisor's handlers.
+    """Gets all messages and ends of workers instead of the supervisor's handlers.
 
     :class:`supervisor.recovery.recovering.Recovery` takes over, :mod:`supervisor.lifecycle.succession` hands over.
     """

@@ -1,4 +1,4 @@
-"""When to try a model again that failed to load or died. Pure: every time is handed in."""
+"""When to retry a model that failed to load or died. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 
 FORGIVEN_AFTER_PAUSES: Final = 10
-"""After this many longest pauses without a further failure a model counts as sound again."""
+"""After this many longest pauses without a further failure, a model counts as sound again."""
 MAX_FAILED_CHECKS: Final = 64
 
 
@@ -22,7 +22,7 @@ class BackoffPolicy(NamedTuple):
 
 
 class FailedCheck(NamedTuple):
-    """The last failed check of a model, how many failed in a row, and when the last one did."""
+    """The last failed check of a model, the number of failures in a row, and the time of the last one."""
 
     failure: Failure
     failures: int
@@ -38,7 +38,7 @@ class Backoff:
         self._deaths: deque[float] = deque()
         self._until = 0.0
         self.failed_at = 0.0
-        """When it failed the last time."""
+        """When it last failed."""
         self.failures = 0
         self.failure: Failure | None = None
         self._fatal_deaths = 0
@@ -68,22 +68,22 @@ class Backoff:
         self._until = now + seconds
 
     def ready(self) -> None:
-        """Forget the failed loads, because it loaded; deaths count until their window is over."""
+        """Forget the failed loads, because it loaded. Deaths count until their window is over."""
         self.failures = self._fatal_deaths = 0
         self._until = 0.0
         self.failure = None
 
     @property
     def reported_failures(self) -> int:
-        """Failed loads since the last good one; without any, the deaths that opened the breaker."""
+        """Failed loads since the last good one; if there were none, the deaths that opened the breaker."""
         return self.failures or self._fatal_deaths
 
     def pause(self, now: float) -> float:
-        """Return the seconds until it may be tried again, 0 for now."""
+        """Return the seconds until it may be tried again; 0: now."""
         return max(0.0, self._until - now)
 
     def suspect(self, now: float) -> bool:
-        """Return whether its last try failed lately: then only an explicit load may evict other models for it."""
+        """Return whether its last try failed recently. Then only an explicit load may evict other models for it."""
         return self.suspect_for(now) > 0
 
     def suspect_for(self, now: float) -> float:
@@ -93,7 +93,7 @@ class Backoff:
         )
 
     def refusal(self, model: str, now: float) -> Failure:
-        """Return the failure for a request that comes during the pause: the known one itself if no waiting cures it."""
+        """Return the failure for a request during the pause: the known failure itself, if waiting does not help."""
         if self.failure and self.failure.final:
             return self.failure
         reason = self.failure.message if self.failure else "unknown"
@@ -109,9 +109,10 @@ class Backoff:
 
 
 class FailedChecks:
-    """Models whose files or whose need of memory were refused lately, before an engine was started.
+    """Models whose files or memory needs were refused recently, before an engine was started.
 
-    They are only reported: such a model is checked anew with the next request, because a check is cheap and evicts nothing.
+    They are only reported: such a model is checked again with the next request, because a check is cheap and evicts
+    nothing.
     """
 
     def __init__(self, policy: BackoffPolicy) -> None:
@@ -120,7 +121,7 @@ class FailedChecks:
         self._failed: dict[str, FailedCheck] = {}
 
     def note(self, model: str, failure: Failure, now: float) -> None:
-        """Note that a check failed; the oldest failures are forgotten if there are very many."""
+        """Note that a check failed. If there are very many failures, the oldest are forgotten."""
         count = self._failed.pop(model).failures if model in self._failed else 0
         self._failed[model] = FailedCheck(failure, count + 1, now)
         while len(self._failed) > MAX_FAILED_CHECKS:

@@ -1,11 +1,11 @@
-"""Which requests an engine died of lately, and what is refused because of it. Pure: every time is handed in.
+"""Which requests an engine died of recently, and what is refused because of it. Pure: times are arguments.
 
-A request that ends its engine costs all clients of the model a load. So it is remembered for a while: from the same client
-it is refused, and a client with several such requests may send none to the model. A death counts against the model's breaker only if
-it is the first one that its client caused in this time: so one client alone cannot close the model to others, and a
-model that dies of every request is still found out, by several clients. It is the same with a death that requests of several clients
-may have caused: it counts only if none of these was a suspect before. A client that hangs up is not tried again alone, and would
-otherwise close the model to others without ever being found out.
+A request that kills its engine costs all clients of the model a load. So it is remembered for a while: it is refused if
+the same client sends it again, and a client with several such requests may send none to the model. A death counts
+against the model's breaker only if it is the first that its client caused in this time. So a single client cannot close
+the model to others, while a model that dies of every request is still found out, by several clients. If requests of
+several clients may have caused a death, it counts only if none of these was a suspect before: a client that hangs up is
+not tried again alone, and could otherwise close the model to others without ever being found out.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from protocol.messages.work import SubmitRequest
 
 REMEMBERED_S: Final = 600.0
 MAX_CRASHES: Final = 3
-"""A client with so many within ``REMEMBERED_S`` may send no request to the model until the first of them is forgotten."""
+"""A client with this many within ``REMEMBERED_S`` may send no request to the model until the first of them is forgotten."""
 MAX_REMEMBERED: Final = 1024
 
 
 class RequestOrigin(NamedTuple):
-    """Whose request it is, and which one; empty where that is not known."""
+    """The client of a request, and the request; empty where unknown."""
 
     client: str = ""
-    """The API key's name, or, on a server without keys, the client's address."""
+    """The API key's name or, on a server without keys, the client's address."""
     digest: str = ""
     """See :class:`~protocol.messages.work.SubmitRequest`."""
 
@@ -40,24 +40,25 @@ class _Crash(NamedTuple):
 
 
 def origin_of(request: SubmitRequest) -> RequestOrigin:
-    """Return whose request it is, and which one."""
+    """Return the client of a request, and the request."""
     return RequestOrigin(request.caller.key if request.caller else request.address, request.digest)
 
 
 class CrashRecord:
-    """The deaths of all models' engines that a request caused."""
+    """The deaths of all models' engines that requests caused."""
 
     def __init__(self) -> None:
         """Nothing has died."""
         self._crashes: deque[_Crash] = deque(maxlen=MAX_REMEMBERED)
-        """Those of which the request is known."""
+        """Deaths whose request is known."""
         self._suspicions: deque[_Crash] = deque(maxlen=MAX_REMEMBERED)
-        """Those that requests of several clients may have caused, once for each request."""
+        """Deaths that requests of several clients may have caused, once for each request."""
 
     def note(self, model: str, causes: list[RequestOrigin], now: float) -> bool:
-        """Note of which requests an engine may have died; return whether the death counts against the model.
+        """Note the requests that an engine may have died of; return whether the death counts against the model.
 
-        Of several requests one is the reason. Each whose client still waits is tried again, alone, and so it will be known.
+        Of several requests, one is the reason. Each whose client still waits is tried again alone, so the reason will
+        be found.
         """
         clients = {cause.client for cause in causes}
         if not clients or "" in clients:
@@ -102,7 +103,7 @@ class CrashRecord:
 
 
 def _of(deaths: deque[_Crash], model: str, client: str, now: float) -> list[_Crash]:
-    """Forget old deaths, and return those of a model that a client's requests caused, the oldest first."""
+    """Forget old deaths, and return those of a model that a client's requests caused, oldest first."""
     while deaths and deaths[0].at <= now - REMEMBERED_S:
         deaths.popleft()
     return [each for each in deaths if each.model == model and each.origin.client == client]

@@ -1,4 +1,4 @@
-"""What the scheduler wants done. :class:`supervisor.runtime.effect_executor.EffectExecutor` carries it out."""
+"""What the scheduler wants done. :class:`supervisor.runtime.effect_executor.EffectExecutor` does it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SendMessage(NamedTuple):
 
 
 class NotifyGrant(NamedTuple):
-    """Tell a gateway where an attempt runs; some milliseconds later will do."""
+    """Tell a gateway where an attempt runs; a few milliseconds later is soon enough."""
 
     gateway: str
     grant: GrantedAttempt
@@ -31,11 +31,11 @@ class AnswerCall(NamedTuple):
     number: int
     report: object
     after: str = ""
-    """A worker that must have read all that was sent to it before; empty: answer at once."""
+    """A worker that must first have read everything sent to it; empty: answer at once."""
 
 
 class SpawnWorker(NamedTuple):
-    """Start a worker process under this id; it reports with Hello."""
+    """Start a worker process under this id. It reports with Hello."""
 
     worker: str
 
@@ -60,7 +60,7 @@ class FetchModel(NamedTuple):
 
 
 class ForgetModel(NamedTuple):
-    """Forget a model that was only known because of a load, which failed."""
+    """Forget a model that was only known because of a failed load."""
 
     model: str
 

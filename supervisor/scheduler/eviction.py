@@ -1,4 +1,4 @@
-"""Which models must be unloaded, so that another one can be loaded. Pure: it only answers."""
+"""Which models must be unloaded so that another one can be loaded. Pure: it only answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from supervisor.scheduler.policy import GroupPolicy
 
 
 class EvictionReason(enum.StrEnum):
-    """What another model needs that an evicted one has."""
+    """A resource that another model needs and an evicted one has."""
 
     NPU = "npu"
     LIMIT = "max_loaded_models"
@@ -29,11 +29,11 @@ class LoadedModel(NamedTuple):
     busy: bool
     pinned: bool = False
     movable: bool = True
-    """False while it is being loaded: then it cannot be evicted."""
+    """False while it is being loaded, when it cannot be evicted."""
     leaving: bool = False
-    """It is being unloaded, or is to be evicted for another one: what it holds comes free anyway."""
+    """It is being unloaded, or is to be evicted for another one: what it holds becomes free anyway."""
     draining: bool = False
-    """It was chosen before: another choice now would drain one model after the other, and evict none."""
+    """It was chosen before. Choosing another one now would drain one model after the other, and evict none."""
     memory: int = 0
     npu: str = ""
     """How it holds the NPU: a value of :class:`~protocol.models.recipes.NpuSharing`, empty if it does not."""
@@ -41,7 +41,7 @@ class LoadedModel(NamedTuple):
 
 
 class LoadRequest(NamedTuple):
-    """The model that is to be loaded, and what it needs (bytes; 0: unknown)."""
+    """The model to load, and what it needs (bytes; 0: unknown)."""
 
     model: str
     type: str
@@ -64,7 +64,7 @@ class Fits(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """It can be loaded when models that are being unloaded are gone, or when a load has ended."""
+    """It can be loaded once models that are being unloaded are gone, or a load has ended."""
 
 
 class Evict(NamedTuple):
@@ -76,7 +76,7 @@ class Evict(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """Only models that are pinned stand in the way: these. ``reason``: why one of them would have to leave."""
+    """Only these pinned models are in the way. ``reason``: why one of them would have to leave."""
 
     pins: list[str]
     reason: EvictionReason
@@ -88,11 +88,11 @@ Verdict = Fits | Wait | Evict | Blocked
 def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity) -> Verdict:
     """Return how the model of ``request`` can be loaded.
 
-    First the models that cannot be loaded beside it, because of the NPU or of an exclusive group: they are evicted, busy or
-    not.  Then the numbers of models of its groups and of its type: the least recently used idle one is evicted, else the
-    least recently used busy one, never a pinned one.  Then memory: what is free, plus what evicted models give back; idle
-    models of any type are evicted, the least recently used first, until it suffices.  If it never does, the load is tried
-    all the same: the estimate is coarse, and a model file is mapped, not copied.
+    First come the models that cannot be loaded beside it, because of the NPU or of an exclusive group: they are
+    evicted, busy or not. Then come the limits on models of its groups and of its type: the least recently used idle one
+    is evicted, else the least recently used busy one, never a pinned one. Last comes memory: what is free, plus what
+    evicted models give back. Idle models of any type are evicted, least recently used first, until it suffices. If it
+    never does, the load is tried all the same: the estimate is coarse, and a model file is mapped, not copied.
     """
     conflicts = _conflicts(request, loaded_models, capacity)
     evicted = [loaded for loaded, _ in conflicts if not loaded.leaving]
@@ -123,10 +123,10 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
 
 
 def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity) -> dict[str, EvictionReason]:
-    """Return the models that must leave because they may not be loaded beside others any more: the settings have changed.
+    """Return the models that must leave because changed settings no longer allow them beside others.
 
-    Of two sides that exclude each other the one that is busy stays, else the one used last; a pinned model stays whatever
-    its groups say.
+    Of two sides that exclude each other, the busy one stays, else the one used last. A pinned model stays, whatever its
+    groups say.
     """
     staying = [loaded for loaded in loaded_models if not loaded.leaving]
     leaving: dict[str, EvictionReason] = {}
@@ -169,7 +169,7 @@ def _blocked(loaded_models: Sequence[LoadedModel], reason: EvictionReason) -> Bl
 
 
 def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel]:
-    """Return those that may be evicted, the first to leave first."""
+    """Return the models that may be evicted, in the order in which they leave."""
     return sorted(
         (loaded for loaded in loaded_models if loaded.movable and not loaded.pinned),
         key=lambda loaded: (loaded.busy, not loaded.draining, loaded.last_use),
@@ -179,7 +179,7 @@ def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel
 def _conflicts(
     request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
 ) -> list[tuple[LoadedModel, EvictionReason]]:
-    """Return the models that cannot be loaded beside the one that is wanted, and why."""
+    """Return the models that cannot be loaded beside the wanted one, and why."""
     exclusive = {name for name, group in capacity.groups.items() if group.exclusive}
     found = []
     for loaded in loaded_models:
@@ -193,7 +193,7 @@ def _conflicts(
 def _limits(
     request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
 ) -> Iterator[tuple[list[LoadedModel], int, EvictionReason]]:
-    """Yield the models that are counted together with the one that is wanted, and how many of them there may be."""
+    """Yield the models that are counted together with the wanted one, and how many of them there may be."""
     for name in sorted(request.groups & capacity.groups.keys()):
         if most := capacity.groups[name].limit:
             yield [loaded for loaded in loaded_models if name in loaded.groups], most, EvictionReason.GROUP

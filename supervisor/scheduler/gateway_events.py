@@ -1,4 +1,4 @@
-"""Events of gateways: requests, loads, unloads, downloads; a gateway or a caller is gone. Pure."""
+"""Events from gateways: requests, loads, unloads, downloads; the end of a gateway or a caller. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def request_submitted(
         return
     if request.ttl is not None and request.ttl != model.overrides.ttl:
         model_changes.override_policy(model, PolicyOverrides(ttl=request.ttl))
-        state.settled = False  # the model's worker is to remember it
+        state.settled = False  # the model's worker must remember it
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
     state.settled = False
@@ -51,9 +51,9 @@ def request_submitted(
 
 
 def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
-    """Return whether an attempt that is submitted again waits, runs or has ended, and tell its gateway where.
+    """If an attempt is submitted again that waits, runs or has ended, return True and tell its gateway where it is.
 
-    ``name``: its model's.
+    ``name``: that of its model.
     """
     if any(model.queue.has(key) for model in state.models.values()):
         return True
@@ -105,7 +105,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
     if (queued := model.queue.count_of(key)) >= most:
         what = f"{queued} requests"
     elif bytes_of_key and bytes_of_key + request.size > state.limits.queue_bytes // 2:
-        what = f"{bytes_of_key} bytes of this API key"  # half of all: one key must not keep others out
+        what = f"{bytes_of_key} bytes of this API key"  # half of the limit: one key must not keep others out
     elif model.queue and model.queue.bytes + request.size > state.limits.queue_bytes:
         what = f"{model.queue.bytes} bytes"
     else:
@@ -117,7 +117,10 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
 def state_read(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, model: ScheduledModel
 ) -> None:
-    """A gateway wants to read the state of a loaded engine: that is no use of the model, and keeps it from nothing."""
+    """A gateway wants to read the state of a loaded engine.
+
+    This does not count as use of the model, and delays nothing.
+    """
     if model.process is None or not model.process.serves:
         state.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
         return
@@ -139,7 +142,10 @@ def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> No
 
 
 def load_requested(state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float) -> None:
-    """A caller wants a model loaded with these options. That ends the pause after a failed load, and forgets who crashed its engine."""
+    """A caller wants a model loaded with these options.
+
+    This ends the pause after a failed load, and forgets who crashed its engine.
+    """
     key = RequestKey(peer, number, 0)
     failure = _refused_before(state, target, now)
     if failure is None and state.closing:
@@ -163,7 +169,7 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
 
 
 def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> Failure | None:
-    """Return why a good engine is not ended for options with which its successor did not start a moment ago."""
+    """If these options have just failed to start an engine, return why a working engine is not ended for them."""
     model = state.models.get(target.name)
     if model is None or not (model.process is not None or model.keep_loaded):
         return None
@@ -176,8 +182,8 @@ def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> F
 def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -> bool:
     """A caller wants a model unloaded; return False if it is neither loaded nor about to be.
 
-    Running requests end first, and requests that wait have it loaded again.  A load that is under way ends here, and
-    all that waits for it is refused.
+    Running requests end first, and waiting requests have it loaded again. A load in progress ends here, and everything
+    that waits for it is refused.
     """
     model = state.models.get(name)
     if model is None or not model.unloadable:
@@ -225,7 +231,7 @@ def model_deleted(state: SchedulerState, name: str) -> None:
 def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
     """A caller hung up: what it began goes on, but is not answered.
 
-    A load that has not begun is not wanted any more. An unload has begun: it ended the loads of other callers at once.
+    A load that has not begun is no longer wanted. An unload has begun: it ended the loads of other callers at once.
     """
     for model in state.models.values():
         model.loaders = [call for call in model.loaders if (call.peer, call.number) != (peer, number)]
@@ -237,7 +243,7 @@ def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
 
 
 def requested_options(state: SchedulerState, name: str) -> Mapping[str, OptionValue]:
-    """Return the options for a model that was just downloaded: those of the last load that waits and names any."""
+    """Return the options for a model that was just downloaded: those of the latest waiting load that names any."""
     model = state.models.get(name)
     return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
 
@@ -245,7 +251,7 @@ def requested_options(state: SchedulerState, name: str) -> Mapping[str, OptionVa
 def download_ended(
     state: SchedulerState, name: str, spec: ModelSpec | None, failure: Failure | None, now: float
 ) -> None:
-    """A download succeeded (``spec``) or failed; one that failed is not begun anew by each request."""
+    """A download succeeded (``spec``) or failed. Requests do not begin a failed one again."""
     model = state.models.get(name)
     if model is None:
         return
@@ -266,7 +272,7 @@ def download_ended(
 
 
 def gateway_gone(state: SchedulerState, gateway: str) -> None:
-    """A gateway is gone: its requests do not wait any more, and those that run are cancelled."""
+    """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
     for model in state.models.values():
         for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
             model.queue.remove(waiting.key)

@@ -35,13 +35,13 @@ _OBSTACLES: Final = {
     EvictionReason.GROUP: "beside others because of its group or theirs",
     EvictionReason.LIMIT: "beyond max_loaded_models",
 }
-"""What a pinned model would have to be evicted for, in words."""
+"""Why a pinned model would have to be evicted, in words."""
 
 
 class EvictionClaim(NamedTuple):
-    """A model is to be evicted for a request of this order; ``sure``: the model that comes has been checked.
+    """A model is to be evicted for a request of this order. ``sure``: the model to be loaded has been checked.
 
-    Order 0: for no request, but because the settings do not let it stay beside others.
+    Order 0: not for a request, but because the settings do not let it stay beside others.
     """
 
     order: int
@@ -51,17 +51,17 @@ class EvictionClaim(NamedTuple):
     @property
     def why(self) -> str:
         """The reason in words, for the log."""
-        return EVICTED if self.order else "the settings do not let it stay beside others any more"
+        return EVICTED if self.order else "the settings no longer let it stay beside others"
 
 
 def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
-    """Return the models that are to be loaded and have no engine, in the order in which they were asked for."""
+    """Return the models that are to be loaded and have no engine, in the order in which they were requested."""
     candidates = [model for model in models if model.state in TO_BE_LOADED and model.demanded]
     return sorted(candidates, key=lambda model: model.order if model.order is not None else LAST_ORDER)
 
 
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
-    """Give workers to the models that are to be loaded, load those that fit, and return which models are to be evicted."""
+    """Give workers to the models that are to be loaded, load those that fit, and return which models must be evicted."""
     spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
     capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
     claims = {} if state.closing else _claims_of_settings(state, capacity)
@@ -93,7 +93,7 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
 
 
 def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, EvictionClaim]:
-    """Return claims on models that a change of the settings does not let stay beside others."""
+    """Return claims on models that changed settings do not let stay beside others."""
     loaded = list(_loaded_workers(state))
     if not capacity.groups and len(loaded) <= capacity.max_loaded:
         return {}
@@ -103,7 +103,7 @@ def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, 
 
 
 def _model_ahead(request: LoadRequest, now: float) -> LoadedModel:
-    """Return a model that is about to be loaded as those that were asked for later see it: loaded already."""
+    """Return a model that is about to be loaded as later ones see it: as already loaded."""
     name, model_type, memory, npu, groups = request
     return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
 
@@ -148,7 +148,7 @@ def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Bl
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """It died or failed while others are well: it displaces no other model."""
+    """It died or failed while others work well, so it displaces no other model."""
     release_if_checked(state, model)
     model_changes.stop_keeping(model)
     model_changes.drop_requested_options(model)
@@ -165,6 +165,6 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
 
 
 def release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:
-    """Make the worker a spare again that has checked a model; a check that is under way goes on."""
+    """Make a worker that has checked a model a spare again. A check in progress goes on."""
     if model.state is ModelState.CHECKED:
         model_changes.release_worker(state, model)

@@ -1,6 +1,6 @@
 """All changes of a model's state and of its worker's, of its specs, and of whether it is kept loaded. Pure.
 
-Nothing else writes these, but for models that a new supervisor takes over (:mod:`recovery.taken_over_models`).  Which
+Nothing else writes these, except for models that a new supervisor takes over (:mod:`recovery.taken_over_models`). Which
 change is due is decided elsewhere: by events (:mod:`gateway_events`, :mod:`worker_events`) and by :mod:`reconcile`.
 """
 
@@ -27,10 +27,10 @@ from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 
 def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = False) -> ScheduledModel:
-    """Return the model that is meant, added if need be.
+    """Return the requested model, added if necessary.
 
     Its spec is only replaced while it has no worker, and by a request only while nothing else waits: a request does not
-    take back the options of a load.
+    undo the options of a load.
     """
     model = state.models.get(target.name)
     if model is None:
@@ -48,7 +48,7 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
 
 
 def request_options(model: ScheduledModel, target: ModelTarget) -> None:
-    """Take note of all that a load asks for; a model that has a worker is loaded again with other options."""
+    """Take note of everything a load asks for. A model that has a worker is loaded again with other options."""
     if model.pending_spec is None and model.rollback_spec is None:
         model.rollback_overrides = model.overrides
     override_policy(model, target.asked)
@@ -59,7 +59,7 @@ def request_options(model: ScheduledModel, target: ModelTarget) -> None:
 
 
 def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
-    """Let what a call asks for count before the model's policy, until it is unloaded."""
+    """Let a call's wishes override the model's policy, until it is unloaded."""
     pinned, ttl = asked
     model.overrides = PolicyOverrides(
         model.overrides.pinned if pinned is None else pinned, model.overrides.ttl if ttl is None else ttl
@@ -67,7 +67,7 @@ def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
 
 
 def drop_overrides(model: ScheduledModel) -> None:
-    """Let the model's policy count alone: an unload was asked for."""
+    """Let only the model's policy count: an unload was requested."""
     model.overrides = model.rollback_overrides = PolicyOverrides()
 
 
@@ -77,7 +77,7 @@ def drop_requested_options(model: ScheduledModel) -> None:
 
 
 def allow_refused_options(model: ScheduledModel) -> None:
-    """Let options be tried again with which an engine did not start."""
+    """Allow another try of options that an engine did not start with."""
     model.refused_reload = None
 
 
@@ -89,11 +89,11 @@ def stop_keeping(model: ScheduledModel) -> None:
 
 
 def update_demand(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """Queue or download a model that is asked for and has no worker; dequeue one that is not asked for any more."""
+    """Queue or download a requested model that has no worker; dequeue one that is no longer requested."""
     if model.state is ModelState.BACKING_OFF and (model.loaders or not model.backoff.pause(now)):
         model.transition(ModelEvent.PAUSE_OVER)
     elif model.state is ModelState.DOWNLOADING and model.spec is not None:
-        model.transition(ModelEvent.DOWNLOAD_ENDED)  # its files were found otherwise
+        model.transition(ModelEvent.DOWNLOAD_ENDED)  # its files were found in another way
     elif model.state is ModelState.QUEUED and not model.demanded:
         model.transition(ModelEvent.ABANDON)
     if model.state is not ModelState.ABSENT:
@@ -120,7 +120,7 @@ def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
 
 
 def forget(state: SchedulerState, model: ScheduledModel) -> None:
-    """Forget a model that is not used, with its failures."""
+    """Forget an unused model, with its failures."""
     del state.models[model.name]
     state.remember_use(model)
     if model.provisional:
@@ -128,7 +128,7 @@ def forget(state: SchedulerState, model: ScheduledModel) -> None:
 
 
 def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
-    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
+    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for this."""
     process = model.process
     if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
         return
@@ -148,7 +148,7 @@ def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, p
 
 
 def finish_check(model: ScheduledModel, process: ScheduledWorker, need: int) -> None:
-    """Note that a model can be tried; ``need``: bytes of memory."""
+    """Note that a model can be tried. ``need``: bytes of memory."""
     model.transition(ModelEvent.CHECKED)
     process.transition(WorkerEvent.CHECKED)
     process.memory = max(need, model.memory)
@@ -176,7 +176,10 @@ def become_ready(state: SchedulerState, model: ScheduledModel, process: Schedule
 
 
 def release_worker(state: SchedulerState, model: ScheduledModel) -> None:
-    """Take the worker of a model that has no engine yet: a spare again, unless its check may still take long."""
+    """Take the worker of a model that has no engine yet.
+
+    It becomes a spare again, unless its check may still take long.
+    """
     process = model.process
     if process is None or model.state not in (ModelState.CHECKING, ModelState.CHECKED):
         return
@@ -203,7 +206,7 @@ def fail_load(state: SchedulerState, model: ScheduledModel, process: ScheduledWo
 
 
 def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float) -> None:
-    """Go on with the options that wait, or else with those of before; refuse the failed ones for ``pause`` seconds."""
+    """Continue with the waiting options, or else with the former ones. Refuse the failed ones for ``pause`` seconds."""
     failed = model.spec
     if model.pending_spec is not None:
         model.spec, model.pending_spec = model.pending_spec, None
@@ -211,7 +214,7 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
         model.spec, model.rollback_spec, model.overrides = model.rollback_spec, None, model.rollback_overrides
     model.keep_loaded = True
     if failed is not None:
-        # A client that asks again by itself would end a good engine each time.
+        # Otherwise, a client that repeats its request automatically would end a working engine each time.
         model.refused_reload = RefusedReload(failed, failure, now + pause)
 
 
@@ -231,13 +234,13 @@ def resume(model: ScheduledModel, process: ScheduledWorker) -> None:
 
 
 def lose_engine(model: ScheduledModel, process: ScheduledWorker) -> None:
-    """Note that the engine of a model died and its worker lives."""
+    """Note that the engine of a model died but its worker lives."""
     model.transition(ModelEvent.ENGINE_DIED)
     process.transition(WorkerEvent.DIED)
 
 
 def unload(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> None:
-    """Stop the worker of a model; it is loaded again only if something asks for it."""
+    """Stop the worker of a model. It is loaded again only on request."""
     model.transition(ModelEvent.UNLOAD)
     model.keep_loaded = False
     model.spec, model.pending_spec, model.rollback_spec = model.pending_spec or model.spec, None, None

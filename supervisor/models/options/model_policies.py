@@ -1,4 +1,4 @@
-"""The policies of models and groups as the configuration declares them: what the scheduler asks while the server runs."""
+"""The policies of models and groups as the configuration declares them; the scheduler asks for these while the server runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConfiguredPolicies:
         }
 
     def of(self, model: str) -> ModelPolicy:
-        """Return the policy of a model by its registered name; of one that is not known, what its own section says."""
+        """Return the policy of a model by its registered name. For an unknown model, its own section decides."""
         configuration = self._configuration
         key = self._known(model) or ModelKey(model, "")
         settings = configuration.of(key)
@@ -43,5 +43,5 @@ class ConfiguredPolicies:
 
 
 def ttl_or_never(seconds: float) -> float:
-    """Return idle seconds as the scheduler counts them: in settings and requests 0 means never."""
+    """Return idle seconds as the scheduler counts them: in settings and requests, 0 means never."""
     return seconds or NO_TTL

@@ -1,4 +1,7 @@
-"""What a worker needs to load a model: its recipe, the backend that runs it, and its options by their precedence. Pure."""
+"""What a worker needs to load a model: its recipe, the backend that runs it, and its options in order of precedence.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from workers.backends.registry import DESCRIPTORS
 
 
 def descriptor_of(entry: CatalogueEntry) -> RecipeDescriptor:
-    """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
+    """Return the recipe of a model; raises ``unsupported_operation`` if it cannot run here."""
     descriptor = DESCRIPTORS.get(entry.recipe)
     if descriptor is None:
         raise Failure(
@@ -49,9 +52,11 @@ def option_layers(
     configured: ConfiguredOptions,
     saved: Mapping[str, OptionValue],
 ) -> list[OptionLayer]:
-    """Return the options of a model before a load asks for others, by their origins: a later layer wins over earlier ones.
+    """Return the options of a model before a load asks for others, by their origins.
 
-    All but the catalogue's were checked; of these, those that the recipe does not have are left out.
+    Later layers override earlier ones.
+
+    All except the catalogue's were checked. Of the catalogue's, those that the recipe does not have are left out.
     """
     known = load_options.defaults(descriptor, settings)
     of_settings = {option.name for option in descriptor.options if load_options.setting_of(option.name)}
@@ -68,9 +73,9 @@ def option_layers(
 def merged_options(
     layers: Iterable[OptionLayer], asked: Mapping[str, OptionValue], *, merge_args: bool = False
 ) -> Options:
-    """Return the options of a load: those that it asks for, which were checked, over all layers.
+    """Return the options of a load: those that it asks for, which were checked, override all layers.
 
-    ``merge_args``: its arguments of the engine come after those that count for all models of the recipe, and do not replace them.
+    ``merge_args``: its engine arguments come after those for all models of the recipe, instead of replacing them.
     """
     merged: Options = {}
     shared: Options = {}
@@ -83,9 +88,9 @@ def merged_options(
 
 
 def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Collection[str] = ()) -> BackendDescriptor:
-    """Return the backend that the options name, else the first that a machine with these devices can run, else the first.
+    """Return the backend in the options, else the first that a machine with these devices can run, else the first.
 
-    Raises ``invalid_request`` if the recipe has no backend of that name.
+    Raises ``invalid_request`` if the recipe has no backend with that name.
     """
     wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
     if wanted in ("", DEFAULT_BACKEND):
@@ -112,7 +117,7 @@ def model_spec(
 ) -> ModelSpec:
     """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
 
-    ``devices``: those of this machine; ``configured``: what the configuration says for the model; ``asked``: those of the
+    ``devices``: those of this machine. ``configured``: what the configuration says about the model. ``asked``: the
     options that a call asked for.
     """
     backend = choose_backend(descriptor, chosen, devices)

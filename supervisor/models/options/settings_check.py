@@ -16,7 +16,7 @@ from supervisor.models.options.model_configuration import ModelConfiguration
 
 
 class SettingWarning(NamedTuple):
-    """A setting that has no effect as things are."""
+    """A setting that currently has no effect."""
 
     setting: str
     """Its dotted name."""
@@ -37,7 +37,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def unknown_models(settings: Settings) -> list[SettingWarning]:
-    """Return the names that mean no model: they may be right, because models are registered and put there later."""
+    """Return the names that mean no model. They may be right, because models can be registered later."""
     if not (settings.models or settings.groups or settings.pin or settings.load):
         return []
     index = _known_models(settings)

@@ -1,4 +1,4 @@
-"""Answers to what waits for a model: calls that have succeeded, requests and calls that are refused. Pure."""
+"""Answers to what waits for a model: successful calls, and refused requests and calls. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from supervisor.scheduler.state import SchedulerState
 
 
 def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
-    """Answer the loads of a ready model; those of other options wait until it is loaded again with them."""
+    """Answer the loads of a ready model. Loads with other options wait until it is loaded again with them."""
     waiting: list[PendingCall] = []
     for caller in model.loaders:
         if model.pending_spec is None or satisfies(caller.spec, model.spec):
@@ -34,9 +34,10 @@ def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCal
 
 
 def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller: PendingCall, report: object) -> None:
-    """Answer a call as soon as the worker of its model remembers what calls have asked for the model.
+    """Answer a call once the worker of its model remembers what calls have asked for the model.
 
-    The answer promises that a pin or an idle time counts. A supervisor that takes over learns them from the worker alone.
+    The answer promises that a pin or an idle time applies. A supervisor that takes over learns these only from the
+    worker.
     """
     model_changes.let_worker_remember(state, model)
     asked = model.process is not None and model.overrides != PolicyOverrides()
@@ -63,7 +64,7 @@ def refuse_waiting(state: SchedulerState, model: ScheduledModel, failure: Failur
 
 
 def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
-    """Refuse all loads of a model; requests that wait for it wait on."""
+    """Refuse all loads of a model. Its waiting requests go on waiting."""
     refuse_calls(state, model.loaders, with_model(model, failure))
     model.loaders.clear()
     model_changes.drop_requested_options(model)

@@ -1,9 +1,9 @@
-"""Which of the requests that wait for a model comes next: deficit round robin between API keys, by tokens. Pure.
+"""Which request that waits for a model comes next: deficit round robin between API keys, by tokens. Pure.
 
-Each key with waiting requests gets :data:`QUANTUM` tokens in every round, and its next request goes when it has saved up
-what that will probably cost; the difference to the real cost is settled at the request's end.  Within one key it is first come,
-first served, and so it is where there are no keys.  While only one key waits nothing is charged: a key does not pay later for
-what no other one wanted.
+Each key with waiting requests gets :data:`QUANTUM` tokens in every round. Its next request is granted when it has saved
+up the probable cost; the difference to the real cost is settled at the request's end. Within one key, and without keys,
+it is first come, first served. While only one key waits, nothing is charged: a key does not pay later for what nothing
+else wanted.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ QUANTUM: Final = 32
 """Tokens of a round: about the least that a request uses, so that keys take turns even with the smallest requests."""
 _SMOOTHING: Final = 0.2
 _MAX_PROMPT_TOKENS: Final = 8192
-"""A body counts as no longer a prompt than this: most of a larger one is a picture or a recording."""
+"""A body counts as no longer a prompt than this, because most of a larger one is an image or a recording."""
 _MAX_DEBT: Final = 32_768
 """A key is at most this far behind the others."""
 
 
 class _NextRequest(NamedTuple):
-    """The request that comes next, and its key."""
+    """The next request, and its key."""
 
     waiting: QueuedRequest
     key: str
     rounds: int
-    """Rounds until it has enough."""
+    """Rounds until its key has enough."""
 
 
 class FairShare:
@@ -40,21 +40,21 @@ class FairShare:
     def __init__(self) -> None:
         """No key has more than another."""
         self._deficits: dict[str, float] = {}
-        """Tokens that a key has saved up, negative for a debt."""
+        """Tokens that a key has saved up; negative for a debt."""
         self._rotation: list[str] = []
-        """Keys with waiting requests, the one whose turn it is first."""
+        """Keys with waiting requests, beginning with the one whose turn it is."""
         self._mean_output = 0.0
 
     def next(self, heads: Mapping[str, QueuedRequest]) -> QueuedRequest | None:
-        """Return the request that comes next; changes nothing.
+        """Return the next request; changes nothing.
 
-        ``heads``: API key → the first of its requests that wait, the key that waits longest first.
+        ``heads``: API key → the first of its waiting requests, longest-waiting key first.
         """
         choice = self._choose(heads)
         return choice.waiting if choice else None
 
     def take(self, heads: Mapping[str, QueuedRequest]) -> float:
-        """Note that the next request is granted; return the tokens that it was charged with, 0 if no other key waits."""
+        """Note that the next request is granted; return the tokens charged for it, 0 if no other key waits."""
         choice = self._choose(heads)
         return self._charge(choice, heads) if choice is not None and len(heads) > 1 else 0.0
 
@@ -72,9 +72,10 @@ class FairShare:
         return cost
 
     def settle(self, key: str, charged: float, used: int) -> None:
-        """Note what a request really used that was charged with something when it was granted.
+        """Note what a request that was charged when granted has really used.
 
-        It costs a quantum at least: otherwise a key whose requests report nothing (pictures, failures) would keep its turn for ever.
+        It costs at least a quantum: otherwise a key whose requests report nothing (images, failures) would keep its
+        turn forever.
         """
         if charged:
             tokens = self._deficits.get(key, 0.0) + charged - max(used, QUANTUM)
@@ -92,7 +93,7 @@ class FairShare:
     def order(self, queues: Mapping[str, Sequence[QueuedRequest]]) -> list[QueuedRequest]:
         """Return the requests in the order in which they will be granted, if no other one comes.
 
-        ``queues``: API key → its requests in the order of arrival, the key that waits longest first.
+        ``queues``: API key → its requests in the order of arrival, longest-waiting key first.
         """
         heads = {key: own[0] for key, own in queues.items()}
         rotation = self._ordered(heads) if len(heads) > 1 else list(heads)
@@ -137,11 +138,11 @@ class FairShare:
         missing = self._missing(key, waiting)
         if self._has_turn(key) and missing <= 0:
             return 0
-        # A key is given a quantum when its turn comes.
+        # A key gets a quantum when its turn comes.
         return max(1, math.ceil(missing / QUANTUM))
 
     def _ordered(self, heads: Mapping[str, QueuedRequest]) -> list[str]:
-        """Return the keys that wait, in the order of their turns; a turn is over when the next request costs too much."""
+        """Return the waiting keys in the order of their turns. A turn is over when the next request costs too much."""
         known = dict.fromkeys(key for key in self._rotation if key in heads)
         ordered = list(known | dict.fromkeys(heads))
         first = ordered[0]

@@ -1,6 +1,7 @@
 """Grants: slots of an engine given to a request, which is then sent to the worker. Pure.
 
-A read (``tokenize``) gets a grant of no slots, because the engine answers it beside its generations: it waits for no slot.
+A read (``tokenize``) gets a grant of no slots, because the engine answers it beside its generations: it need not wait
+for a slot.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 ANNOUNCED_AFTER_S: Final = 0.05
-"""A request that waits for less is not worth a message."""
+"""A wait shorter than this is not worth a message."""
 MAX_READS: Final = 4
-"""Reads that one engine answers at once: each takes one of the few threads that it has besides those for its slots, and for a long
-text 50 bytes of memory for each byte."""
+"""Reads that one engine answers at once.
+
+Each takes one of its few threads besides those for slots, and for a long text 50 bytes of memory for each byte.
+"""
 MAX_READS_OF_KEY: Final = 2
-"""Those of one API key: the reads of other keys do not wait for its long texts."""
+"""Those of one API key, so that the reads of other keys do not wait for its long texts."""
 
 
 def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
@@ -31,7 +34,10 @@ def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
 
 
 def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
-    """Return the slots for a request that needs some, None if they are not free now. A suspect one gets the whole engine."""
+    """Return the slots for a request that needs some, None if they are not free now.
+
+    A suspect gets the whole engine.
+    """
     if waiting.request.suspect:
         return None if model.busy else model.engine_slots
     slots = model.slots
@@ -78,7 +84,7 @@ def send_run(
     weight: int = 0,
     waited: float = 0.0,
 ) -> None:
-    """Send a request that has ``waited`` seconds and got ``weight`` slots to a worker, and tell its gateway which one."""
+    """Send a request that has waited ``waited`` seconds and got ``weight`` slots to a worker, and tell its gateway which."""
     gateway, number, attempt = waiting.key
     request = waiting.request
     run = Run(
@@ -103,9 +109,11 @@ def send_run(
 def grant_queued(
     state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, before: int, now: float
 ) -> None:
-    """Grant while slots are free, what came before the order ``before``. The next request of all keys is overtaken by none.
+    """Grant while slots are free, for requests before the order ``before``.
 
-    Reads need not be the next: they take no slot that a request before them waits for.
+    Nothing overtakes the next request of all keys.
+
+    Reads need not be next: they take no slot that an earlier request waits for.
     """
     for waiting in model.queue if model.queue.reads else ():
         if waiting.order < before and may_read(model, waiting):
@@ -124,9 +132,9 @@ def grant_queued(
 
 
 def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """Tell the gateways of requests that have waited for a moment where they are in the queue.
+    """Tell the gateways of requests that have waited for a moment their positions in the queue.
 
-    Not at each step of the scheduler: the positions of thousands of requests take milliseconds to find.
+    Not at each step of the scheduler: finding the positions of thousands of requests takes milliseconds.
     """
     if now < model.next_announcement:
         return

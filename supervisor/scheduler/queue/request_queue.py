@@ -1,4 +1,7 @@
-"""The requests that wait for one model, by arrival and by API key: thousands may wait, and each step of the scheduler looks. Pure."""
+"""The requests that wait for one model, by arrival and by API key.
+
+Thousands may wait, and each step of the scheduler looks. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from supervisor.scheduler.queue.work_items import QueuedRequest, key_of
 
 
 class RequestQueue:
-    """What waits for a model. Iterating yields it in the order of arrival."""
+    """The waiting requests of a model. Iterating yields them in the order of arrival."""
 
     def __init__(self) -> None:
         """Nothing waits."""
         self._requests: dict[RequestKey, QueuedRequest] = {}
         self._by_key: dict[str, list[QueuedRequest]] = {}
-        """API key → its requests in the order of arrival; a key without any is not in it."""
+        """API key → its requests in the order of arrival. A key without requests is not in it."""
         self._unannounced: deque[QueuedRequest] = deque()
-        """In the order in which they began to wait; some may wait no more."""
+        """In the order in which they began to wait; some may no longer wait."""
         self.bytes = 0
         """The sizes of all request bodies."""
         self._bytes_of: Counter[str] = Counter()
@@ -36,7 +39,7 @@ class RequestQueue:
         return iter(sorted(self._requests.values(), key=_order))
 
     def add(self, waiting: QueuedRequest) -> None:
-        """Let a request wait: behind those that arrived before it."""
+        """Let a request wait behind those that arrived before it."""
         self._requests[waiting.key] = waiting
         bisect.insort(self._by_key.setdefault(key_of(waiting), []), waiting, key=_order)
         self._unannounced.append(waiting)
@@ -66,20 +69,20 @@ class RequestQueue:
 
     @property
     def first_order(self) -> int:
-        """The earliest arrival of those that wait."""
+        """The earliest arrival of a waiting request."""
         return min(own[0].order for own in self._by_key.values())
 
     @property
     def by_key(self) -> Mapping[str, Sequence[QueuedRequest]]:
-        """API key → its requests in the order of arrival, the key that waits longest first."""
+        """API key → its requests in the order of arrival, longest-waiting key first."""
         return dict(sorted(self._by_key.items(), key=lambda item: item[1][0].order))
 
     def count_of(self, api_key: str) -> int:
-        """Return how many requests of an API key wait; the empty name is that of requests without one."""
+        """Return how many requests of an API key wait; an empty name stands for requests without a key."""
         return len(self._by_key.get(api_key, ()))
 
     def bytes_of(self, api_key: str) -> int:
-        """Return the sizes of the bodies of an API key's requests that wait."""
+        """Return the total size of the bodies of an API key's waiting requests."""
         return self._bytes_of[api_key]
 
     def promised_to(self, api_key: str) -> int:
@@ -96,7 +99,7 @@ class RequestQueue:
         return found
 
     def take_unannounced(self, since: float) -> set[RequestKey]:
-        """Return what has waited from ``since`` on or longer and was not returned before."""
+        """Return what has waited since ``since`` or longer and was not returned before."""
         due = set()
         while self._unannounced and (self._unannounced[0].since <= since or not self._waits(self._unannounced[0])):
             waiting = self._unannounced.popleft()

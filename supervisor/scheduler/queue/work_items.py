@@ -26,7 +26,7 @@ class QueuedRequest:
 
     @property
     def is_read(self) -> bool:
-        """Whether it needs the engine but none of its slots; a suspect read runs alone, as every suspect request."""
+        """Whether it needs the engine but none of its slots. A suspect read runs alone, like every suspect request."""
         return self.request.weight == 0 and not self.request.suspect
 
 
@@ -48,7 +48,7 @@ class PendingCall:
         spec: ModelSpec | None = None,
         options: Mapping[str, OptionValue] | None = None,
     ) -> None:
-        """``peer`` waits under its ``number``; a load waits for this ``spec``, or for any if it is None.
+        """``peer`` waits under its ``number``. A load waits for this ``spec``, or for any if it is None.
 
         ``options``: what a load asked for while the model was not downloaded, so that there was no spec yet.
         """
@@ -58,11 +58,11 @@ class PendingCall:
         self.spec = spec
         self.options = options or {}
         self.abandoned = False
-        """Whether its caller hung up: it gets no answer, and what was asked for is still to be done."""
+        """Whether its caller hung up: it gets no answer, but its request is still carried out."""
 
 
 class SlotGrant:
-    """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
+    """Slots that one attempt holds. A read holds none, but still keeps the engine from being stopped."""
 
     __slots__ = ("began", "caller", "charged", "earlier", "order", "origin", "progress", "weight")
 
@@ -76,7 +76,7 @@ class SlotGrant:
         earlier: Outcome | None = None,
         origin: RequestOrigin = RequestOrigin(),  # noqa: B008 - a frozen value
     ) -> None:
-        """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without.
+        """``weight`` slots since ``began``, for a request of this order of arrival, which came with or without a key.
 
         ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``: see
         :class:`~protocol.messages.work.SubmitRequest`.

@@ -1,9 +1,9 @@
 """The one event with which a new supervisor's scheduler begins: what workers and gateways report of their work. Pure.
 
-A supervisor that dies takes only decisions with it.  Workers report what is loaded and what runs
-(:mod:`supervisor.scheduler.recovery.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
-and make their calls again: nothing of that is in the :class:`World`.  Failures of the past, positions of
-requests that were about to be retried, and shares between keys are not known any more.
+A supervisor that dies takes only decisions with it. Workers report what is loaded and what runs
+(:mod:`supervisor.scheduler.recovery.snapshots` joins their reports), and it is restored here. Gateways submit again
+what waited, and repeat their calls: the :class:`World` has none of that. Past failures, positions of requests that were
+about to be retried, and shares between keys are lost.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PHASES: Final = {
     WorkerState.SPARE: WorkerPhase.SPARE,
     WorkerState.LOADING: WorkerPhase.LOADING,
 }
-"""State of a worker without an engine that answers → what it must say that it does."""
+"""State of a worker whose engine does not answer → what it must report."""
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt that a worker's engine works on. ``caller``: None as well if its gateway is gone."""
+    """An attempt that a worker's engine works on. ``caller``: also None if its gateway is gone."""
 
     key: RequestKey
     weight: int

@@ -52,7 +52,7 @@ def lemonbus(tmp_path: Path) -> Iterator[Any]:
         ("--llamacpp-backend=nonsense", "llamacpp_backend must be one of cpu, system, "),
         ("--state-dir=/proc/x", "state_dir /proc/x cannot be used: No such file"),
         ("--runtime-dir=/proc/x", "runtime_dir /proc/x cannot be used: No such file"),
-        ("--host=192.0.2.1 --allow-remote", "host 192.0.2.1 is no address of this machine"),
+        ("--host=192.0.2.1 --allow-remote", "host 192.0.2.1 is not an address of this machine"),
     ],
 )
 def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, expected: str) -> None:
@@ -114,10 +114,10 @@ def test_settings_that_recipes_take(backend: str) -> None:
     [
         (OSError(errno.EADDRINUSE, "in use"), Code.CONFLICT, "", "stop what listens there, or choose another port"),
         (OSError(errno.EACCES, "denied"), Code.INVALID_REQUEST, "port", "choose another --port, above 1023"),
-        (OSError(errno.EADDRNOTAVAIL, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
-        (OSError(errno.EAFNOSUPPORT, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
+        (OSError(errno.EADDRNOTAVAIL, "no"), Code.INVALID_REQUEST, "host", "not an address of this machine"),
+        (OSError(errno.EAFNOSUPPORT, "no"), Code.INVALID_REQUEST, "host", "not an address of this machine"),
         (OSError(errno.ENOBUFS, "full"), Code.CONFLICT, "", "cannot listen on example:80: full"),
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), Code.INVALID_REQUEST, "host", "no name that can be resolved"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), Code.INVALID_REQUEST, "host", "a name that can be resolved"),
         (socket.gaierror(socket.EAI_AGAIN, "not now"), Code.CONFLICT, "", "cannot listen on example:80: not now"),
     ],
 )

@@ -193,11 +193,11 @@ def test_a_wrong_field_is_named(ask: AppClient, path: str, body: Any, param: str
 
 def test_an_option_that_the_recipe_has_not_is_named_as_it_was_sent(ask: AppClient) -> None:
     ask.reports[LoadModel] = Failure(
-        Code.INVALID_REQUEST, "ctx_size is no option of recipe whispercpp", param="ctx_size"
+        Code.INVALID_REQUEST, "ctx_size is not an option of recipe whispercpp", param="ctx_size"
     )
     result = ask("POST", "/api/models/load", {"alias": "a", "context_size": 1})
     is_error(result, 400, "invalid_request", "invalid_request", "context_size")
-    assert result.json["error"]["message"] == "context_size is no option of recipe whispercpp"
+    assert result.json["error"]["message"] == "context_size is not an option of recipe whispercpp"
 
 
 def test_a_loaded_model_is_a_conflict(ask: AppClient) -> None:

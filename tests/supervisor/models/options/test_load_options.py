@@ -65,7 +65,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"threads": 999_999_999}, "threads", "up to 1024"),
         ({"threads": 10**400}, "threads", "up to 1024"),
         ({"ctx_size": -(10**400)}, "ctx_size", "from 0"),
-        ({"temperature": 10**400}, "temperature", "no option"),
+        ({"temperature": 10**400}, "temperature", "not an option"),
         ({"llamacpp_args": "-b 4096 -ub 65537"}, "llamacpp_args", "-ub cannot be 65537; the largest number is 65536"),
         ({"llamacpp_backend": "vulcan"}, "llamacpp_backend", "cpu"),
         ({"llamacpp_args": 5}, "llamacpp_args", "a number"),
@@ -73,8 +73,8 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"llamacpp_args": "-m /etc/passwd"}, "llamacpp_args", "-m"),
         ({"llamacpp_args": "-tb 999999999"}, "llamacpp_args", "-tb cannot be 999999999; the largest number is 1024"),
         ({"llamacpp_args": "'"}, "llamacpp_args", "split"),
-        ({"whispercpp_args": "x"}, "whispercpp_args", "no option of recipe llamacpp"),
-        ({"\ud800": 1}, "?", "no option"),
+        ({"whispercpp_args": "x"}, "whispercpp_args", "not an option of recipe llamacpp"),
+        ({"\ud800": 1}, "?", "not an option"),
     ],
 )
 def test_a_wrong_option_is_named(given_options: dict[str, Any], param: str, expected: str) -> None:

@@ -135,7 +135,7 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
         ({"defaults": {"steam": {"ttl": 1}}}, "defaults.steam: there is no such recipe; there are: llamacpp"),
         (
             {"defaults": {"llamacpp": {"options": {"steps": 3}}}},
-            "defaults.llamacpp.options.steps: steps is no option of recipe llamacpp; there are: ctx_size",
+            "defaults.llamacpp.options.steps: steps is not an option of recipe llamacpp; there are: ctx_size",
         ),
         (
             {"defaults": {"llamacpp": {"options": {"ctx_size": -1}}}},
@@ -156,11 +156,11 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
         ),
         (
             {"models": {BUILT_IN: {"options": {"steps": 3}}}},
-            f"models.{BUILT_IN}.options.steps: steps is no option of recipe llamacpp",
+            f"models.{BUILT_IN}.options.steps: steps is not an option of recipe llamacpp",
         ),
         (
             {"models": {"not.known": {"options": {"cttx": 3}}}},
-            'models."not.known".options.cttx: cttx is no option of recipe llamacpp',
+            'models."not.known".options.cttx: cttx is not an option of recipe llamacpp',
         ),
         (
             {"models": {BUILT_IN: {"args": "--nonsense"}}},
