@@ -37,7 +37,9 @@ MAX_RANGE_DIGITS: Final = 20_000
 LARGE_MAXIMUM: Final = 10_000
 """An engine does not get a ``maxLength`` or ``maxItems`` from this value on (``workers/backends/schema_maxima.py``)."""
 MAX_PROPERTIES: Final = 500
-"""``properties`` of one object of a schema: the work grows with the square of their number."""
+"""``properties`` of one object of a schema: the work grows with the square of the number of optional ones."""
+MAX_OPTIONAL_PAIRS: Final = 500_000
+"""Squares of the numbers of optional properties, of all objects of a request's schemas together."""
 MAX_PATTERN_CHARACTERS: Final = 16_384
 """Characters in all patterns of a request's schemas together."""
 
@@ -52,6 +54,7 @@ _MAXIMA: Final = frozenset({"maxItems", "maxLength"})
 _RANGE_ENDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SIZED: Final = _ALTERNATIVES | _COUNTS | _RANGE_ENDS | {"properties", "pattern"}
 _CONTAINERS: Final = (dict, list)
+_CHOICES: Final = ("anyOf", "oneOf")
 _TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"?|\[(?:\\.|[^\]\\])*\]?|#[^\n]*|[A-Za-z-][\w-]*|\d+|[()|?*]', re.DOTALL)
 """Parts of a grammar. An unclosed text or class of characters goes to the end, so that each character is read once."""
 _PATTERN_TOKEN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|[()|?*]|\{[^{}()|]*\}", re.DOTALL)
@@ -119,6 +122,9 @@ class _Sizes:
         self._name = name
         self._depth = self._alternatives = self._optional = self._repetitions = self._characters = 0
         self._digits = self._repeated = self._repeated_in_groups = 0
+        self._optional_pairs = self._most_properties = 0
+        self._merged: list[tuple[int, int]] = []
+        """For each object that an engine merges: its optional properties, and the references that lead to more of them."""
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what is beyond a limit."""
@@ -130,6 +136,12 @@ class _Sizes:
         groups = "characters in the groups that its patterns repeat"
         check_size(self._name, groups, self._repeated_in_groups, MAX_REPEATED_GROUP_CHARACTERS)
         check_size(self._name, "digits in its `minimum` and `maximum`", self._digits, MAX_RANGE_DIGITS)
+        pairs = self._optional_pairs
+        for direct, references in self._merged:
+            optional = direct + references * self._most_properties
+            check_size(self._name, "optional properties in one `allOf`", optional, MAX_PROPERTIES)
+            pairs += optional**2
+        check_size(self._name, "pairs of optional properties in its objects", pairs, MAX_OPTIONAL_PAIRS)
 
     def add_text(self, tokens: Iterable[re.Match[str]]) -> None:
         """Count the tokens of a grammar or a pattern."""
@@ -183,16 +195,41 @@ class _Sizes:
                 continue
             if key in _ALTERNATIVES and isinstance(value, list):
                 self._alternatives += len(value)
+                if key == "allOf":
+                    self._add_merged(value)
             elif key in _COUNTS and isinstance(value, int | float) and not is_large_maximum(key, value):
                 self._repetitions += int(min(max(value, 0), MAX_REPETITIONS + 1))
             elif key in _RANGE_ENDS and isinstance(value, int | float):
                 self._digits += len(str(value))
             elif key == "properties" and isinstance(value, dict):
                 check_size(self._name, "properties in one object", len(value), MAX_PROPERTIES)
+                self._most_properties = max(self._most_properties, len(value))
+                self._optional_pairs += len(value.keys() - _texts(schema.get("required"))) ** 2
             elif key == "pattern" and isinstance(value, str):
                 self._characters += len(value)
                 check_size(self._name, "characters in its patterns", self._characters, MAX_PATTERN_CHARACTERS)
                 self.add_text(_PATTERN_TOKEN.finditer(value))
+
+    def _add_merged(self, entries: list[Any]) -> None:
+        """Count an ``allOf``: an engine makes one object of it, in which the properties of all choices are optional."""
+        choices = [
+            each for entry in entries if isinstance(entry, dict) for name in _CHOICES for each in _list(entry.get(name))
+        ]
+        found = [
+            each["properties"]
+            for each in choices
+            if isinstance(each, dict) and isinstance(each.get("properties"), dict)
+        ]
+        references = sum(isinstance(each, dict) and "$ref" in each for each in choices)
+        self._merged.append((sum(map(len, found)), references))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> set[str]:
+    return {each for each in _list(value) if isinstance(each, str)}
 
 
 def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:

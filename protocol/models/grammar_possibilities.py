@@ -168,10 +168,20 @@ class _Schema:
         return min(ENDLESS, max(1, alternatives + inside))
 
     def _target(self, reference: str, level: int) -> int:
-        node = self._root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        node = self._found(reference)
+        for _ in range(MAX_LEVELS):
+            if not (isinstance(node, dict) and isinstance(node.get("$ref"), str)):
+                break
+            node = self._found(node["$ref"])
+        else:
+            return ENDLESS  # an engine would follow it for ever, and overflow its stack
         if id(node) not in self._targets:
             self._targets[id(node)] = 1  # within itself
             self._targets[id(node)] = self.most(node, level + 1)
         return self._targets[id(node)]
+
+    def _found(self, reference: str) -> Any:
+        node = self._root if reference.startswith("#/") else None
+        for part in reference.split("/")[1:]:
+            node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        return node

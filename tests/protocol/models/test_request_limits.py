@@ -35,6 +35,19 @@ REFERENCES: dict[str, Any] = {
 }
 
 
+def _object(properties: int, optional: int) -> dict[str, Any]:
+    names = [f"p{number}" for number in range(properties)]
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names[optional:]}
+
+
+def _tools(*schemas: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": [{"function": {"name": f"f{number}", "parameters": each}} for number, each in enumerate(schemas)]}
+
+
+def _all_of(*choices: dict[str, Any]) -> dict[str, Any]:
+    return {"allOf": [{"anyOf": list(choices)}, _object(300, 0)], "$defs": {"x": _object(200, 0)}}
+
+
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2 * MAX_TEXT_BYTES}}
 
 
@@ -70,6 +83,17 @@ def _check(body: object) -> None:
         ({"json_schema": {"type": "string", "pattern": "(" * 200 + ")" * 200}}, "json_schema", "levels of nesting"),
         ({"json_schema": [{"pattern": "a" * 5_000}] * 4}, "json_schema", "20000 characters in its patterns"),
         ({"json_schema": {"properties": {f"p{i}": {} for i in range(501)}}}, "json_schema", "501 properties"),
+        (_tools(*[_object(500, 500)] * 3), "tools", "750000 pairs of optional properties"),
+        (_tools(*[_object(70, 70)] * 128), "tools", "627200 pairs of optional properties"),
+        (_format({"items": [_object(500, 450)] * 3}), "response_format", "607500 pairs of optional properties"),
+        ({"json_schema": _all_of(*[_object(300, 0)] * 2)}, "json_schema", "600 optional properties in one `allOf`"),
+        ({"json_schema": _all_of(*[{"$ref": "#/$defs/x"}] * 4)}, "json_schema", "1200 optional properties in one"),
+        ({"json_schema": {"items": [_all_of(_object(450, 0))] * 3}}, "json_schema", "607500 pairs of optional"),
+        (
+            {"json_schema": {"allOf": [{"$ref": "#/$defs/x"}], "$defs": {"x": {"$ref": "#/$defs/x"}}}},
+            "json_schema",
+            "endless continuations",
+        ),
         ({"tools": [{"function": {"parameters": {"enum": list(range(5_000))}}}]}, "tools", "5000 alternatives"),
         (
             {"grammar": "root ::= " + " | ".join(['"a" x'] * 300) + "\nx ::= " + "|".join("b" * 300)},
@@ -133,6 +157,22 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         {"json_schema": {"type": "string", "pattern": r"^([A-Za-z0-9+/]{4}){0,2000}\.[A-Za-z0-9_-]{1,10000}$"}},
         {"grammar": 'root ::= "((((" | [(|)]+ # {0,100000}\n' + "\n".join(f"r{i} ::= [0-9]{{1,9}}" for i in range(99))},
         {"tools": [{"function": {"parameters": {"type": "string", "maxLength": 524_288}}}]},
+        _tools(*[_object(80, 60)] * 128),
+        _tools(_object(500, 500), _object(500, 500)),
+        _tools(*[_object(500, 0)] * 20),
+        {
+            "json_schema": {
+                "allOf": [{"$ref": "#/$defs/x"}] * 9 + [_object(300, 300)],
+                "$defs": {"x": _object(300, 300)},
+            }
+        },
+        {"json_schema": _all_of(_object(100, 0), {"$ref": "#/$defs/x"})},
+        {
+            "json_schema": {
+                "properties": {"properties": {"properties": {"required": {}}, "required": 7}},
+                "required": [7],
+            }
+        },
         {"prompt": list(range(10_000))},
         {"content": "a" * 262_144, "with_pieces": False},
         {"content": "a" * 200_000, "with_pieces": True},
