@@ -48,16 +48,19 @@ MAX_ENTRIES: Final = {
     "lora": 64,
 }
 """Field → entries of its list or object; a prompt of token numbers is one."""
+MAX_PROBABILITIES: Final = 2**20
+"""Of all tokens of a request together: more than any vocabulary has, for one token."""
 MAX_NUMBERS: Final = {
-    "n_probs": 10_000,
-    "logprobs": 10_000,
-    "top_logprobs": 10_000,
+    "n_probs": MAX_PROBABILITIES,
+    "logprobs": MAX_PROBABILITIES,
+    "top_logprobs": MAX_PROBABILITIES,
     "repeat_last_n": 2**20,
     "dry_penalty_last_n": 2**20,
 }
 """Field → its largest value.
 
-An engine writes this many probabilities for each token, and has memory for this many tokens.
+An engine has memory for this many tokens. How many probabilities each token may have follows from the length of the
+answer, which the model's worker knows.
 """
 MAX_KEYS: Final = 4_096
 """Of a request, and of any object in it.

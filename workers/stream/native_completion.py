@@ -35,8 +35,15 @@ class _EngineEvent(msgspec.Struct, gc=False):
     stop: bool = False
 
 
+class _TokenEvent(_EngineEvent, kw_only=True, gc=False):
+    content: str = ""
+    tokens: list[int] = []
+    completion_probabilities: list[msgspec.Raw] | None = None
+
+
 _event: Final = msgspec.json.Decoder(_EngineEvent).decode
 _events: Final = msgspec.json.Decoder(list[_EngineEvent]).decode
+_token_event: Final = msgspec.json.Decoder(_TokenEvent).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _figures: Final = msgspec.json.Decoder(_Figures | list[_Figures]).decode
 
@@ -95,23 +102,23 @@ class NativeCompletionAssembler:
         """Nothing has arrived; ``return_tokens``: the client asked for the tokens, which each event of a stream has."""
         self._contents: dict[int, list[str]] = {}
         self._tokens: dict[int, list[int]] = {}
-        self._probabilities: dict[int, list[tuple[str, list[Any]]]] = {}
-        """For each token, the text that came with it, and its probabilities."""
+        self._probabilities: dict[int, list[tuple[str, list[msgspec.Raw]]]] = {}
+        """For each token, the text that came with it, and the JSON of its probabilities: as objects they have five times the size."""
         self._last: dict[int, dict[str, Any]] = {}
         self._return_tokens = return_tokens
 
     def feed(self, block: bytes) -> None:
         """Take whole events; raises ``DECODE_ERRORS`` for one that is none."""
         for payload in payloads(block):
-            event = _object(payload)
-            index = event["index"]
-            content = event.get("content", "")
+            event = _token_event(payload)
+            index, content = event.index, event.content
             self._contents.setdefault(index, []).append(content)
-            self._tokens.setdefault(index, []).extend(event.get("tokens", []))
-            if event.get(_PROBABILITIES):
-                self._probabilities.setdefault(index, []).append((content, event[_PROBABILITIES]))
-            if event.get("stop") is True:
-                self._last[index] = event
+            self._tokens.setdefault(index, []).extend(event.tokens)
+            if event.completion_probabilities:
+                copied = [msgspec.Raw(bytes(each)) for each in event.completion_probabilities]
+                self._probabilities.setdefault(index, []).append((content, copied))
+            if event.stop:
+                self._last[index] = _object(payload)
 
     def answer(self) -> bytes:
         """Return the completion as JSON, or a list of several in the order of their indices."""
@@ -132,7 +139,7 @@ class NativeCompletionAssembler:
         return whole
 
 
-def _without_stop_word(tokens: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
+def _without_stop_word(tokens: list[tuple[str, list[msgspec.Raw]]]) -> list[tuple[str, list[msgspec.Raw]]]:
     """Leave out the token that made the stop word whole, and those before it whose text was held back for it."""
     end = len(tokens) - 1
     while end > 0 and not tokens[end - 1][0]:

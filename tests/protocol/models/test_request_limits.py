@@ -131,8 +131,8 @@ def _check(body: object) -> None:
         ({"samplers": "k" * 5_000}, "samplers", "5002 bytes"),
         ({"stop": ["a" * 65_536]}, "stop", "65540 bytes"),
         ({"lora": [{"id": 1, "scale": 1}] * 65}, "lora", "65 entries"),
-        ({"n_probs": 49_152}, "n_probs", "is 49152; the limit is 10000"),
-        ({"logprobs": 1e9}, "logprobs", "the limit is 10000"),
+        ({"n_probs": 2**20 + 1}, "n_probs", "is 1048577; the limit is 1048576"),
+        ({"logprobs": 1e9}, "logprobs", "the limit is 1048576"),
         ({"repeat_last_n": 2**31 - 1}, "repeat_last_n", "is 2147483647; the limit is 1048576"),
         ({"logit_bias": {str(i): 1 for i in range(5_000)}}, "logit_bias", "5000 entries"),
     ],
@@ -178,6 +178,7 @@ def test_refused(body: dict[str, Any], field: str, words: str) -> None:
         {"content": "a" * 200_000, "with_pieces": True},
         {"input": ["a"] * 2_048},
         {"input": ["a" * 10_000] * 1_000},
+        {"n_probs": 2**20, "n_predict": 1},  # a token within a character is looked for in the whole vocabulary
         {"n_probs": 1_000, "logprobs": True, "top_logprobs": None, "repeat_last_n": -1, "dry_penalty_last_n": "x"},
         {"samplers": "kfypmxt", "dry_sequence_breakers": ["\n", ":", '"', "*"], "lora": [{"id": 0, "scale": 1.0}]},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]}] * 3},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,6 +160,26 @@ def test_a_short_answer_needs_no_stream(engine: tuple[DirectEngine, LlamaCppBack
     (summary,) = native_summaries(answer)
     assert summary.usage is not None
     assert (summary.usage.prompt_tokens, summary.usage.completion_tokens) == (3, UNSTREAMED_MAX_TOKENS)
+
+
+def test_probabilities_are_kept_as_they_came() -> None:
+    """As objects they had five times the size, and a worker held gigabytes."""
+    entries = [{"id": each, "token": f"t{each}", "bytes": [116, 48], "logprob": -each / 7} for each in range(1_000)]
+    token = {"id": 1, "token": "a", "bytes": [97], "logprob": -0.1, "top_logprobs": entries}
+    events = {"index": 0, "content": "a", "stop": False, "completion_probabilities": [token]}
+    event = b"data: " + json.dumps(events).encode() + b"\n\n"
+    last = b'data: {"index":0,"content":"","stop":true}\n\n'
+    assembler = NativeCompletionAssembler(return_tokens=False)
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            assembler.feed(event)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1.5 * 20 * len(event)
+    assembler.feed(last)
+    assert json.loads(assembler.answer())["completion_probabilities"] == [token] * 20
 
 
 def test_a_stream_of_which_a_completion_is_missing_is_not_finished() -> None:

@@ -23,7 +23,7 @@ from workers.backends.llamacpp.chosen_logprobs import (
     request_for_one_alternative,
     with_chosen_logprobs,
 )
-from workers.backends.llamacpp.context_check import check_context, check_read
+from workers.backends.llamacpp.context_check import check_context, check_probabilities, check_read
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
@@ -290,12 +290,14 @@ class LlamaCppBackend(ProgramBackend):
             return EngineRequest("POST", "/embedding", body)
         if endpoint in ("completion", "infill"):
             native = native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+            check_probabilities(native, self._slot_context)
             return self._announced(native, body)
         if self._drafts:
             check_drafted_logprobs(body)
         for_chosen = request_for_one_alternative(endpoint, body)
         body = for_chosen or body
         generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+        check_probabilities(generation, self._slot_context)
         generation = self._announced(generation, body)
         if generation.choices > self.slots:
             reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"

@@ -1,4 +1,4 @@
-"""Texts that a context cannot take are refused before an engine tokenizes them."""
+"""Texts and log probabilities that are too many for a context are refused before an engine has work with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.llamacpp.context_check import MAX_READ_BYTES, MAX_TOKEN_BYTES, check_context, check_read
+from workers.backends.base import EngineRequest
+from workers.backends.llamacpp.context_check import (
+    MAX_READ_BYTES,
+    MAX_TOKEN_BYTES,
+    check_context,
+    check_probabilities,
+    check_read,
+)
 
 MOST = 100 * MAX_TOKEN_BYTES
 
@@ -60,3 +67,49 @@ def test_a_text_to_tokenize_may_be_longer_than_the_context(context: int) -> None
 
 def test_nothing_is_refused_while_the_context_is_not_known() -> None:
     check_context(msgspec.json.encode({"prompt": "a" * MOST}), 0, 0)
+
+
+def _asking(body: dict[str, Any], choices: int = 1) -> EngineRequest:
+    return EngineRequest("POST", "/completion", msgspec.json.encode(body), choices=choices)
+
+
+@pytest.mark.parametrize(
+    ("body", "choices", "context", "words"),
+    [
+        ({"n_probs": 10_000, "n_predict": 500}, 1, 8_192, "`n_probs` is 10000, for up to 500 tokens"),
+        ({"n_probs": 10_000}, 1, 8_192, "up to 8192 tokens"),
+        ({"n_probs": 10_000.0, "n_predict": -1}, 1, 8_192, "up to 8192 tokens"),
+        ({"n_probs": 200, "n_predict": 99_999_999}, 1, 8_192, "up to 8192 tokens"),
+        ({"n_probs": 21}, 1, 0, "an answer without a limit"),
+        ({"n_probs": 1_000, "n_predict": 500}, 3, 8_192, "in each of 3 answers"),
+        ({"logprobs": 10_000, "max_tokens": 500}, 1, 8_192, "`logprobs` is 10000"),
+        ({"logprobs": True, "top_logprobs": 10_000, "max_tokens": 500}, 1, 8_192, "`top_logprobs` is 10000"),
+    ],
+)
+def test_log_probabilities_for_more_tokens_than_memory_is_meant_for_are_refused(
+    body: dict[str, Any], choices: int, context: int, words: str
+) -> None:
+    """Of 500 tokens with 10,000 each, a worker held 1.3 GB, and it and the engine kept them."""
+    with pytest.raises(LemonbusError, match=words) as caught:
+        check_probabilities(_asking(body, choices), context)
+    failure = caught.value.failure
+    assert failure.code is Code.INVALID_REQUEST
+    assert "the limit is 1048576 log probabilities" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("body", "context"),
+    [
+        ({"n_probs": 20}, 0),
+        ({"logprobs": True, "top_logprobs": 20, "max_tokens": 99_999}, 131_072),
+        ({"logprobs": 5}, 131_072),
+        ({"n_probs": 100}, 8_192),
+        ({"n_probs": 10_000, "n_predict": 100}, 8_192),
+        ({"n_probs": 2**20, "n_predict": 1}, 0),
+        ({"n_probs": 10_000, "n_predict": 99_999}, 100),
+        ({"prompt": "n_probs", "n_probs": None, "logprobs": None}, 0),
+        ({"n_probs": "many"}, 0),
+    ],
+)
+def test_other_log_probabilities_are_left_to_the_engine(body: dict[str, Any], context: int) -> None:
+    check_probabilities(_asking(body), context)
