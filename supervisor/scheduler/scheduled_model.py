@@ -1,4 +1,4 @@
-"""What the scheduler knows of one model and of one worker process."""
+"""What the scheduler knows about one model and about one worker process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, Worker
 _SMOOTHING: Final = 0.2
 _INITIAL_SERVICE_S: Final = 1.0
 NEVER: Final = -math.inf
-"""The time of the last use of a model that was never used."""
+"""The time of last use of a model that was never used."""
 _MAX_RETURNING: Final = 1024
 
 
@@ -37,7 +37,7 @@ class ScheduledWorker:
         self.worker = worker
         self.spawned_at = spawned_at
         self.idle_since: float | None = None
-        """Since when it is a spare; None if it is not one, or only became one a moment ago."""
+        """Since when it is a spare; None if it is not one, or has just become one."""
         self.state = WorkerState.SPAWNED
         self.model: ScheduledModel | None = None
         self.facts: EngineReady | None = None
@@ -46,12 +46,12 @@ class ScheduledWorker:
         """What it was told to remember about its model."""
 
     def transition(self, event: WorkerEvent) -> None:
-        """Go on in the lifecycle; an illegal step raises."""
+        """Move on in the lifecycle; an illegal step raises."""
         self.state = worker_states.next_state(self.state, event)
 
     @property
     def counts_as_loaded(self) -> bool:
-        """Whether it counts against the number of models that may be loaded."""
+        """Whether it counts towards the number of models that may be loaded."""
         return self.model is not None and self.state in COUNTS_AS_LOADED
 
     @property
@@ -61,16 +61,16 @@ class ScheduledWorker:
 
 
 class RefusedReload(NamedTuple):
-    """Options that a model's engine would not start with, while it ran with others."""
+    """Options that a model's engine did not start with, while it ran with others."""
 
     spec: ModelSpec
     failure: Failure
     until: float
-    """Until then it is not ended for them again."""
+    """Until when it is not ended for them again."""
 
 
 class ScheduledModel:
-    """A model that is used or asked for: its state, its worker, its grants, its queue."""
+    """A model that is used or requested: its state, its worker, its grants, its queue."""
 
     def __init__(
         self,
@@ -88,25 +88,25 @@ class ScheduledModel:
         self.state = ModelState.ABSENT
         self.process: ScheduledWorker | None = None
         self.keep_loaded = False
-        """It was loaded and is to stay so: after a death it is loaded again without a request."""
+        """Whether it was loaded and is to stay so: after a death it is loaded again without a request."""
         self.provisional = provisional
-        """It is only known because of a load that has not succeeded yet: if it fails, nothing is remembered of it."""
+        """Whether it is only known because of a load that has not succeeded yet: if that fails, the model is forgotten."""
         self.spec: ModelSpec | None = None
-        """What it is loaded with, or is to be; None while its files are not on this machine."""
+        """What it is or will be loaded with; None while its files are not on this machine."""
         self.pending_spec: ModelSpec | None = None
-        """Load it again with these options as soon as the running requests are done."""
+        """Options to load it again with, as soon as the running requests are done."""
         self.rollback_spec: ModelSpec | None = None
-        """What it was loaded with before the present options: used again if it cannot be loaded with those."""
+        """What it was loaded with before the present options; used again if these fail."""
         self.overrides = PolicyOverrides()
         """What calls have asked for, until it is unloaded."""
         self.rollback_overrides = PolicyOverrides()
         self.refused_reload: RefusedReload | None = None
         self.grants: dict[RequestKey, SlotGrant] = {}
         self.abandoned: set[RequestKey] = set()
-        """The granted attempts that its engine has worked on for a while although their clients are gone."""
+        """The granted attempts that its engine still works on, a while after their clients have left."""
         self.queue = RequestQueue()
         self.next_announcement = NEVER
-        """Until then no gateway is told where its requests are in the queue."""
+        """Until when no gateway is told the positions of its requests in the queue."""
         self.loaders: list[PendingCall] = []
         self.unloaders: list[PendingCall] = []
         self.last_use = NEVER
@@ -118,10 +118,10 @@ class ScheduledModel:
         self.fair_share = FairShare()
         self.service_s = 0.0
         self.memory = 0
-        """Measured resident bytes of its last load, 0 if unknown."""
+        """Measured resident bytes of its last load; 0 if unknown."""
 
     def transition(self, event: ModelEvent) -> None:
-        """Go on in the lifecycle; an illegal step raises. For :mod:`supervisor.scheduler.model_changes` alone."""
+        """Move on in the lifecycle; an illegal step raises. Only for :mod:`supervisor.scheduler.model_changes`."""
         self.state = model_states.next_state(self.state, event)
 
     @property
@@ -131,31 +131,31 @@ class ScheduledModel:
 
     @property
     def reads(self) -> int:
-        """Reads that its engine answers now."""
+        """Reads that its engine is answering."""
         return sum(not grant.weight for grant in self.grants.values())
 
     def reads_of(self, key: str) -> int:
-        """Return the reads of an API key, empty for none, that its engine answers now."""
+        """Return how many reads of an API key (empty for none) its engine is answering."""
         return sum(not each.weight and (each.caller.key if each.caller else "") == key for each in self.grants.values())
 
     @property
     def has_clients(self) -> bool:
-        """Whether a client may still want some of what its engine does."""
+        """Whether a client may still want something that its engine does."""
         return not self.grants.keys() <= self.abandoned
 
     @property
     def stuck(self) -> bool:
-        """Whether its engine works on for clients that are gone, and keeps nothing that a restart would lose."""
+        """Whether its engine only works for clients that are gone, and keeps nothing that a restart would lose."""
         return bool(self.grants) and not self.has_clients and self.spec is not None and self.spec.restartable
 
     @property
     def engine_slots(self) -> int:
-        """Slots of its engine, 0 while there is none."""
+        """Slots of its engine; 0 while there is none."""
         return self.process.facts.slots if self.process and self.process.facts and self.process.serves else 0
 
     @property
     def slots(self) -> int:
-        """Slots that requests may hold at once, 0 while there is no engine."""
+        """Slots that requests may hold at once; 0 while there is no engine."""
         slots = self.engine_slots
         return min(slots, self.policy.concurrency or slots)
 
@@ -166,14 +166,14 @@ class ScheduledModel:
 
     @property
     def ttl(self) -> float:
-        """Idle seconds after which it is unloaded; infinite if it never is, as long as it is pinned."""
+        """Idle seconds after which it is unloaded; infinite if it never is, for example while it is pinned."""
         if self.pinned:
             return NO_TTL
         return self.policy.ttl if self.overrides.ttl is None else self.overrides.ttl
 
     @property
     def expires_at(self) -> float | None:
-        """When it is unloaded if nothing uses it until then; None if no idle time unloads it, or something uses it now."""
+        """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
         ttl = self.ttl
         if ttl == NO_TTL or self.state is not ModelState.READY or self.grants or self.queue or self.loaders:
             return None
@@ -186,17 +186,17 @@ class ScheduledModel:
 
     @property
     def loaded(self) -> bool:
-        """Whether it counts against the number of models that may be loaded."""
+        """Whether it counts towards the number of models that may be loaded."""
         return self.process is not None and self.process.counts_as_loaded
 
     @property
     def unloadable(self) -> bool:
-        """Whether there is anything that an unload could end: a worker, or a load that is under way or to come."""
+        """Whether there is anything that an unload could end: a worker, or a present or future load."""
         return self.process is not None or self.demanded
 
     @property
     def order(self) -> int | None:
-        """The earliest arrival that waits for this model to be loaded, None if nothing waits."""
+        """The earliest arrival that waits for this model to be loaded; None if nothing waits."""
         orders = [caller.order for caller in self.loaders]
         if self.queue:
             orders.append(self.queue.first_order)
@@ -232,13 +232,16 @@ class ScheduledModel:
         self.service_s += (_SMOOTHING if self.service_s else 1.0) * (seconds - self.service_s)
 
     def wait_s(self, ahead: int | None = None) -> float:
-        """Estimate how long a request waits, from measured service time; ``ahead`` of it are so many, or the whole queue."""
+        """Estimate how long a request waits, from measured service times.
+
+        ``ahead``: requests before it, or the whole queue.
+        """
         slots = max(1, self.slots)
         before = (len(self.queue) if ahead is None else ahead) + self.busy
         return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * before / slots)
 
     def unused(self) -> bool:
-        """Return whether nothing of it is left but the memory of its failures."""
+        """Return whether nothing of it is left except the memory of its failures."""
         at_rest = self.state in (ModelState.ABSENT, ModelState.BACKING_OFF)
         return at_rest and not (self.demanded or self.grants or self.unloaders)
 
@@ -254,7 +257,7 @@ def needs_new_engine(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
-    """Return whether a model that is loaded with ``spec`` serves a load of ``wanted``; None is any spec."""
+    """Return whether a model that is loaded with ``spec`` serves a load of ``wanted``; None means any spec."""
     return wanted is None or spec is None or not needs_new_engine(wanted, spec)
 
 

@@ -1,4 +1,4 @@
-"""The scheduler: events in, effects out. No clock but the one handed in, no I/O.
+"""The scheduler: events in, effects out. The clock is an argument, and there is no I/O.
 
 What happens to a request, in the order of the decisions:
 
@@ -18,9 +18,9 @@ from supervisor.scheduler.state import SchedulerState
 
 
 class Scheduler(SchedulerState):
-    """The state, with all events as methods. After an event call :meth:`reconcile`, then carry out :meth:`effects`.
+    """The state, with all events as methods. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    After requests, their ends and cancels :meth:`reconcile_unless_settled` suffices.
+    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices.
     """
 
     request_submitted = gateway_events.request_submitted

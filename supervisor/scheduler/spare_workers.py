@@ -1,7 +1,7 @@
 """Worker processes without a model: how many there are, how long one may take to start, and when one leaves. Pure.
 
-A worker is started ahead of its first model, because a new process takes a second or more.  One that does not report
-(Hello) in time is replaced, so that no load waits for it; one that is not needed any more is stopped.
+A worker is started before its first model is requested, because a new process takes a second or more. One that does not
+report (Hello) in time is replaced, so that no load waits for it. One that is no longer needed is stopped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_states import WorkerState
 
 MAX_SPAWN_FAILURES: Final = 3
-"""Worker processes in a row that ended before Hello, until the requests that wait for one are refused."""
+"""After this many worker processes in a row ended before Hello, the requests that wait for one are refused."""
 SLOW_START_S: Final = 5.0
-"""A worker that has not reported after this long may never do so: another one is started for the load that waits."""
+"""A worker that has not reported after this long may never do so: another one is started for the waiting load."""
 SPARE_LINGER_S: Final = 5.0
-"""A surplus spare is kept for this long, because loads often follow each other."""
+"""How long a surplus spare is kept, because loads often follow each other."""
 
 
 def replace_silent_workers(state: SchedulerState, now: float) -> None:
@@ -40,9 +40,10 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
 
 
 def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> None:
-    """Start and stop workers until there is one for each model that waits, and the spares that are wanted.
+    """Start and stop workers until there is one for each waiting model, and the wanted spares.
 
-    ``candidates``: the models that are to be loaded.  No spare is started while an engine is, which needs the processor.
+    ``candidates``: the models to be loaded. No spare is started while an engine starts, because that needs the
+    processor.
     """
     workers = state.workers.values()
     spares = [process for process in workers if process.state is WorkerState.SPARE]
@@ -62,7 +63,7 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
 
 
 def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float) -> None:
-    """Stop the spares beyond ``wanted`` that have been idle for a while, the longest idle first."""
+    """Stop the spares beyond ``wanted`` that have been idle for a while, longest idle first."""
     for process in spares:
         if process.idle_since is None:
             process.idle_since = now
@@ -73,7 +74,7 @@ def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: 
 
 
 def stop_spares(state: SchedulerState, workers: Collection[str]) -> None:
-    """Stop those of these workers that have no model: they were started for other settings."""
+    """Stop those of these workers that have no model: they were started with other settings."""
     for process in [state.workers[worker] for worker in workers if worker in state.workers]:
         if process.state is WorkerState.SPARE:
             state.stop_worker(process, reason="it was started for other settings")
@@ -82,13 +83,13 @@ def stop_spares(state: SchedulerState, workers: Collection[str]) -> None:
 
 
 def workers_start(state: SchedulerState) -> None:
-    """Forgive earlier failures: worker processes do start."""
+    """Forget earlier failures: worker processes do start."""
     state.spawn_backoff.ready()
     state.spawn_problem = None
 
 
 def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
-    """Pause after a worker process that never reported, and refuse what waits for one if that happens repeatedly."""
+    """Pause after a worker process that never reported. If that happens repeatedly, refuse what waits for one."""
     state.spawn_backoff.load_failed(failure, now)
     if state.spawn_problem is None and state.spawn_backoff.failures >= MAX_SPAWN_FAILURES:
         reason = "Worker processes do not start; see the log"
@@ -118,7 +119,7 @@ def version_mismatch(state: SchedulerState, worker: str, installed: int, now: fl
 
 
 def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None:
-    """Return why a model that has no worker cannot get one now; None if it may."""
+    """Return why a model without a worker cannot get one now; None if it can."""
     pause = state.spawn_backoff.pause(now)
     if state.spawn_problem is None or not pause:
         return None

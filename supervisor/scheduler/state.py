@@ -1,4 +1,4 @@
-"""The scheduler's state: all that is loaded, running and waiting, and the effects that are still to be carried out."""
+"""The scheduler's state: everything loaded, running and waiting, and the effects that are still to be carried out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, Schedule
 from supervisor.scheduler.worker_states import WorkerEvent
 
 MAX_PAST_USES: Final = 256
-"""Models that are not loaded of which the time of their last use is remembered."""
+"""For how many models that are not loaded the time of last use is remembered."""
 _STOP_GRACE_S: Final = 5.0
 
 
@@ -34,16 +34,17 @@ class SchedulerLimits(NamedTuple):
     restarts: BackoffPolicy = BackoffPolicy()
     spares: int = 1
     hello_timeout: float = 20.0
-    """How long a worker process may take to report; on a loaded machine Python alone takes seconds."""
+    """How long a worker process may take to report. On a loaded machine, Python alone takes seconds."""
     verbose: bool = False
-    """Whether every grant is worth a line in the log."""
+    """Whether every grant is logged."""
 
 
 class ModelTarget(NamedTuple):
-    """The model that a request or load names: ``spec`` is None while the model is not on this machine.
+    """The model that a request or load names. ``spec`` is None while the model is not on this machine.
 
-    ``asked`` is what a load asks for besides options; ``any``: however it is loaded.
-    ``options``: what a load asks for while there is no spec.  ``fallback``: what it is loaded with if ``spec`` fails.  ``provisional``: nothing knew the model before this load.
+    ``asked``: what a load asks for besides options. ``any``: however it is loaded. ``options``: what a load asks for
+    while there is no spec. ``fallback``: what it is loaded with if ``spec`` fails. ``provisional``: nothing knew the
+    model before this load.
     """
 
     name: str
@@ -78,7 +79,7 @@ class SchedulerState:
         """Bytes of memory free at the last check, 0 if unknown."""
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
-        """The time of the last use of models that are forgotten otherwise."""
+        """The time of last use of models that are otherwise forgotten."""
         self.spawn_backoff = Backoff(limits.restarts)
         """Failures of worker processes to start at all."""
         self.failed_checks = FailedChecks(limits.restarts)
@@ -90,7 +91,7 @@ class SchedulerState:
         self.settled = False
         """Whether nothing waits and nothing moves, so that requests and their ends need no :func:`reconcile`."""
         self.ended_before: dict[RequestKey, str] = {}
-        """Attempt → its worker, of those that ended before this supervisor took over and whose gateway may not know it."""
+        """Attempt → its worker, for attempts that ended before this supervisor took over, if their gateway may not know it."""
         self._out: list[Effect] = []
 
     @property
@@ -100,7 +101,7 @@ class SchedulerState:
 
     @property
     def running(self) -> int:
-        """Attempts that an engine works on, reads among them, of all models."""
+        """Attempts that engines are working on, including reads, of all models."""
         return sum(len(model.grants) for model in self.models.values())
 
     @property
@@ -116,7 +117,7 @@ class SchedulerState:
         )
 
     def promised_tokens(self, key: str) -> int:
-        """Return how many tokens the requests of an API key that wait or run may generate, as their clients asked."""
+        """Return how many tokens the waiting and running requests of an API key may generate, as their clients asked."""
         callers = (grant.caller for model in self.models.values() for grant in model.grants.values())
         running = sum(caller.max_tokens for caller in callers if caller is not None and caller.key == key)
         return running + sum(model.queue.promised_to(key) for model in self.models.values())
@@ -150,7 +151,7 @@ class SchedulerState:
         return max(loaded, key=lambda model: model.last_use, default=None)
 
     def used(self) -> list[str]:
-        """Return the models that were ever used, whether they are still loaded or not, the one used last first."""
+        """Return all models that were ever used, loaded or not, last used first."""
         use = self.past_use | {model.name: model.last_use for model in self.models.values()}
         return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
 
@@ -161,7 +162,7 @@ class SchedulerState:
             self.models[name].last_use = NEVER
 
     def remember_use(self, model: ScheduledModel) -> None:
-        """Remember when a model was used that is about to be forgotten."""
+        """Remember when a model that is about to be forgotten was last used."""
         if model.last_use != NEVER:
             self.past_use[model.name] = model.last_use
         while len(self.past_use) > MAX_PAST_USES:
@@ -173,7 +174,7 @@ class SchedulerState:
         return out
 
     def emit(self, *effects: Effect) -> None:
-        """Want something done."""
+        """Request an effect."""
         self._out.extend(effects)
 
     def count(self, what: str, number: int = 1) -> None:
@@ -187,12 +188,12 @@ class SchedulerState:
         self.emit(SendMessage(key.gateway, Refused(key.number, key.attempt, failure)))
 
     def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:
-        """Tell a worker to leave; it is killed if it does not."""
+        """Tell a worker to leave, and kill it if it does not."""
         self.emit(SendMessage(process.worker, Shutdown(0.0, reason)))
         self.expect_end(process)
 
     def expect_end(self, process: ScheduledWorker) -> None:
-        """Kill a worker that was told to leave if it does not."""
+        """Kill a worker that was told to leave, if it does not."""
         process.transition(WorkerEvent.STOP)
         seconds = _STOP_GRACE_S + (process.facts.leave_seconds if process.facts else 0.0)
         self.emit(KillAfter(process.worker, seconds))

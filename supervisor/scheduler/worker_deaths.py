@@ -1,4 +1,4 @@
-"""An engine or a worker is gone: of which requests it may have died, and whether its model is tried again. Pure."""
+"""An engine or a worker is gone: which requests it may have died of, and whether its model is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 def engine_died(
     state: SchedulerState, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
 ) -> None:
-    """The engine of a ready model is gone; the worker has told the gateways and holds no grant any more.
+    """The engine of a ready model is gone. Its worker has told the gateways, and holds no grants any more.
 
-    ``causes``: the attempts of which it may have died.
+    ``causes``: the attempts that it may have died of.
     """
     process = state.workers[worker]
     model = process.model
     if model is None:
         return
-    if not process.serves:  # it was stopped meanwhile, and all that it worked on was abandoned
+    if not process.serves:  # it was stopped meanwhile, and everything it worked on was abandoned
         model.end_runs()
         return
     draining = model.state is ModelState.DRAINING
@@ -59,7 +59,7 @@ def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float
     if before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
     elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
-        # A verdict about a model comes from its worker; the worker's own death is none.
+        # Only a worker judges its model; the worker's own death says nothing about it.
         _note_death(state, model, failure, now)
     else:
         model.end_runs()
@@ -67,7 +67,7 @@ def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float
 
 
 def _note_causes(state: SchedulerState, model: ScheduledModel, causes: Sequence[RequestKey], now: float) -> bool:
-    """Remember of which requests an engine died, if that is known; return whether the death counts against the model."""
+    """Remember which requests an engine died of, if known; return whether the death counts against the model."""
     origins = [model.grants[key].origin for key in causes if key in model.grants]
     if not causes or len(origins) < len(causes):
         return True

@@ -28,7 +28,7 @@ EVICTED: Final = "it is evicted for another model"
 def worker_reported(state: SchedulerState, worker: str) -> None:
     """A worker process has said Hello; it has no model yet."""
     process = state.workers[worker]
-    if process.state is WorkerState.SPAWNED:  # else it was stopped before it could report
+    if process.state is WorkerState.SPAWNED:  # otherwise it was stopped before it could report
         process.transition(WorkerEvent.HELLO)
         spare_workers.workers_start(state)
 
@@ -57,7 +57,7 @@ def engine_ready(state: SchedulerState, worker: str, facts: EngineReady, now: fl
 
 
 def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
-    """A check or the start of an engine did not succeed: all that waits is refused with the reason."""
+    """A check or the start of an engine failed: everything that waits is refused with the reason."""
     process = state.workers[worker]
     model = process.model
     if model is None or process.state not in (WorkerState.CHECKING, WorkerState.LOADING):
@@ -94,7 +94,7 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
 def _refuse_load(
     state: SchedulerState, model: ScheduledModel, failure: Failure, of_others: Failure, pause: float
 ) -> None:
-    """Refuse all that waits for a model: loads that asked for its options with ``failure``, the rest with ``of_others``."""
+    """Refuse everything that waits for a model: loads that asked for its options with ``failure``, the rest with ``of_others``."""
 
     def later(refusal: Failure) -> Failure:
         return structs.replace(refusal, retry_after=pause) if refusal.http_status == 503 else refusal
@@ -106,7 +106,7 @@ def _refuse_load(
 
 
 def _roll_back(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float) -> None:
-    """Refuse the loads with the options that failed; all else waits until the model is back."""
+    """Refuse the loads with the failed options. Everything else waits until the model is back."""
     failed = model.spec
     refused = [caller for caller in model.loaders if caller.spec is not None and satisfies(caller.spec, failed)]
     model.loaders = [caller for caller in model.loaders if caller not in refused]
@@ -148,7 +148,7 @@ def attempt_ended(
 ) -> EndedAttempt | None:
     """The engine has stopped working on an attempt. Returns its model and grant if the grant was known.
 
-    ``tokens``: of prompt and answer, ``output_tokens`` of the answer alone.  ``ended_at``: when it stopped, if not now.
+    ``tokens``: of prompt and answer. ``output_tokens``: of the answer alone. ``ended_at``: when it stopped, if not now.
     """
     for model in state.models.values():
         grant = model.grants.pop(key, None)
@@ -168,7 +168,7 @@ def attempt_ended(
             _refuse_returned(state, key, model.name)
         return EndedAttempt(model, grant)
     if code == Code.RETURNED:
-        # A read has no grant, and its gateway waits all the same.
+        # A read has no grant, but its gateway waits all the same.
         _refuse_returned(state, key, "")
     return None
 
@@ -187,7 +187,7 @@ def attempt_progressed(state: SchedulerState, worker: str, progress: AttemptProg
 
 
 def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> None:
-    """An engine has been working on an attempt for a while although its client is gone."""
+    """An engine still works on an attempt, a while after its client has left."""
     process = state.workers.get(worker)
     model = process.model if process else None
     if model is not None and key in model.grants:

@@ -1,8 +1,8 @@
 """The life of a worker process, as one table.
 
-Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
-make it worse.  And a state is only changed by :meth:`ScheduledWorker.transition`, from
-:mod:`supervisor.scheduler.model_changes` where the worker has a model.
+There are two rules. A missing key is an error: an event that the table does not have in a state is a bug, and going on
+would make it worse. And only :meth:`ScheduledWorker.transition` changes a state, called from
+:mod:`supervisor.scheduler.model_changes` if the worker has a model.
 
 ::
 
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class WorkerState(enum.StrEnum):
-    """Where a worker process is in its life."""
+    """The state of a worker process in its life."""
 
     SPAWNED = "spawned"
     SPARE = "spare"
@@ -105,7 +105,7 @@ TRANSITIONS: Final[dict[WorkerState, dict[WorkerEvent, WorkerState]]] = {
 COUNTS_AS_LOADED: Final = frozenset(
     {WorkerState.LOADING, WorkerState.READY, WorkerState.DRAINING, WorkerState.FAILED, WorkerState.STOPPING}
 )
-"""States in which a worker with a model may have an engine, and so counts against the models that may be loaded."""
+"""States in which a worker with a model may have an engine, and so counts towards the models that may be loaded."""
 
 SERVING: Final = frozenset({WorkerState.READY, WorkerState.DRAINING})
 """States in which an engine answers."""

@@ -1,4 +1,4 @@
-"""Engine arguments: how they are split, which flags lemonbus sets itself, and how many slots they ask for. Pure.
+"""Engine arguments: how they are split, which flags lemonbus sets itself, and how many slots they request. Pure.
 
 llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is allowed; it also
 sets how many requests the scheduler sends at once.
@@ -81,7 +81,7 @@ def check_llamacpp_args(args: str) -> list[str]:
 
 
 def value_of(words: list[str], names: tuple[str, ...]) -> str | None:
-    """Return the value of the last of ``names`` in the words, which is the one llama-server uses; None if absent."""
+    """Return the value of the last of ``names`` in the words, which llama-server uses; None if absent."""
     found: str | None = None
     for index, word in enumerate(words):
         if flag_of(word) in names:
@@ -99,6 +99,6 @@ def _parallel(words: list[str]) -> int | None:
 
 
 def slots_of(options: Mapping[str, OptionValue], default: int) -> int:
-    """Return how many requests run at once: ``-np`` of the arguments, else the option, else ``default``."""
+    """Return how many requests run at once: ``-np`` in the arguments, else the option, else ``default``."""
     from_arguments = _parallel(split_args(str(options.get("llamacpp_args", ""))))
     return from_arguments or int(options.get("slots", 0)) or default

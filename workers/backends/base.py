@@ -1,6 +1,6 @@
-"""The interface of a recipe's backend class to its worker: the command line, the readiness check, requests and answers.
+"""The interface between a recipe's backend class and its worker: command line, readiness check, requests and answers.
 
-A backend never owns a process or a socket: it describes what to start and what to send, and the worker does it.
+A backend never owns a process or a socket. It describes what to start and what to send, and the worker does it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ NO_PROGRAMS: Final = "/dev/null"
 
 
 def shorten_advice(most: int, *, can_grow: bool) -> str:
-    """Return what to do with a text that is longer than a model's context, of ``most`` tokens if it is loaded with more; 0: unknown."""
+    """Return advice for a text that is longer than a model's context.
+
+    ``most``: the most tokens that it can be loaded with; 0: unknown.
+    """
     if not can_grow:
         return "shorten it, because the model can have no larger context"
     limit = f" of {most} at most" if most else ""
@@ -31,7 +34,7 @@ def shorten_advice(most: int, *, can_grow: bool) -> str:
 
 
 class EngineRequest(NamedTuple):
-    """One HTTP request for an engine, and which optional parts of the answer its client asked for."""
+    """One HTTP request for an engine, and which optional parts of the answer its client requested."""
 
     method: str
     path: str
@@ -43,44 +46,44 @@ class EngineRequest(NamedTuple):
     progress: bool = False
     """The client asked for the progress events of a stream."""
     tokens: bool = False
-    """The client asked for the tokens of a native completion."""
+    """Whether the client asked for the tokens of a native completion."""
     prompts: int = 1
     """0 for a read, which the engine answers without a slot."""
     choices: int = 1
     """Completions of each prompt."""
     in_turn: bool = False
-    """The engine computes them one after the other, in one slot."""
+    """Whether the engine computes them one after the other, in one slot."""
     patient: bool = False
-    """The client does not read a stream, and the engine says when each token came: its events may be handled in large batches.
+    """Whether its events may be handled in large batches: no client reads a stream, and the engine reports token times.
 
-    Only for engines whose processor time shows their progress: the worker does not wake for each token.
+    Only for engines whose processor time shows their progress, because the worker does not wake for each token.
     """
     content_type: str = "application/json"
     grammar: bool = False
-    """It may keep the engine in a grammar, also in that of a schema or of tools."""
+    """Whether it may trap the engine in a grammar, including those of schemas and tools."""
     announced: bool = False
-    """The engine sends an event when it begins with the prompt: before, it may be at work without a slot."""
+    """Whether the engine sends an event when it begins with the prompt; before that, it may be working without a slot."""
     native: bool = False
-    """The answer has the form of llama.cpp's own completions, not OpenAI's."""
+    """Whether the answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
-    """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it is malformed."""
+    """Rewrites an answer (for a stream, each piece of it) as llama-server would write it; raises ValueError if it is malformed."""
     warning: str = ""
-    """What the client is to be told about it, in ASCII without quotes: a part that has no effect."""
+    """What to tell the client about it, in ASCII without quotes: a part that has no effect."""
 
     @property
     def weight(self) -> int:
-        """Slots of the engine that it works in."""
+        """Slots of the engine that it uses."""
         completions = self.prompts * self.choices
         return min(1, completions) if self.in_turn else completions
 
     def translated(self, then: Callable[[bytes], bytes]) -> EngineRequest:
-        """Return the request with an answer that ``then`` also translates, after what does already."""
+        """Return the request with an answer that ``then`` also translates, after the present translation."""
         first = self.translate
         return self._replace(translate=then if first is None else lambda data: then(first(data)))
 
 
 class EngineProgress(NamedTuple):
-    """How far an engine is with the request that it works on: ``done`` of ``total`` in ``unit``."""
+    """How far an engine is with its present request: ``done`` of ``total`` in ``unit``."""
 
     done: int
     total: int
@@ -92,7 +95,7 @@ class EngineFacts(NamedTuple):
 
     slots: int
     context: int
-    """Tokens each request may use."""
+    """Context tokens of each request."""
     version: str = ""
     takes_tools: bool = True
     """Whether the model's chat template has a place for tools."""
@@ -102,9 +105,9 @@ class ModelFacts(NamedTuple):
     """What the headers of a model's files contain."""
 
     size: int
-    """Bytes, all of them together."""
+    """Bytes of all of them together."""
     context: int = 0
-    """Tokens the model was trained for, 0 if unknown."""
+    """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
     """0 if unknown."""
 
@@ -145,11 +148,11 @@ class Backend(abc.ABC):
 
     descriptor: ClassVar[RecipeDescriptor]
     hidden: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
+    """Prefixes of environment variables that this engine reads as options, so it does not get them."""
     stack_bytes: ClassVar[int] = 0
-    """Of each thread of the engine; 0: as the system has it."""
+    """Stack size of each thread of the engine; 0: the system's default."""
     answers_while_busy: ClassVar[bool] = True
-    """Whether the engine answers :meth:`busy` at once, and not when it has ended its work."""
+    """Whether the engine answers :meth:`busy` at once, rather than when it has finished its work."""
     busy_status: ClassVar[int] = 200
     """HTTP status of the engine's answer to :meth:`busy`."""
 
@@ -158,19 +161,19 @@ class Backend(abc.ABC):
         self.spec = spec
         self.settings = settings
         self.trained_context = 0
-        """Tokens the model was trained for; the worker sets it when it has read the file's header."""
+        """Tokens that the model was trained for. The worker sets this when it has read the file's header."""
         self.reported_build = self.build = ""
-        """What the engine calls its build in answers, and what that build is; equal where it knows it."""
+        """The engine's name for its build in answers, and the build itself; equal if the engine knows it."""
         self.sampling: Mapping[str, SamplingValue] = {}
-        """The sampling defaults that were set, for requests that set none themselves."""
+        """The sampling defaults that were set, for requests that do not set their own."""
         self.rules = RequestRules()
-        """What the configuration changes in requests of the model."""
+        """How the configuration changes the model's requests."""
         self._random_key = secrets.token_hex(16)
 
     def check_arguments(self) -> None:  # noqa: B027 - most programs' flags are not known here
-        """Raise ``invalid_request`` for arguments that the engine will refuse, if its flags are known here.
+        """If the engine's flags are known here, raise ``invalid_request`` for arguments that it will refuse.
 
-        Those of our own engine servers are. Another program says at its start what is wrong with them.
+        The flags of our own engine servers are known. Any other program says at its start what is wrong.
         """
 
     @property
@@ -180,16 +183,16 @@ class Backend(abc.ABC):
 
     @property
     def key(self) -> str:
-        """The bearer token that the engine demands, empty for an engine that knows none.
+        """The bearer token that the engine demands; empty for an engine without support for it.
 
-        It is random and another one for each start, so that no other user and no web page can use an engine behind the
-        server's back, and no engine learns a key of the server.
+        It is random and differs at each start. So no other user and no web page can use an engine behind the server's
+        back, and no engine learns a key of the server.
         """
         return self._random_key
 
     @property
     def most_context(self) -> int:
-        """Tokens that a request may use at most, however the model is loaded; 0 if that is not known."""
+        """The most tokens that a request may use, however the model is loaded; 0 if unknown."""
         return self.trained_context
 
     @property
@@ -198,7 +201,7 @@ class Backend(abc.ABC):
         return self.settings.silence
 
     def health(self) -> EngineRequest:
-        """Return the request that an engine which is up answers with 200; its warm-up comes after that."""
+        """Return the request that a running engine answers with 200; its warm-up follows that."""
         return EngineRequest("GET", "/health")
 
     def idle_check(self, endpoint: str) -> str:
@@ -207,19 +210,19 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def parse(self, line: bytes) -> tuple[str, str]:
-        """Return level and text of a line that the engine printed: a client's words have level ``trace``."""
+        """Return level and text of a line that the engine printed. A client's words have level ``trace``."""
 
     def file_problem(self, _output: str) -> str:
-        """Return what the last lines of an engine that could not load its model say is wrong with the model's files.
+        """From an engine's last lines before it failed to load its model, return what is wrong with the model's files.
 
-        The text is for clients: it has no path. Empty if the lines name no such reason: another try may succeed.
+        The text is for clients, so it has no path. Empty if the lines name no such reason: another try may succeed.
         """
         return ""
 
     def progress(self, _line: bytes) -> EngineProgress | None:
-        """Return what a line that the engine printed tells about its progress; None for any other line.
+        """Return the progress in a line that the engine printed; None for any other line.
 
-        Only for engines that work on one request at a time. A line ends at a carriage return too.
+        Only for engines that work on one request at a time. A carriage return also ends a line.
         """
         return None
 
@@ -240,7 +243,7 @@ class Backend(abc.ABC):
 
     @property
     def gpu_layers(self) -> int:
-        """Layers of the model that a device computes, 0 if it is all on the processor or the engine has no such option."""
+        """Layers of the model that a device computes; 0 if there are none, or the engine has no such option."""
         return 0
 
     @abc.abstractmethod
@@ -248,9 +251,9 @@ class Backend(abc.ABC):
         """Raise a failure for what can be checked before the start: options, flags, the executable."""
 
     def examine(self) -> ModelFacts:
-        """Look at the model's files; raises OSError for one that cannot be read, ValueError for one that is broken.
+        """Look at the model's files; raises OSError for an unreadable one, ValueError for a broken one.
 
-        The text of a ValueError is for clients: it has no path.
+        The text of a ValueError is for clients, so it has no path.
         """
         return ModelFacts(Path(self.spec.path).stat().st_size)
 
@@ -265,8 +268,9 @@ class Backend(abc.ABC):
     def configured_environment(self) -> dict[str, str]:
         """Return the variables that the configuration gives to the engine: which devices it sees, and others.
 
-        Without a ``PATH`` among them it has none: an engine may hand what a client sends to a program that it finds there.
-        Not those that the engine reads as options: lemonbus checks options, and sets some itself.
+        Unless they include a ``PATH``, the engine has none: otherwise it might pass what a client sends to a program
+        that it finds there. Variables that the engine reads as options are left out: lemonbus checks options, and sets
+        some itself.
         """
         given = {name: value for name, value in self.spec.env.items() if not name.upper().startswith(self.hidden)}
         return {"PATH": NO_PROGRAMS, **device_variables(self.spec.devices), **given}
@@ -277,7 +281,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def warm_up(self) -> EngineRequest | None:
-        """Return a cheap request that makes the engine compute once before it is called ready."""
+        """Return a cheap request that makes the engine compute once before it counts as ready."""
 
     @abc.abstractmethod
     def about(self) -> EngineRequest:
@@ -291,7 +295,7 @@ class Backend(abc.ABC):
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """Translate a request of the internal format; raises a failure for what the engine cannot do.
 
-        ``stream``: the client wants a stream. The engine may be asked for a stream although the client wants none.
+        ``stream``: the client wants a stream. The engine may be asked for a stream even if the client wants none.
         """
 
     def refuse_unserved(self, endpoint: str) -> None:
@@ -305,7 +309,7 @@ class Backend(abc.ABC):
         return Failure(Code.UNSUPPORTED, what).raised()
 
     def metrics(self) -> EngineRequest | None:
-        """Return the request that the engine answers with its own metrics in Prometheus's format; None if it has none."""
+        """Return the request for the engine's own metrics in Prometheus's format; None if it has none."""
         return None
 
     def slot_files(self) -> SlotFiles | None:
@@ -318,4 +322,4 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def processing(self, answer: bytes) -> int:
-        """Return how many slots of the engine are working; raises ValueError if the answer is malformed."""
+        """Return how many slots of the engine are busy; raises ValueError if the answer is malformed."""

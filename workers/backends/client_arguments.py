@@ -1,9 +1,9 @@
 """Which engine arguments a client may send with a load: an allow-list for each engine. Pure.
 
-An engine's command line can read any file, write files, open ports and run programs. The administrator's own
-arguments (the configuration file, flags and environment of ``lemonbus serve``) may do all that. A client's may not:
-each flag must be in the recipe's ``client_flags``, its value must have the form given there, and a file must be below
-a directory that the administrator has allowed.
+An engine's command line can read any file, write files, open ports and run programs. The administrator's own arguments
+(the configuration file, flags and environment of ``lemonbus serve``) may do all this. A client's may not: each flag
+must be in the recipe's ``client_flags``, its value must have the form given there, and a file must be below a directory
+that the administrator has allowed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ COUNT: Final = r"\d{1,9}"
 NUMBER: Final = r"-?(\d{1,12}(\.\d{0,12})?|\.\d{1,12})([eE][-+]?\d{1,2})?"
 WORD: Final = r"[\w.:+-]{1,64}"
 _NUMBER_CHARACTERS: Final = 20
-"""More than any limit has."""
+"""More than any limit."""
 SWITCH: Final = "on|off|auto|enabled|disabled|true|false|yes|no|1|0"
 
 
 def switches(names: str) -> list[ClientFlag]:
-    """Return flags without a value; ``names`` has spaces between."""
+    """Return flags without a value. ``names``: separated by spaces."""
     return [ClientFlag(names.split())]
 
 
 def valued(names: str, pattern: str, files: FlagFiles = FlagFiles.NONE, most: int = 0) -> list[ClientFlag]:
-    """Return flags whose whole value matches the regular expression and is at most ``most``, unless that is 0."""
+    """Return flags whose whole value matches the regular expression and is at most ``most``; 0: no limit."""
     return [ClientFlag(names.split(), pattern, files, most)]
 
 
@@ -46,7 +46,7 @@ def file_flags(names: str, files: FlagFiles = FlagFiles.ONE) -> list[ClientFlag]
 def check_argument_numbers(option: str, flags: Sequence[ClientFlag], words: Sequence[str]) -> None:
     """Raise ``invalid_request`` naming the first number that is larger than its flag allows.
 
-    This holds for clients and for the administrator. A value that is not a number is left to the engine.
+    This applies to clients and to the administrator. A value that is not a number is left to the engine.
     """
     limits = {name: flag.most for flag in flags if flag.most for name in flag.names}
     for word, value in pairwise(words):
@@ -103,7 +103,7 @@ def _paths(files: FlagFiles, value: str) -> Iterable[str]:
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:
-    """Return whether an absolute path is below one of the directories, by its text alone.
+    """Return whether an absolute path is below one of the directories, judging by its text alone.
 
     Links are not followed: only the administrator makes them in these directories.
     """

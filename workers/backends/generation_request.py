@@ -1,4 +1,4 @@
-"""Translates an OpenAI request for a generation for llama-server: to a stream, where a stream is useful. Pure."""
+"""Translates OpenAI's generation requests for llama-server: to a stream, if a stream is useful. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT_BODY_BYTES: Final = 512
 """Bytes of a request whose prompt is computed in one or two batches: progress events would come too late to be useful,
 and each costs the engine as much as a token."""
 UNSTREAMED_MAX_TOKENS: Final = 16
-"""Tokens of an answer that is not worth a stream."""
+"""Largest answer, in tokens, that is not worth a stream."""
 
 
 def generation_request(
@@ -38,18 +38,19 @@ def generation_request(
     *,
     complete_streams: bool = False,
 ) -> EngineRequest:
-    """Ask for a stream whatever the client wants, because llama-server only notices that the client of a stream hangs up.
+    """Ask for a stream, whatever the client wants: only then llama-server notices that the client hangs up.
 
-    There are two exceptions. A chat stream leaves out the log probabilities of tokens without text (``<think>``, the
-    syntax of a tool call, the beginning of a stop word) and some fields of ``verbose``: a client that wants a whole
-    answer with these gets the engine's own, which does not end when the client hangs up. And a few tokens after a
-    short prompt cost the engine less without a stream, and end by themselves at once.
+    There are two exceptions. First, a chat stream leaves out the log probabilities of tokens without text (``<think>``,
+    the syntax of a tool call, the beginning of a stop word) and some fields of ``verbose``. A client that wants a whole
+    answer with these gets the engine's own, which does not end when the client hangs up. Second, a few tokens after a
+    short prompt cost the engine less without a stream, and end soon anyway.
 
-    ``complete_streams``: the engine leaves out nothing in streams, so that the first exception is needless, and does not know
-    ``timings_per_token``. llama-server is asked for that where the worker does not read the stream token by token.
+    ``complete_streams``: the engine leaves nothing out of streams, which makes the first exception unnecessary, and
+    does not know ``timings_per_token``. llama-server is asked for these timings if the worker does not read the stream
+    token by token.
 
-    ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice: the last chunk of
-    a verbose stream names it.
+    ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice. The last
+    chunk of a verbose stream names it.
 
     ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
     """
@@ -97,7 +98,7 @@ def generation_request(
 
 
 def has_grammar(fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether the request has a grammar, or what the engine makes one of."""
+    """Return whether the request has a grammar, or something that the engine turns into one."""
     return any(fields[name] != _NULL for name in GRAMMAR_FIELDS if name in fields)
 
 
@@ -112,13 +113,16 @@ def answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:
 
 
 def positive_number(raw: msgspec.Raw | None) -> int:
-    """Return a whole number of a request; 1 for none, for one below 1 and for what is none."""
+    """Return a whole number of a request; 1 if it is missing, below 1 or not a whole number."""
     digits = bytes(raw or b"")
     return max(1, int(digits)) if digits.isdigit() and len(digits) < 6 else 1
 
 
 def count_prompts(raw: msgspec.Raw | None) -> int:
-    """Count the prompts of a request: a list of texts, lists and objects is several, one with a token number in it is one."""
+    """Count the prompts of a request.
+
+    A list of texts, lists and objects is several; a list that contains a token number is one.
+    """
     if raw is None or memoryview(raw)[:1].tobytes() != b"[":
         return 1
     try:

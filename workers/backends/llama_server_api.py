@@ -1,4 +1,4 @@
-"""The API that llama-server and our server for ONNX Runtime GenAI share: sampling flags, ``/props`` and ``/slots``."""
+"""The API shared by llama-server and our server for ONNX Runtime GenAI: sampling flags, ``/props`` and ``/slots``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ SAMPLING_FLAGS: Final = [
     for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
     for word in (flag, str(SAMPLING_PARAMS[name].default))
 ]
-"""The documents' defaults as flags, which cost no request anything. ``max_length`` is not among them: a chat ends by
-itself, at the end of its context, or at the limit of its request."""
+"""The documents' defaults as flags, which cost requests nothing.
+
+``max_length`` is not among them: a chat ends by itself, at the end of its context, or at the limit of its request.
+"""
 
 
 class _Slot(msgspec.Struct):
@@ -32,7 +34,10 @@ class _Props(msgspec.Struct):
     default_generation_settings: _GenerationSettings
     build_info: str = ""
     chat_template_caps: dict[str, bool] = {}
-    """What the chat template can show; an older llama-server says nothing of it, and shows tools to each model in its own words."""
+    """What the chat template can show.
+
+    An older llama-server does not say, and shows tools to each model in its own words.
+    """
 
 
 _SLOTS: Final = msgspec.json.Decoder(list[_Slot])
@@ -50,7 +55,7 @@ def facts(answer: bytes) -> EngineFacts:
 
 
 def processing(answer: bytes) -> int:
-    """Count the slots in ``/slots`` that are at work; raises ValueError if it is malformed."""
+    """Count the busy slots in ``/slots``; raises ValueError if it is malformed."""
     try:
         return sum(slot.is_processing for slot in _SLOTS.decode(answer))
     except DECODE_ERRORS as problem:

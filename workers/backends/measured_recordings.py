@@ -1,4 +1,4 @@
-"""Which recordings an engine that is not ours may have: those that the gateway has measured, because it decodes them without limits. Pure."""
+"""Which recordings a third-party engine may get: only those that the gateway has measured, because it decodes without limits. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.wire.recordings import MEASURED, recording_type
 
 
 def check_measured(parts: Iterable[FormPart], program: str) -> None:
-    """Raise ``invalid_request`` for a file of another format than those that are measured."""
+    """Raise ``invalid_request`` for a file in a format that is not measured."""
     for part in parts:
         if part.name == "file" and recording_type(part.data) not in MEASURED:
             raise invalid(

@@ -1,4 +1,4 @@
-"""A backend that starts a program: our server over an installed package, a program of a release, or the user's own."""
+"""A backend that starts a program: our server over an installed package, a release's program, or the user's own."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ProgramBackend(Backend):
     """Finds the program, and makes its environment. The descriptor lists the programs."""
 
     program_setting: ClassVar[str] = ""
-    """The setting that names the user's own program, if there is one."""
+    """The setting with the user's own program, if there is one."""
     arguments_option: ClassVar[str] = ""
-    """The load option that has the user's arguments; empty: there is none."""
+    """The load option with the user's arguments; empty: there is none."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend; raises ``invalid_request`` for an unknown one."""
@@ -44,7 +44,7 @@ class ProgramBackend(Backend):
 
     @property
     def _is_own_server(self) -> bool:
-        """Whether the program is a server of ours."""
+        """Whether the program is one of our own servers."""
         return bool(self._program.requires)
 
     @property
@@ -112,12 +112,16 @@ class ProgramBackend(Backend):
                 raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
 
     def _read_arguments(self) -> None:
-        """Raise ``FlagError`` for user's arguments that our own server does not know; not every one of them takes some."""
+        """Raise ``FlagError`` for the user's arguments that our own server does not know.
+
+        Not all of our servers take arguments.
+        """
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`: without the variables of lemonbus, and with threads that do not spin.
 
-        The configuration's variables win over inherited ones, and what lemonbus sets for its own use over those.
+        The configuration's variables override inherited ones, and those that lemonbus sets for its own use override
+        both.
         """
         kept = {
             name: value
@@ -129,7 +133,7 @@ class ProgramBackend(Backend):
         if not self._is_own_server:
             kept.pop("PYTHONPATH", None)
             if installation:
-                # Releases bring their libraries, and not all of them look for them beside the program.
+                # Releases contain their libraries, but not all of them look for them beside the program.
                 kept["LD_LIBRARY_PATH"] = _path(str(installation.program.parent), kept.get("LD_LIBRARY_PATH", ""))
         elif installation:
             kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(installation.packages))

@@ -23,7 +23,7 @@ class Identity(NamedTuple):
 
 
 class FileHead:
-    """The first bytes of a file, parsed by the suffix of its name. Each parser runs at most once."""
+    """The first bytes of a file, parsed according to the suffix of its name. Each parser runs at most once."""
 
     def __init__(self, name: str, data: bytes) -> None:
         """Parse nothing yet."""
@@ -32,12 +32,12 @@ class FileHead:
 
     @cached_property
     def gguf(self) -> gguf.PartialHeader | None:
-        """The beginning of a GGUF file, None for others."""
+        """The beginning of a GGUF file; None for other files."""
         return gguf.read_partial(self.data[:_GGUF_HEAD_BYTES]) if self.name.endswith(".gguf") else None
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
-        """Names of tensors of a GGUF or safetensors file, as far as the bytes reach."""
+        """Names of tensors of a GGUF or safetensors file, up to the end of the bytes."""
         if self.gguf:
             return self.gguf.tensors
         return tuple(safetensors.tensor_names(self.data)) if self.name.endswith(".safetensors") else ()
@@ -49,7 +49,10 @@ class Recipe(NamedTuple):
     descriptor: RecipeDescriptor
     backend_class: type[Backend]
     check_arguments: Callable[[str], list[str]] | None = None
-    """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets. None: by the descriptor."""
+    """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets.
+
+    None: the descriptor decides.
+    """
     identify: Callable[[FileHead], Identity | None] | None = None
     """Returns what a model file is, or None if the recipe does not run it."""
     identified_suffixes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The registry of recipes: one line a recipe. The folder of a recipe describes it.
 
-The supervisor, the terminal and the documents read the descriptors; a worker uses the backend class, the supervisor
+The supervisor, the terminal and the documents read the descriptors. A worker uses the backend class, the supervisor
 only its ``check``. Importing this module loads no engine library, no socket and no process module.
 """
 

@@ -1,7 +1,8 @@
 """Applies the configuration's ``set``, ``drop`` and ``system_prompt`` to requests. Pure.
 
-The worker does it, just before the engine is asked: every request of a model passes here, from every API and of every
-recipe, with its model resolved.  The gateway does not know yet which model a name means, and the supervisor reads no bodies.
+The worker does this, just before it asks the engine: there, every request of a model passes through, from every API and
+for every recipe, with its model resolved. The gateway does not know yet which model a name means, and the supervisor
+does not read bodies.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire.decoding import DECODE_ERRORS
 
 CHATS: Final = frozenset({"chat/completions", "chat/completions/input_tokens", "apply-template"})
-"""Endpoints whose requests have ``messages``: counting the tokens of a chat must agree with the chat."""
+"""Endpoints whose requests have ``messages``: a token count of a chat must agree with the chat."""
 ENDPOINTS: Final = CHATS | {
     *("completions", "completion", "infill", "embeddings", "embedding", "rerank", "images/generations"),
 }
-"""Endpoints whose requests are JSON objects with options for the engine; recordings and pictures come as forms."""
+"""Endpoints whose requests are JSON objects with options for the engine. Recordings and images come as forms."""
 _SAME_FIELDS: Final = (frozenset({*TOKEN_LIMIT_FIELDS, "max_length"}),)
-"""Names of one option: a rule for one of them is for all."""
+"""Names of the same option: a rule for one applies to all."""
 _GATEWAY_FIELDS: Final = {"images/generations": frozenset({"seed"})}
 """Endpoint → fields that the gateway has chosen and writes into the answer."""
 
@@ -37,7 +38,7 @@ _ROLES: Final = msgspec.json.Decoder(list[_Message])
 
 
 def apply_request_rules(rules: RequestRules, endpoint: str, body: bytes) -> bytes:
-    """Return the body of a request as the rules change it; one that is no JSON object is left to the backend's check."""
+    """Return the body of a request after the rules. A body that is not a JSON object is left to the backend's check."""
     if not rules or endpoint not in ENDPOINTS:
         return body
     try:

@@ -1,8 +1,8 @@
 """Sampling options of a request: its own, else the defaults that were set, else those of its API. Pure.
 
-An API whose document has defaults of its own sends them in ``sampling_defaults``.  A request may also use the documents' names
-for these (``max_length``, ``min_length``, ``do_sample``).  Other options are left to the engine; its command line sets its
-defaults.
+An API whose document has its own defaults sends them in ``sampling_defaults``. A request may also use the documents'
+names for these (``max_length``, ``min_length``, ``do_sample``). Other options are left to the engine, whose command
+line sets its defaults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Fields = dict[str, msgspec.Raw]
 API_DEFAULTS_FIELD: Final = "sampling_defaults"
 """Field of the internal format: documented parameter → the default of the request's API."""
 _TEXT_DEFAULTS: Final[dict[str, SamplingValue]] = {"max_length": 2048}
-"""What the documents' parameters are for text completions before they are set; the engine's command line has the others."""
+"""The documented defaults for text completions, before any are set. The engine's command line has the others."""
 _LEMONADE_FIELDS: Final = frozenset({"max_length", "min_length", "do_sample"})
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -29,12 +29,12 @@ _NULL: Final = msgspec.Raw(b"null")
 def apply_sampling_defaults(
     endpoint: str, fields: Fields, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]
 ) -> bool:
-    """Put the sampling defaults into a request; return whether that changed it.
+    """Put the sampling defaults into a request; return whether this changed it.
 
-    A text completion has the documents' default limit; chats, which end by themselves, are limited by their context alone.
-    ``names``: documented parameter → the engine's name; the engine does not have the parameters that are missing.
-    Empty stop words are taken out: for one engine they are none, and another one ends at once.
-    Raises ``invalid_request`` for a wrong value under one of the documents' names.
+    A text completion has the documented default limit. Chats end by themselves, so only their context limits them.
+    ``names``: documented parameter → the engine's name; parameters that the engine does not have are missing. Empty
+    stop words are removed: one engine ignores them, and another one ends at once. Raises ``invalid_request`` for a
+    wrong value under one of the documented names.
     """
     changed = _drop_empty_stops(fields)
     api_defaults = fields.pop(API_DEFAULTS_FIELD, _NULL)
@@ -75,7 +75,7 @@ def _api_defaults(raw: msgspec.Raw) -> dict[str, SamplingValue]:
 
 
 def _drop_empty_stops(fields: Fields) -> bool:
-    """Take empty stop words out of a request; return whether there were any."""
+    """Remove empty stop words from a request; return whether there were any."""
     raw = fields.get("stop")
     if raw is None or b'""' not in bytes(raw):
         return False

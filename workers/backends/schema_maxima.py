@@ -1,4 +1,4 @@
-"""Removes large maxima from the schemas of a request: no answer comes near them, and an engine may make a rule for each repetition. Pure."""
+"""Removes large maxima from a request's schemas: answers come nowhere near them, but an engine may make a rule for each repetition. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from protocol.models.grammar_limits import SCHEMA_FIELDS, is_large_maximum
 
 _MAY_HAVE_ONE: Final = (re.compile(b'"max'), re.compile(rb"\\u"))
-"""What every maximum has, also if its letters are escaped: one search for both texts takes several times as long."""
+"""Part of the name of every maximum, even with escaped letters: one search for both texts takes several times as long."""
 
 
 def drop_large_maxima(fields: dict[str, msgspec.Raw]) -> bool:

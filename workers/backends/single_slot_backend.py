@@ -11,7 +11,10 @@ from workers.backends.program_backend import ProgramBackend
 
 
 class SingleSlotBackend(ProgramBackend):
-    """Has one slot, and hands the user's arguments on. Subclasses set ``program``, the name of the program in messages."""
+    """Has one slot, and passes the user's arguments on.
+
+    Subclasses set ``program``, the name of the program in messages.
+    """
 
     key_variable: ClassVar[str]
     """The environment variable with the key of our own server. The original servers have no keys."""

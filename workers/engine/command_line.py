@@ -1,4 +1,4 @@
-"""An engine's command line as administrators may see it: without secrets, also those that an operator put there. Pure."""
+"""An engine's command line for administrators: without secrets, including those that an operator put there. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 HIDDEN: Final = "***"
 _SECRET_FLAG: Final = re.compile(r"--?[\w-]*(?:key|token|secret|password|passwd)\b(?!-)", re.IGNORECASE)
-"""``--api-key``, ``--api-key-file``'s value is a path and no secret; ``-hft`` and the like are in :data:`_SHORT_FLAGS`."""
+"""``--api-key``, but not ``--api-key-file``, whose value is a path and not secret; ``-hft`` and the like are in :data:`_SHORT_FLAGS`."""
 _SHORT_FLAGS: Final = frozenset({"-hft"})
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:
-    """Return the command with the values of flags that are named after a secret replaced by ``***``."""
+    """Return the command with ``***`` instead of the values of flags that are named after a secret."""
     shown: list[str] = []
     hide = False
     for word in command:

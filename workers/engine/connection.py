@@ -11,7 +11,7 @@ Invariants:
   request that is sent on it breaks, as it does when the engine refuses the connection.
 * An exception of our own code in a handler fails that one request (``crashed``); it is never reported as bad HTTP.
 
-To cancel a request is to close its connection.
+To cancel a request, its connection is closed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EngineConnection:
     """One socket to the engine."""
 
     def __init__(self, owner: ConnectionOwner, ahead: bool = False) -> None:
-        """Begin to connect; a failure is reported like any other break. ``ahead``: no request is waiting for it."""
+        """Begin to connect. A failure is reported like any other break. ``ahead``: no request is waiting for it."""
         self._owner = owner
         self._loop = owner.loop
         self._socket: socket.socket
@@ -74,7 +74,7 @@ class EngineConnection:
         self._connect_error = self._connect()
 
     def _connect(self) -> int:
-        """Begin to connect; return the error number, one of ``_CONNECTING`` if there is no error yet."""
+        """Begin to connect; return the error number, which is one of ``_CONNECTING`` if there is no error yet."""
         try:
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as problem:
@@ -107,7 +107,7 @@ class EngineConnection:
         if request.method == "POST":
             head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
         if request.patient:
-            # The end of the connection ends the wait; not all engines close after a stream by themselves.
+            # The end of the connection ends the wait; not all engines close it themselves after a stream.
             head += "Connection: close\r\n"
         self._unsent = memoryview(b"".join((head.encode(), b"\r\n", request.body)))
         if self.opened:
@@ -121,12 +121,12 @@ class EngineConnection:
         return self._fd
 
     def set_low_water(self, size: int) -> None:
-        """Become readable when ``size`` bytes are there, or the end of the response."""
+        """Become readable once ``size`` bytes have arrived, or the end of the response."""
         if self._fd >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def watch(self, on: bool) -> None:
-        """Have the loop read it when there is something, or leave that to the caller of :meth:`read`."""
+        """Let the loop read it when there is something, or leave that to the caller of :meth:`read`."""
         if self._fd >= 0:
             self._loop.on_readable(self._fd, self.read if on else None)
 
@@ -141,12 +141,12 @@ class EngineConnection:
             self._loop.on_writable(self._fd, self._write)
             return
         except OSError:
-            # The engine may have answered before it closed the connection: reading shows that.
+            # The engine may have answered before it closed the connection: reading shows this.
             self._unsent = memoryview(b"")
         self._loop.on_writable(self._fd, None)
 
     def read(self) -> None:
-        """Read what there is, at most one buffer of it."""
+        """Read what has arrived, at most one buffer of it."""
         if self._fd < 0:
             return
         buffer = self._owner.buffer
@@ -177,7 +177,7 @@ class EngineConnection:
             self._finish()
 
     def drain(self) -> None:
-        """Read all that a dead engine had sent."""
+        """Read everything that a dead engine had sent."""
         for _ in range(MAX_DRAIN_READS):
             if self._fd < 0 or self._exchange is None:
                 return
@@ -195,23 +195,23 @@ class EngineConnection:
     # Called by the parser.
 
     def on_header(self, name: bytes, _value: bytes) -> None:
-        """Take note of a header that says how the response ends."""
+        """Note a header that says how the response ends."""
         if name.lower() in _LENGTH_HEADERS:
             self._has_length = True
 
     def on_headers_complete(self) -> None:
-        """Hand the status on."""
+        """Pass on the status."""
         if self._exchange is not None and self._parser is not None:
             self._headers_complete = True
             self._exchange.handler.began(self._parser.get_status_code())
 
     def on_body(self, body: bytes) -> None:
-        """Hand a part of the body on."""
+        """Pass on a part of the body."""
         if self._exchange is not None:
             self._exchange.handler.data(body)
 
     def on_message_complete(self) -> None:
-        """Take note that the response is complete."""
+        """Note that the response is complete."""
         self._complete = True
         self._keep_alive = self._parser is not None and self._parser.should_keep_alive()
 
@@ -233,7 +233,8 @@ class EngineConnection:
         if self._keep_alive and not self._unsent and not exchange.request.streamed:
             self._owner.keep(self)
         else:
-            # The answer leaves first: closing and opening a connection take as long as its way through this process.
+            # The answer leaves first: closing and opening a connection take as long as the answer's way through this
+            # process.
             self._loop.call_last(self._replace)
         try:
             exchange.handler.ended(until_close)

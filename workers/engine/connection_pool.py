@@ -1,6 +1,6 @@
 """The connections to one engine: opened ahead of need, kept for the next request, all closed together.
 
-Invariant: every open connection is in ``_all``; ``_kept`` has those of them that have no request.
+Invariant: every open connection is in ``_all``; ``_kept`` has those without a request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class EngineConnectionPool:
     def __init__(self, loop: Loop, port: int, max_kept: int, key: str = "") -> None:
         """Connect to 127.0.0.1:``port`` when there is something to send, with ``key`` as the bearer token, if any.
 
-        At most ``max_kept`` idle connections are kept: each holds a thread of the engine's HTTP server.
+        At most ``max_kept`` idle connections are kept, because each holds a thread of the engine's HTTP server.
         """
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
         self.head = f"Host: 127.0.0.1:{port}\r\n{bearer}"
@@ -33,15 +33,15 @@ class EngineConnectionPool:
         self.port = port
         self.open = True
         self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-        """Shared by all connections: each hands on what it read before another one reads."""
+        """Shared by all connections: each passes on what it read before another one reads."""
         self._kept: list[EngineConnection] = []
         self._all: set[EngineConnection] = set()
         self.read_batcher = ReadBatcher(loop)
 
     def send(self, request: EngineRequest, handler: ResponseHandler) -> EngineExchange:
-        """Send a request on a kept connection or a new one; ``handler`` is called from the loop.
+        """Send a request on a kept connection or a new one. ``handler`` is called from the loop.
 
-        Raises nothing for a connection that cannot be opened: the handler is told that it broke.
+        Raises nothing if the connection cannot be opened: the handler is told that it broke.
         """
         exchange = EngineExchange(self.read_batcher, request, handler)
         if self._kept:
@@ -59,8 +59,8 @@ class EngineConnectionPool:
     def connect_ahead(self) -> None:
         """Have a connection ready for the next request, which often follows soon.
 
-        The engine closes it after some seconds of silence, and then no other is opened.  A connection that cannot be
-        opened is no failure here: the next request tries again.
+        The engine closes it after some seconds of silence, and then no other is opened. If it cannot be opened, that is
+        not a failure: the next request tries again.
         """
         if self.open and not self._kept:
             connection = EngineConnection(self, ahead=True)
@@ -85,7 +85,7 @@ class EngineConnectionPool:
             self._kept.remove(connection)
 
     def drain(self) -> None:
-        """Read what a dead engine had sent, so that complete responses count; send nothing any more."""
+        """Read what a dead engine had sent, so that complete responses count; send nothing more."""
         self.open = False
         for connection in list(self._all):
             connection.drain()

@@ -1,4 +1,4 @@
-"""What an engine's error response means, as a failure of our own vocabulary. Pure."""
+"""Translates an engine's error response into one of our failures. Pure."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _CALLER_MISTAKE: Final = re.compile(
 """Messages with which llama-server answers 500 although the request was wrong."""
 _TOO_LONG: Final = re.compile(r"is too large to process|^Max length reached")
 _OUT_OF_RANGE: Final = "_M_range_check"
-"""A part of what the C++ library says when llama-server looks up a token that its vocabulary does not have."""
+"""A part of the C++ library's message when llama-server looks up a token that its vocabulary does not have."""
 _TOKEN_COUNTS: Final = re.compile(r"\((\d+) tokens\)\D*(\d+)")
 _ENGINE_INTERNALS: Final = re.compile(
     r"\[json\.exception\.[\w.]+\] ?"
     r"|^Unable to generate parser for this template\. Automatic parser generation failed: "
     r"|^Failed to initialize samplers: "
 )
-"""Parts of llama-server's messages that describe its own code and not the request."""
+"""Parts of llama-server's messages that describe its own code, not the request."""
 _FIELD: Final = re.compile(r"^Field '([\w.]{1,80})': ")
 _MAX_MESSAGE_LENGTH: Final = 500
 """Characters; an engine may repeat the whole request."""
 _BUSY: Final = re.compile(r"NPU is in use")
-"""The engine's queue is full although this worker sends one request at a time: another program uses it, too."""
+"""The engine's queue is full although this worker sends one request at a time: another program also uses it."""
 _ERROR_BODY: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 
 
@@ -49,14 +49,14 @@ _error_body = msgspec.json.Decoder(_EngineErrorBody).decode
 
 
 def failure_in_body(body: bytes, program: str, most_context: int = 0) -> Failure | None:
-    """Return the failure in a response with status 200, None if it has none: some engines report errors so."""
+    """Return the failure in a response with status 200, None if there is none: some engines report errors this way."""
     return failure_of_response(500, body, program, most_context) if _ERROR_BODY.match(body) else None
 
 
 def failure_of_response(status: int, body: bytes, program: str, most_context: int = 0) -> Failure:
-    """Return the failure that an engine's error response means. What looks like a path is removed from its message.
+    """Return the failure for an engine's error response. Anything that looks like a path is removed from its message.
 
-    ``most_context``: tokens that the context of the model can have at most, 0 if unknown.
+    ``most_context``: the most tokens that the model's context can have; 0 if unknown.
     """
     try:
         decoded = _error_body(body).error
@@ -95,7 +95,7 @@ def _too_long(message: str, most: int) -> str:
 
 
 def _refused(code: Code, message: str, status: int = 0) -> Failure:
-    """Return the failure for a request that the engine refused, without what its message says of the engine's code."""
+    """Return the failure for a request that the engine refused, without the parts about the engine's own code."""
     message = _ENGINE_INTERNALS.sub("", message)
     field = _FIELD.match(message)
     param = field.group(1) if field else ""

@@ -1,4 +1,4 @@
-"""One request to the engine and its response, as the attempt sees them: what it may ask of the connection meanwhile."""
+"""One request to the engine and its response, as attempts see them: what an attempt may ask of the connection meanwhile."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class EngineExchange:
         self.connection: ExchangeConnection | None = None
 
     def allow_batched_reads(self) -> None:
-        """Let the rest of the response be read together with others: its first token is out."""
+        """Let the rest of the response be read in batches: its first token has been sent."""
         if self.connection is not None:
             self._read_batcher.add_stream(self.connection)
 
     def read_immediately(self) -> None:
-        """Read what is there and what comes at once, also if the request was sent as a patient one."""
+        """Read what has arrived and all that follows at once, even if the request was sent as a patient one."""
         if self.connection is not None:
             self.connection.set_low_water(1)
 
     def cancel(self) -> None:
-        """Close the connection; the handler is called no more."""
+        """Close the connection; the handler is not called any more."""
         if self.connection is not None:
             self.connection.close()

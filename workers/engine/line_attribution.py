@@ -1,4 +1,4 @@
-"""Which request a line of an engine's output belongs to, where that is known: only if one runs, or just ended.
+"""Which request a line of an engine's output belongs to, if known: only if a single request runs or has just ended.
 
 The output is read in batches (``output_reader.py``).  It is also read at once:
 
@@ -6,7 +6,7 @@ The output is read in batches (``output_reader.py``).  It is also read at once:
 * before one of two requests ends;
 * after the only request has ended and its answer has left, unless another request has begun since.
 
-Among three or more, a line belongs to none, whenever it is read.
+Among three or more requests, a line belongs to none, whenever it is read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LATE_LINE_S: Final = 0.05
 
 
 class LineAttribution:
-    """Returns the id of the request that a line belongs to which is read now."""
+    """Returns the id of the request that a line belongs to if it is read now."""
 
     def __init__(
         self, attempts: Mapping[Any, Any], clock: Callable[[], float], call_last: Callable[[Callback], None]
     ) -> None:
-        """``attempts``: all of :class:`~workers.requests.attempt.Attempt` that run, wait or just end.
+        """``attempts``: all of :class:`~workers.requests.attempt.Attempt` that run, wait or are about to end.
 
         ``call_last`` calls back after the answers of this iteration of the loop have left.
         """
@@ -34,9 +34,9 @@ class LineAttribution:
         self._last_label = ""
         self._last_until = 0.0
         self._left_one_until = 0.0
-        """Until then a line may belong to the request that runs alone, or to one that ended while it ran."""
+        """Until then, a line may belong to the only running request, or to one that ended while it ran."""
         self._unread = False
-        """Whether what the engine wrote until the last request ended was not read yet."""
+        """Whether the engine's output up to the end of the last request has not been read yet."""
         self.read_output: Callback = lambda: None
         """Reads what the engine wrote so far."""
 
@@ -47,7 +47,7 @@ class LineAttribution:
             self._unread = False
 
     def before_end(self, label: str) -> None:
-        """Take note that a request is about to end. If two that ran together end, a line after that belongs to neither."""
+        """Note that a request is about to end. If two ran together and end, a later line belongs to neither."""
         now = self._clock()
         if len(self._attempts) == 2:
             self.read_output()
@@ -64,7 +64,7 @@ class LineAttribution:
             self._last_until = self._clock() + LATE_LINE_S
 
     def __call__(self) -> str:
-        """Return the id of the request that runs alone or just ended; empty if there is none, or several may be meant.
+        """Return the id of the only running or just ended request; empty if there is none, or several are possible.
 
         A request that begins after another has ended counts as alone: what the other one caused was read before.
         """

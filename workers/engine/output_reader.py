@@ -1,14 +1,14 @@
-"""An engine's output: written line by line into the log, with the last lines kept for the failure report.
+"""An engine's output: written line by line into the log; the last lines are kept for the failure report.
 
-An engine writes a line in several pieces, and each would wake this process while the engine needs the processors.  So
-after a first piece the output is read every ``OUTPUT_BATCH_DELAY_S``, and at once where requests begin or end, as
-``line_attribution.py`` describes: what was read by then belongs to the requests that ran.
+An engine writes a line in several pieces, and each would wake this process while the engine needs the processors. So
+after a first piece, the output is read every ``OUTPUT_BATCH_DELAY_S``, and at once when requests begin or end, as
+``line_attribution.py`` describes. What has been read by then belongs to the requests that ran.
 
 Invariants:
 
 * A pipe is watched by the loop, or a timer for it is pending, until it ends.
 * A line belongs to the request that ran when its first piece was read.
-* An exception that a line causes costs this line only: requests that begin or end are not affected.
+* An exception that a line causes only costs this line: requests that begin or end are not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_LINE_BYTES: Final = 8192
 OUTPUT_BATCH_DELAY_S: Final = 0.01
 """A pipe holds 64 KiB; an engine that writes more within this time waits."""
 _TEXT: Final = re.compile(rb"([^\r\n]*+)(?:(\r*+\n)|\r++(?=[^\n]))")
-"""A text and what ends it: a newline, or a carriage return after which a terminal would overwrite it."""
+"""A text and what ends it: a newline, or a carriage return, after which a terminal would overwrite it."""
 
 
 class _Beginning(NamedTuple):
@@ -53,9 +53,9 @@ class OutputReader:
     ) -> None:
         """Read ``fds``, which become non-blocking.
 
-        ``label`` returns the id of the running request, empty for none or several; ``parse``: see
-        :meth:`workers.backends.base.Backend.parse`.  ``is_progress`` gets every line, also those that a terminal would
-        overwrite, and returns whether the line says how far the engine is: such lines are not logged.
+        ``label`` returns the id of the running request, empty for none or several. ``parse``: see
+        :meth:`workers.backends.base.Backend.parse`. ``is_progress`` gets every line, including those that a terminal
+        would overwrite, and returns whether the line reports progress. Such lines are not logged.
         """
         self._loop, self._parse, self._is_progress = loop, parse, is_progress
         self._log = log.bind(process="engine", pid=pid)
@@ -64,7 +64,7 @@ class OutputReader:
         """Open pipe → the beginning of its next line."""
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._open = select.poll()
-        """Says which of the pipes have something to read: one system call, where each empty pipe would cost one."""
+        """Says which of the pipes have something to read, with one system call instead of one for each empty pipe."""
         for fd in fds:
             os.set_blocking(fd, False)
             self._beginnings[fd] = _Beginning()
@@ -89,7 +89,7 @@ class OutputReader:
         return read
 
     def read_now(self) -> None:
-        """Read what the engine wrote so far. A watched pipe is read too: the loop may not have come to it yet."""
+        """Read what the engine wrote so far, even from watched pipes: the loop may not have come to them yet."""
         for fd, _ in self._open.poll(0):
             self._read(fd)
 

@@ -1,8 +1,8 @@
-"""Binds a child process to the death of the process that starts it: the kernel kills it then.
+"""Binds a child process to the process that starts it: when that dies, the kernel kills the child.
 
-``setpriv`` of util-linux does that in 1 ms.  Where it is missing, a Python that calls prctl(2) and becomes the program
-does it in 20 ms and keeps no memory.  Not a function between fork and exec: the worker has threads of ZeroMQ, and what
-runs there may wait for a lock that one of them held.
+``setpriv`` of util-linux does this in 1 ms. Without it, a Python that calls prctl(2) and then becomes the program does
+it in 20 ms, and keeps no memory. A function between fork and exec is not used: the worker has ZeroMQ threads, and such
+a function might wait for a lock that one of them held.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ try:
 except OSError as problem:
     sys.exit(f"{program[0]}: {problem.strerror}")
 """
-"""Arguments: the parent's pid, then the program and its arguments. The parent may be dead already: then nothing is run."""
+"""Arguments: the parent's pid, then the program and its arguments. If the parent is already dead, nothing is run."""
 
 
 def find_setpriv(path: str | None = None) -> str | None:
-    """Return the ``setpriv`` of util-linux on ``path`` (default: PATH), if there is one; busybox's knows no such option."""
+    """Return the ``setpriv`` of util-linux on ``path`` (default: PATH), if there is one; busybox's has no such option."""
     found = shutil.which("setpriv", path=path)
     return found if found and Path(found).resolve().name == "setpriv" else None
 
 
 def bound_to_this_process(command: list[str], setpriv: str | None) -> list[str]:
-    """Return the command that runs ``command`` and is killed when the calling thread ends; its pid stays the same."""
+    """Return the command that runs ``command`` and is killed when the calling thread ends. Its pid stays the same."""
     if setpriv:
         return [setpriv, "--pdeathsig", "KILL", *command]
     return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), *command]

@@ -1,4 +1,4 @@
-"""The port of an engine: reserved before the engine starts, and never another user's while requests go there."""
+"""The port of an engine: reserved before the engine starts, and checked so that no other user's program gets requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ReservedPort:
     def __init__(self, *, shared: bool) -> None:
         """Reserve a free one; raises OSError.
 
-        ``shared``: the engine sets ``SO_REUSEPORT``, so that only programs of this user can bind the port as well. Other
-        engines need ``SO_REUSEADDR``, with which any user could: :meth:`is_listening` finds that out.
+        ``shared``: the engine sets ``SO_REUSEPORT``, so only programs of this user can also bind the port. Other
+        engines need ``SO_REUSEADDR``, with which any user could: :meth:`is_listening` detects that.
         """
         self._shared = shared
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # Bound before the options are set, else it could be a port that others share.
+        # Bound before the options are set; otherwise it could be a port that others share.
         self._socket.bind(("127.0.0.1", 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if not shared:
@@ -30,7 +30,7 @@ class ReservedPort:
         self.number: int = self._socket.getsockname()[1]
 
     def is_listening(self) -> bool:
-        """Return whether the engine may listen already; raises ``PermissionError`` if another user's program does."""
+        """Return whether the engine may be listening already; raises ``PermissionError`` if another user's program is."""
         if self._shared:
             return True
         users = listening_users(self.number)
@@ -44,7 +44,7 @@ class ReservedPort:
 
 
 def listening_users(port: int) -> set[int]:
-    """Return the ids of the users whose programs listen on a port, whichever address they listen at."""
+    """Return the ids of the users whose programs listen on a port, at any address."""
     users = set()
     suffix = b":%04X" % port
     for table in _TABLES:

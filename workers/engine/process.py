@@ -30,9 +30,9 @@ from workers.engine.port import ReservedPort
 from workers.engine.process_usage import ProcessUsage
 
 KILL_DELAY_S: Final = 2.0
-"""An engine gets this long to end after SIGTERM (llama-server needs 0.06 s), then it is killed."""
+"""How long an engine has to end after SIGTERM before it is killed (llama-server needs 0.06 s)."""
 OOM_SCORE_STEP: Final = 300
-"""Added to a worker's score of the out-of-memory killer, and again to its engine's."""
+"""Added to a worker's score for the out-of-memory killer, and again to its engine's."""
 MAX_OOM_SCORE: Final = 1000
 ENGINE_DESCRIPTORS: Final = 1024
 """The soft limit that Linux gives a process by default."""
@@ -46,10 +46,10 @@ _SETPRIV: Final = find_setpriv()
 
 
 class ExitCause(enum.Enum):
-    """Why an engine ended, as its exit status and the kernel's counters tell."""
+    """Why an engine ended, according to its exit status and the kernel's counters."""
 
     CRASH = enum.auto()
-    """A signal that a process gets for what it does itself."""
+    """A signal that a process gets for something it did itself."""
     MEMORY = enum.auto()
     """The kernel killed it because memory ran out."""
     OTHER = enum.auto()
@@ -179,7 +179,7 @@ def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
 
 
 def memory_kills() -> int:
-    """Return how many processes of this machine the kernel has killed because memory ran out, 0 where it does not say."""
+    """Return how many processes of this machine the kernel has killed because memory ran out; 0 if it does not say."""
     with contextlib.suppress(OSError, ValueError):
         for line in _KERNEL_COUNTERS.read_bytes().splitlines():
             name, _, count = line.partition(b" ")
@@ -189,7 +189,7 @@ def memory_kills() -> int:
 
 
 def raise_oom_score(pid: int) -> None:
-    """Make the out-of-memory killer prefer a process to the one that started it. No privilege is needed for that."""
+    """Make the out-of-memory killer prefer a process to the one that started it. This needs no privilege."""
     file = Path(f"/proc/{pid}/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
         file.write_text(str(min(MAX_OOM_SCORE, int(file.read_text()) + OOM_SCORE_STEP)))
@@ -204,9 +204,9 @@ def limit_descriptors(pid: int) -> None:
 
 @contextlib.contextmanager
 def _thread_stacks(size: int) -> Iterator[None]:
-    """Give the threads of programs that are started stacks of ``size`` bytes, or what the hard limit allows; 0 changes nothing.
+    """Give the threads of started programs stacks of ``size`` bytes, or what the hard limit allows; 0 changes nothing.
 
-    The C library takes the size from this limit when a program starts. Without a limit it takes 2 MiB.
+    The C library takes the size from this limit when a program starts. Without a limit, it takes 2 MiB.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = size if hard == resource.RLIM_INFINITY else min(size, hard)
@@ -226,8 +226,8 @@ def _thread_stacks(size: int) -> Iterator[None]:
 def _batch_scheduling() -> Iterator[None]:
     """Start processes with the kernel's batch policy (sched(7)), which is inherited and needs no privilege.
 
-    An engine computes in few threads, and many other threads write its responses: each token wakes all of them.  Under
-    the ordinary policy they interrupt the computation for every token (``docs/performance.md`` has the figures); under
+    An engine computes in a few threads, and many other threads write its responses: each token wakes all of them. Under
+    the ordinary policy they interrupt the computation for every token (``docs/performance.md`` has the figures). Under
     the batch policy they wait for an idle processor or for the end of a time slice.
     """
     if not _change_scheduling_policy(os.SCHED_OTHER, os.SCHED_BATCH):

@@ -1,6 +1,6 @@
 """What a process tree has used so far: processor time, bytes read, memory. Read from /proc.
 
-The files are read by hand: this runs several times a second in every worker, and a worker must stay small.
+The files are parsed by hand: this runs several times a second in every worker, and a worker must stay small.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ class ProcessUsage(NamedTuple):
     """What a process and its descendants have used. Counters fall when one of them ends."""
 
     cpu_seconds: float = 0.0
-    """Processor time that they had or waited for: on an overloaded machine, waiting is no sign of a hang."""
+    """Processor time that they had or waited for: on an overloaded machine, waiting is not a sign of a hang."""
     bytes_read: int = 0
     """Bytes read by system calls, and bytes fetched from a disk for mapped files."""
     resident: int = 0
-    """Resident bytes; they grow while a mapped file is read from a file system that counts no reads."""
+    """Resident bytes. They grow while a mapped file is read from a file system that counts no reads."""
     runnable: bool = False
-    """Whether a thread runs now, or waits for a processor: its wait is counted only when it ends."""
+    """Whether a thread runs now, or waits for a processor: its wait is only counted when it ends."""
 
 
 def usage_of_tree(pid: int) -> ProcessUsage:
-    """Return what a process tree has used; zeros for what has ended meanwhile."""
+    """Return what a process tree has used; zeros for processes that have ended meanwhile."""
     pids = _tree(pid)
     return ProcessUsage(
         sum(map(_cpu_seconds, pids)),
@@ -36,7 +36,7 @@ def usage_of_tree(pid: int) -> ProcessUsage:
 
 
 def resident_of_tree(pid: int) -> int:
-    """Return the resident bytes of a process tree, mapped files included; 0 if it has ended."""
+    """Return the resident bytes of a process tree, including mapped files; 0 if it has ended."""
     return sum(resident(each) for each in _tree(pid))
 
 
@@ -82,7 +82,7 @@ def _is_runnable(pid: int) -> bool:
 
 
 def _state(stat: bytes) -> bytes:
-    """Return the state letter: the field after the program's name, which stands in parentheses and may hold some."""
+    """Return the state letter: the field after the program's name, which is in parentheses and may contain some."""
     return stat[stat.rfind(b")") + 2 :][:1]
 
 
@@ -94,7 +94,7 @@ def _bytes_read(pid: int) -> int:
             if name in (b"rchar", b"read_bytes"):
                 total += int(value)
     except (OSError, ValueError):
-        pass  # it ended, or this system does not tell
+        pass  # it ended, or this system does not say
     return total
 
 

@@ -1,4 +1,4 @@
-"""From a started engine to a ready one: ask for its health, warm it up, ask for its facts, check the idle question.
+"""From a started engine to a ready one: asks for its health, warms it up, asks for its facts, checks the idle question.
 
 Invariant: exactly one of ``on_ready`` and ``on_failed`` is called, unless :meth:`ReadinessProbe.cancel` comes first.
 """
@@ -45,7 +45,7 @@ class ReadinessProbe:
         self._over = False
 
     def cancel(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -89,7 +89,7 @@ class ReadinessProbe:
 
     def _on_warm_up(self, status: int, body: bytes) -> None:
         if status == 0:
-            self._poll_later()  # most likely the engine died of it: its exit says how
+            self._poll_later()  # the engine probably died of it: its exit says how
             return
         if status >= 400 or failure_in_body(body, self._backend.program) is not None:
             self._fail(f"its warm-up was answered with {status}: {_excerpt(body)}")
@@ -111,7 +111,7 @@ class ReadinessProbe:
             self._succeed(self._facts)
 
     def _on_busy(self, status: int, body: bytes) -> None:
-        """Check that the question which frees a cancelled request's slot will be answered."""
+        """Check that the question that frees a cancelled request's slot will be answered."""
         if status == 0:
             self._poll_later()
             return

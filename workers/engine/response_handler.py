@@ -1,4 +1,4 @@
-"""What a connection reports of a response, and a handler that collects a short response whole."""
+"""What a connection reports about a response, and a handler that collects a short response whole."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ResponseHandler(Protocol):
         """Take a part of the body."""
 
     def ended(self, until_close: bool = False) -> None:
-        """Take note that the response is complete.
+        """Note that the response is complete.
 
-        ``until_close``: it had no length and no chunks, so the end of the connection ended it (legal HTTP). Whether
-        it was cut off cannot be seen from HTTP then.
+        ``until_close``: it had no length and no chunks, so the end of the connection ended it (legal HTTP). HTTP then
+        does not show whether it was cut off.
         """
 
     def broke(self, reason: str) -> None:
@@ -35,7 +35,7 @@ class ResponseHandler(Protocol):
 
 
 class BufferedResponse:
-    """A :class:`ResponseHandler` that collects a whole response and hands its status and body on; status 0 for one that did not arrive."""
+    """A :class:`ResponseHandler` that collects a whole response and passes on its status and body; status 0 if it did not arrive."""
 
     def __init__(self, then: OnResponse) -> None:
         """Call ``then`` once."""
@@ -52,7 +52,7 @@ class BufferedResponse:
         self._parts.append(piece)
 
     def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
-        """Hand the response on."""
+        """Pass on the response."""
         self._then(self._status, b"".join(self._parts))
 
     def broke(self, reason: str) -> None:

@@ -45,7 +45,7 @@ class RunningAttempt(NamedTuple):
 
 
 class RunningWorker(NamedTuple):
-    """A worker process that goes on. ``spec``: of the model that it has, if it has one; ``facts`` of an engine that is ready."""
+    """A worker process that goes on. ``spec``: of its model, if it has one. ``facts``: of a ready engine."""
 
     worker: str
     phase: WorkerPhase
@@ -58,7 +58,7 @@ class RunningWorker(NamedTuple):
 
 
 class AttemptAt(NamedTuple):
-    """An attempt, and the worker at which it is, or was."""
+    """An attempt, and its present or past worker."""
 
     key: RequestKey
     worker: str
@@ -71,11 +71,11 @@ class World(NamedTuple):
     starting: Sequence[str] = ()
     """Worker processes that have not said Hello to any supervisor yet."""
     unwanted: Sequence[AttemptAt] = ()
-    """Attempts that a worker has, and for which no gateway waits."""
+    """Attempts that a worker has but no gateway waits for."""
     returned: Sequence[AttemptAt] = ()
-    """Attempts that a gateway believes to be at a worker, which has never read of them."""
+    """Attempts that a gateway believes to be at a worker that never read of them."""
     ended: Mapping[RequestKey, str] = {}
-    """Attempt → worker that has ended it, of those that ended last."""
+    """Attempt → worker that has ended it, for the latest ended ones."""
 
 
 def recovered(state: SchedulerState, world: World, now: float) -> None:
@@ -86,7 +86,7 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
         _take_over(state, running, now)
     _restore_grants(state, world)
     for key, worker in world.returned:
-        # Its retry is served before what was never granted.
+        # Its retry is served before anything that was never granted.
         model = _model_of(state, worker)
         if model is not None:
             model.expect_return(key, next(state.order))
@@ -103,9 +103,10 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
 def worker_reconnected(
     state: SchedulerState, running: RunningWorker, known: Collection[RequestKey], now: float
 ) -> bool:
-    """A worker has begun a new connection: what was sent to it, or by it, on the one before may be lost.
+    """A worker has begun a new connection: messages in either direction on the last one may be lost.
 
-    ``known``: the attempts that it has, or has ended.  Returns False if it has to be ended, because a step of a load is lost.
+    ``known``: the attempts that it has or has ended. Returns False if it must be ended, because a step of a load is
+    lost.
     """
     process = state.workers[running.worker]
     phase, serves = running.phase, process.serves
@@ -137,7 +138,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         return
     model = model_changes.find_or_add(state, ModelTarget(spec.name, spec.type, spec))
     if model.process is not None:
-        # Never seen: a model gets another worker when its former one has no engine any more.
+        # Never seen: a model gets another worker when its last one no longer has an engine.
         fields = {"model": spec.name, "worker": running.worker, "other": model.process.worker}
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
         state.kill_worker(process)
@@ -148,7 +149,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
 
 
 def _restore_grants(state: SchedulerState, world: World) -> None:
-    """Give each attempt the slots that it has, in the order in which they were granted."""
+    """Give each attempt its slots, in the order in which they were granted."""
     attempts = [(each.began, each, running.worker) for running in world.workers for each in running.attempts]
     for _, attempt, worker in sorted(attempts, key=lambda each: each[0]):
         model = _model_of(state, worker)

@@ -1,7 +1,7 @@
-"""Joins what the peers of a dead supervisor say about themselves to what its successor must know and do. Pure.
+"""Joins what the peers of a dead supervisor report into what its successor must know and do. Pure.
 
-Each process tells what it does itself, at a moment of its own: a message that was on its way to the dead supervisor, or
-from it, is known to one side only.
+Each process only reports its own work, at a moment of its own. Only one side knows of a message that was on its way to
+or from the dead supervisor.
 
 ==============================  =====================================================================================
 lost with the supervisor        how it shows, and what follows
@@ -25,7 +25,7 @@ from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAtte
 
 
 def is_consistent(snapshot: WorkerSnapshot) -> bool:
-    """Return whether a worker can be taken over: one that says it has a model says which."""
+    """Return whether a worker can be taken over: if it says that it has a model, it must say which."""
     match snapshot.phase:
         case WorkerPhase.SPARE:
             return not snapshot.attempts
@@ -42,7 +42,7 @@ def is_consistent(snapshot: WorkerSnapshot) -> bool:
 def join_snapshots(
     workers: Mapping[str, WorkerSnapshot], gateways: Mapping[str, GatewaySnapshot], starting: Sequence[str] = ()
 ) -> World:
-    """Return the world of these peers. Processes that are not among them have ended, or are about to be killed.
+    """Return the world of these peers. Any other process has ended, or is about to be killed.
 
     ``starting``: workers that have not said Hello to any supervisor.
     """
@@ -75,7 +75,7 @@ def join_snapshots(
 
 
 def known_attempts(workers: Mapping[str, WorkerSnapshot]) -> set[RequestKey]:
-    """Return the attempts that workers hold, or have ended a moment ago."""
+    """Return the attempts that workers hold, or have just ended."""
     running = {RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.attempts}
     return running | {
         RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.ended
@@ -83,7 +83,7 @@ def known_attempts(workers: Mapping[str, WorkerSnapshot]) -> set[RequestKey]:
 
 
 def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
-    """Return the attempts for which a ``SubmitRequest`` follows the Hello of their gateway."""
+    """Return the attempts for which a ``SubmitRequest`` follows their gateway's Hello."""
     return {
         RequestKey(gateway, request.number, request.attempt)
         for gateway, snapshot in gateways.items()

@@ -1,6 +1,6 @@
-"""The state of a model whose worker an earlier supervisor had started, and what calls had asked for it. Pure.
+"""The state of a model whose worker an earlier supervisor started, and what calls had asked for it. Pure.
 
-Beside :mod:`supervisor.scheduler.model_changes`, this alone changes the states of models.
+Besides :mod:`supervisor.scheduler.model_changes`, only this file changes the states of models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TO_LOADING: Final = (
     (ModelEvent.CHECKED, WorkerEvent.CHECKED),
     (ModelEvent.LOAD, WorkerEvent.LOAD),
 )
-"""What has happened to a model and to its worker until its engine was started."""
+"""The events of a model and of its worker until its engine was started."""
 
 
 def take_over(
@@ -32,9 +32,9 @@ def take_over(
     phase: WorkerPhase,
     facts: EngineReady | None,
 ) -> None:
-    """Give a model the worker that an earlier supervisor gave it: both go the way to what the worker does now.
+    """Give a model its worker back from an earlier supervisor: both go through the states to the worker's present one.
 
-    A worker that has lost its engine is ready at first; the loss is an event of its own.
+    A worker that has lost its engine is ready at first; the loss is a separate event.
     """
     for of_model, of_process in _TO_LOADING:
         model.transition(of_model)
@@ -53,5 +53,5 @@ def take_over(
 
 
 def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:
-    """Let what calls had asked for a loaded model count again."""
+    """Apply again what calls had asked for a loaded model."""
     model.overrides = process.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)

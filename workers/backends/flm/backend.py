@@ -1,8 +1,8 @@
 """FastFlowLM: models on AMD's NPU, through the ``flm serve`` that is installed on the machine.
 
-It binds its port before it loads its model, and answers after the load even if that failed: so a warm-up request decides.
-It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was started with: for another
-tag it would change the model, and perhaps download it first.
+It binds its port before it loads its model, and answers after the load even if the load failed, so a warm-up request
+decides. It has one NPU and works on one request at a time. ``model`` in a request must be the tag that it was started
+with: for another tag it would change the model, and perhaps download it first.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from workers.stream.transcript_events import streamed
 
 OPTION: Final = "flm_args"
 SWITCHES: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embed", ModelType.AUDIO: "--asr"}
-"""Type of a model → the switch that makes flm serve it; flm takes no tag then."""
+"""Type of a model → the switch that makes flm serve it; flm then takes no tag."""
 FIXED_MODELS: Final[dict[str, str]] = {ModelType.EMBEDDING: "embed-gemma:300m", ModelType.AUDIO: "whisper-v3:turbo"}
-"""The one model that it has of that type."""
+"""The only model that flm has of that type."""
 MIN_CONTEXT: Final = 512
-"""It makes of less this."""
+"""flm raises any smaller value to this."""
 DEFAULT_CONTEXT: Final = 32_768
-"""Tokens of context that most of its models have by default."""
+"""Default context tokens of most of its models."""
 MIN_PREFILL_TOKENS_PER_S: Final = 50.0
 """Prompt tokens a second that every model reaches: flm sends nothing while it reads a prompt. Large models read 140."""
 MAX_CONNECTIONS: Final = "65535"
-"""Connections: flm does not count down when a client hangs up, and takes ten by default."""
+"""Connections: flm does not notice in its count that a client hangs up, and takes ten by default."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -61,7 +61,7 @@ class _NpuStatus(msgspec.Struct):
 
 
 def check_flm_args(args: str) -> list[str]:
-    """Return the words of ``flm_args``; raises ``invalid_request`` that names a flag which is ours to set.
+    """Return the words of ``flm_args``; raises ``invalid_request`` naming a flag that lemonbus sets.
 
     flm accepts a prefix of a flag's name, and a value directly after a one-letter flag.
     """
@@ -93,7 +93,7 @@ class FlmBackend(Backend):
         super().__init__(spec, settings)
         self._words = check_flm_args(str(spec.options.get(OPTION, "")))
         self._had_request = False
-        """Whether the engine has had a request, so that what it prints may be a client's prompt."""
+        """Whether the engine has had a request, so that its output may contain a client's prompt."""
 
     @property
     def key(self) -> str:
@@ -107,7 +107,7 @@ class FlmBackend(Backend):
 
     @property
     def alias(self) -> str:
-        """The tag, flm's name of the model."""
+        """The tag: flm's name for the model."""
         return self.spec.path
 
     @property
@@ -117,7 +117,7 @@ class FlmBackend(Backend):
 
     @property
     def context(self) -> int:
-        """Tokens each request may use; 0 if that is left to the model."""
+        """Context tokens of each request; 0 if left to the model."""
         asked = int(self.spec.options.get("ctx_size", self.settings.ctx_size))
         return max(asked, MIN_CONTEXT) if asked else 0
 
@@ -184,7 +184,10 @@ class FlmBackend(Backend):
         return EngineRequest("GET", "/api/tags")
 
     def warm_up(self) -> EngineRequest | None:
-        """One token or one vector, because nothing else shows whether the model was loaded. A speech model that fails ends flm."""
+        """One token or one vector, because nothing else shows whether the model was loaded.
+
+        If a speech model fails, flm ends.
+        """
         if self.spec.type == ModelType.AUDIO:
             return None
         if self.spec.type == ModelType.EMBEDDING:
@@ -218,7 +221,10 @@ class FlmBackend(Backend):
             raise ValueError(str(problem)) from problem
 
     def request(self, endpoint: str, _query: str, body: bytes, stream: bool) -> EngineRequest:
-        """See :meth:`Backend.request`. Generations are always streams, because flm notices only there that a client hangs up."""
+        """See :meth:`Backend.request`.
+
+        Generations are always streams, because only then flm notices that a client hangs up.
+        """
         self.refuse_unserved(endpoint)
         if endpoint == "audio/transcriptions":
             return self._transcription_request(body, stream)

@@ -59,7 +59,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         ModelType.EMBEDDING: ["embeddings"],
         ModelType.AUDIO: ["audio/transcriptions"],
     },
-    # It notices that the client of a chat hangs up; other requests continue to their end.
+    # It notices that the client of a chat hangs up; other requests run to their end.
     idle_check={
         "chat/completions": IdleCheck.SLOTS,
         "completions": IdleCheck.ANSWER,

@@ -27,7 +27,7 @@ class _FlmTranscription(msgspec.Struct):
 
 
 def convert_embeddings(answer: bytes, model: str, coded: bool) -> bytes:
-    """Return an answer of embeddings in the requested encoding; raises ValueError for another answer."""
+    """Return an answer of embeddings in the requested encoding; raises ValueError for any other answer."""
     try:
         found = msgspec.json.decode(answer, type=_Vectors)
     except DECODE_ERRORS as problem:
@@ -44,7 +44,7 @@ def convert_embeddings(answer: bytes, model: str, coded: bool) -> bytes:
 
 
 def convert_flm_transcription(answer: bytes) -> bytes:
-    """Return a transcript in the internal format, with its text alone; raises ValueError for another answer."""
+    """Return a transcript in the internal format, with only its text; raises ValueError for any other answer."""
     try:
         text = msgspec.json.decode(answer, type=_FlmTranscription).text.strip()
     except DECODE_ERRORS as problem:

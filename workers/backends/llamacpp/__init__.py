@@ -1,4 +1,4 @@
 """Recipe `llamacpp`: GGUF models through llama.cpp's HTTP server.
 
-Only `workers.backends.registry` imports it. What other recipes need as well belongs in `workers.backends`.
+Only `workers.backends.registry` imports it. What other recipes also need belongs in `workers.backends`.
 """

@@ -1,4 +1,4 @@
-"""llama.cpp: GGUF models through llama-server: our own over xllamacpp, that of a release, or the user's."""
+"""llama.cpp: GGUF models through llama-server: our own over xllamacpp, a release's, or the user's."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _READS: Final = {
 """Endpoints that llama-server answers without a slot."""
 
 ALL_LAYERS: Final = 99
-"""Layers that a device takes, more than any model has."""
+"""Layers that a device takes: more than any model has."""
 PROMPT_CACHE_MIB: Final = 256
-"""Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
+"""Host memory for prompt caches of past requests. llama-server's default of 8 GiB would push a small machine into swap."""
 WARNING_VERBOSITY: Final = "2"
 """llama.cpp's verbosity for warnings and errors."""
 MAX_INPUT_TOKENS: Final = 8192
-"""Embedding and reranking models read an input in one batch, whose buffers grow with it: longer inputs are refused."""
+"""Embedding and reranking models read an input in one batch, whose buffers grow with it. Longer inputs are refused."""
 
 
 class LlamaCppBackend(ProgramBackend):
@@ -63,7 +63,7 @@ class LlamaCppBackend(ProgramBackend):
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
     stack_bytes: ClassVar[int] = 256 * 1024**2
-    """It reads answers in JSON by recursion, about 2 KiB for each level, and a client's schema may demand any depth."""
+    """It parses JSON answers with recursion, about 2 KiB for each level, and a client's schema may demand any depth."""
     program_setting: ClassVar[str] = "llama_server"
     arguments_option: ClassVar[str] = "llamacpp_args"
 
@@ -72,14 +72,14 @@ class LlamaCppBackend(ProgramBackend):
         super().__init__(spec, settings)
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
         options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
-        self._slot_count = arguments.slots_of(options, self._program.slots)  # kept: each end of a request asks for it
+        self._slot_count = arguments.slots_of(options, self._program.slots)  # cached: each end of a request asks for it
         self._drafts = arguments.value_of(self._words, arguments.DRAFT) not in (None, "none")
         """Whether a draft model guesses tokens."""
         self._had_request = False
         self._takes_tools = True
         """Whether the model's chat template has a place for tools; known when the engine is ready."""
         self._slot_context = 0
-        """Tokens of one slot, as the engine says; 0 before it is ready."""
+        """Context tokens of one slot, as the engine says; 0 before it is ready."""
 
     @property
     def program(self) -> str:
@@ -93,14 +93,14 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def slots(self) -> int:
-        """The number in ``-np`` of the arguments, else the option, else the backend's default."""
+        """The number in ``-np`` in the arguments, else the option, else the backend's default."""
         return self._slot_count
 
     @property
     def context(self) -> int:
-        """Tokens each request may use, at most those that the model was trained for; 0 if that is left to the engine.
+        """Context tokens of each request, at most those that the model was trained for; 0 if left to the engine.
 
-        llama-server does not give a request more, and has memory for all that it is told.
+        llama-server gives a request no more than this, and reserves memory for all of it.
         """
         asked, trained = int(self._option("ctx_size")), self.trained_context
         overridden = arguments.value_of(self._words, arguments.OVERRIDES) is not None
@@ -114,7 +114,7 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def gpu_layers(self) -> int:
-        """Those that were asked for, else all of them on a device."""
+        """The layers requested; otherwise, all of them on a device."""
         asked = self.spec.options.get("gpu_layers")
         if asked is not None:
             return int(asked)
@@ -142,7 +142,7 @@ class LlamaCppBackend(ProgramBackend):
         return ModelFacts(size, context, parameters)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
         words = self._start_command()
         spec = self.spec
         words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
@@ -151,7 +151,7 @@ class LlamaCppBackend(ProgramBackend):
         if self._is_own_server:
             words += ["--reuse-port"]
         if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
-            # A dozen lines a request, which this level does not show, cost as much as some tokens.
+            # A dozen lines per request, which this level hides, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]
         if self._on_device or self.gpu_layers:
             words += ["-ngl", str(self.gpu_layers)]
@@ -177,7 +177,7 @@ class LlamaCppBackend(ProgramBackend):
         return words + self._words
 
     def _model_bytes(self) -> int:
-        """Return the size of the model's files, 0 if they cannot be read: the check or the engine reports that."""
+        """Return the size of the model's files; 0 if they cannot be read, which the check or the engine reports."""
         try:
             return sum(path.stat().st_size for path in gguf.parts_of(Path(self.spec.path)))
         except OSError:
@@ -185,7 +185,7 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def saved(self) -> Path:
-        """The directory of saved prompt caches of this model, unless the user named another."""
+        """The directory of saved prompt caches of this model, unless the user gave another."""
         folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.spec.name)
         return Path(self.settings.cache_dir) / "slots" / folder.lstrip(".")
 
@@ -201,8 +201,8 @@ class LlamaCppBackend(ProgramBackend):
     def slot_files(self) -> SlotFiles | None:
         """See :meth:`Backend.slot_files`.
 
-        Only models that read conversations have what is worth keeping.  With adapters, each request may have scaled them
-        in its own way, and the file of a slot does not say how.
+        Only models that read conversations have something worth keeping. With adapters, each request may have scaled
+        them differently, and the file of a slot does not say how.
         """
         asked = self._option("keep_prompt_cache") and self.settings.prompt_cache_bytes
         if not asked or self.spec.type != ModelType.LLM or arguments.value_of(self._words, arguments.LORA) is not None:
@@ -212,7 +212,7 @@ class LlamaCppBackend(ProgramBackend):
     def _cache_facts(self, facts: EngineFacts) -> CacheFacts:
         model = [*map(str, gguf.parts_of(Path(self.spec.path))), *filter(None, [self.spec.mmproj])]
         if not facts.version and not self._is_own_server:
-            model += self._start_command()  # a program that does not tell its build: its file does
+            model += self._start_command()  # a program that does not tell its build: its file identifies it
         return cache_facts(model, self._words, self._program.name, facts, self.gpu_layers)
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
@@ -281,7 +281,7 @@ class LlamaCppBackend(ProgramBackend):
             check_read(body, self._slot_context)
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
         if endpoint == "infill":
-            check_read(body, self._slot_context)  # it tokenizes all, and takes as much of it as its context can
+            check_read(body, self._slot_context)  # it tokenizes everything, and uses as much as fits into its context
         else:
             check_context(body, self._slot_context, self.most_context)
         if endpoint in ("embeddings", "rerank"):
@@ -306,7 +306,10 @@ class LlamaCppBackend(ProgramBackend):
         return tools.applied_to(generation) if tools else generation
 
     def _announced(self, request: EngineRequest, body: bytes) -> EngineRequest:
-        """Say whether the engine was asked for progress, the first of which it sends at once. A user's may be too old for that."""
+        """Return whether the engine was asked for progress, which it first sends at once.
+
+        A user's may be too old for this.
+        """
         asked = request.streamed and len(body) > SHORT_BODY_BYTES
         return request._replace(announced=True) if asked and self._program.provision is not Provision.USER else request
 

@@ -12,11 +12,11 @@ import msgspec
 from protocol.models.prompt_caches import KEY_LENGTH
 
 FORMAT: Final = 1
-"""Changes when the files of older versions must not be used any more."""
+"""Changes when files of older versions must no longer be used."""
 
 
 class FileIdentity(msgspec.Struct, frozen=True):
-    """What tells a file from another one, and from its own past. ``modified``: nanoseconds; sizes in bytes."""
+    """Identifies a file and its version. ``modified``: nanoseconds; sizes in bytes."""
 
     path: str
     size: int
@@ -24,18 +24,18 @@ class FileIdentity(msgspec.Struct, frozen=True):
 
 
 class CacheFacts(msgspec.Struct, frozen=True):
-    """Everything that the content of a prompt cache depends on, besides the prompts."""
+    """Everything that the content of a prompt cache depends on, except the prompts."""
 
     files: list[FileIdentity]
     """The model's files, and others that the engine computes with: a projector, adapters."""
     engine: str
     """The backend, and the build of the engine."""
     context: int
-    """Tokens that a slot has."""
+    """Context tokens of a slot."""
     slots: int
     gpu_layers: int = 0
     arguments: list[str] = []
-    """The engine's arguments that may change what it computes, in their order."""
+    """The engine's arguments that may change its results, in their order."""
 
 
 def cache_key(facts: CacheFacts) -> str:
@@ -44,7 +44,7 @@ def cache_key(facts: CacheFacts) -> str:
 
 
 def identify_files(paths: Sequence[str]) -> list[FileIdentity]:
-    """Return what the files are now; raises OSError for one that is missing."""
+    """Return the present state of the files; raises OSError for a missing one."""
     found = []
     for path in paths:
         facts = os.stat(path)  # noqa: PTH116 - a path of the engine's arguments stays as it was written

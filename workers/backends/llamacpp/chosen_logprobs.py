@@ -1,7 +1,8 @@
-"""Log probabilities of the chosen tokens alone, which llama-server cannot be asked for. Pure.
+"""Log probabilities of only the chosen tokens, which llama-server cannot be asked for. Pure.
 
-It has 20 alternatives for each token where a chat names no number, and no log probabilities at all for the number 0. OpenAI means
-the chosen tokens by both, with empty lists of alternatives: so one alternative is asked for, and taken out of the answer.
+It returns 20 alternatives for each token if a chat gives no number, and no log probabilities at all for the number 0.
+In OpenAI's API, both mean the chosen tokens, with empty lists of alternatives. So one alternative is requested, and
+removed from the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def request_for_one_alternative(endpoint: str, body: bytes) -> bytes | None:
-    """Return a request for the chosen tokens' log probabilities as one for an alternative each; None for any other request."""
+    """Return a request for the chosen tokens' log probabilities as one for one alternative each; None for any other request."""
     if _ASKED not in body:
         return None
     try:
@@ -44,7 +45,8 @@ def request_for_one_alternative(endpoint: str, body: bytes) -> bytes | None:
 def check_drafted_logprobs(body: bytes) -> None:
     """Raise ``invalid_request`` for log probabilities of several tokens from an engine with a draft model, in OpenAI's forms.
 
-    llama-server reports the probability 1 of each token that the draft model has guessed; the first token it computes itself.
+    llama-server reports the probability 1 for each token that the draft model has guessed; it only computes the first
+    token itself.
     """
     if _ASKED not in body:
         return
@@ -65,7 +67,10 @@ def with_chosen_logprobs(request: EngineRequest) -> EngineRequest:
 
 
 def _whole_without_alternatives(payload: bytes) -> bytes:
-    """Return a whole answer likewise; a choice without tokens, which a stop word ended at once, has an empty list of them."""
+    """Do the same for a whole answer.
+
+    A choice without tokens, which a stop word ended at once, has an empty list of them.
+    """
     document = _object(without_alternatives(payload))
     for choice in document.get("choices", []):
         choice.setdefault("logprobs", {"content": []})

@@ -1,7 +1,7 @@
 """Flags of llama-server that a client may send with a load. Pure.
 
-Written from llama.cpp's list of arguments (build b11549). What is absent on purpose: everything that opens a port or a
-connection (``--rpc``, ``--mcp-…``), reads or writes files by itself (``--log-file``, ``--media-path``,
+Written from llama.cpp's list of arguments (build b11549). Left out on purpose: everything that opens a port or a
+connection (``--rpc``, ``--mcp-…``), reads or writes files on its own (``--log-file``, ``--media-path``,
 ``--slot-save-path``, ``--lookup-cache-…``), runs tools (``--tools``), changes the log (``-v``), or takes a chat
 template as text: a template is a program, so a client may only name one that is built in.
 """
@@ -25,9 +25,9 @@ from workers.backends.client_arguments import (
 
 _CACHE_TYPE: Final = "f32|f16|bf16|q8_0|q4_0|q4_1|iq4_nl|q5_0|q5_1"
 _BATCH: Final = 65_536
-"""Tokens that are evaluated together; an embedding model needs as many as the longest input has."""
+"""Tokens that are evaluated together. An embedding model needs as many as the longest input has."""
 _MEBIBYTES: Final = r"\d{1,5}"
-"""Memory for caches; -1, which means no limit, is the administrator's to give."""
+"""Memory for caches. Only the administrator may give -1, which means no limit."""
 _DRAFT: Final = 1_024
 """Tokens that a draft model may be ahead."""
 _CONTEXT: Final = 2**24

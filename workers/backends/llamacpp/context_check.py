@@ -17,10 +17,13 @@ from workers.backends.base import EngineRequest, shorten_advice
 from workers.backends.generation_request import answer_token_limit
 
 MAX_TOKEN_BYTES: Final = 64
-"""Bytes of JSON that a token of a text has on average, at most; single tokens may have more."""
+"""The most bytes of JSON that a token of a text has on average; single tokens may have more."""
 MAX_READ_BYTES: Final = 512 * 1024
-"""JSON of a text that is tokenized for its own sake, where the context takes less. With a vocabulary of the kind ``llama`` that lacks
-its letters, it takes an engine's thread 8 s; the time grows with the square."""
+"""JSON of a text that is only to be tokenized, if the context takes less.
+
+With a ``llama`` vocabulary that lacks its letters, it takes an engine's thread 8 s; the time grows with the square of
+the length.
+"""
 
 UNLIMITED_ALTERNATIVES: Final = 20
 """Alternatives of each token that an answer of any length may have; OpenAI's own limit."""
@@ -29,7 +32,10 @@ _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def check_read(body: bytes, context: int) -> None:
-    """Raise ``invalid_request`` for a text that is too long to be tokenized, templated or counted, or to be filled in. ``context``: 0 if not known."""
+    """Raise ``invalid_request`` for a text that is too long to tokenize, template, count, or fill in.
+
+    ``context``: 0 if unknown.
+    """
     most = max(context * MAX_TOKEN_BYTES, MAX_READ_BYTES)
     field, size = longest_text(body, most) if len(body) > most else ("", 0)
     if field:
@@ -37,7 +43,7 @@ def check_read(body: bytes, context: int) -> None:
 
 
 def check_context(body: bytes, context: int, most_context: int) -> None:
-    """Raise ``context_length_exceeded`` for a text that must have more tokens than ``context``; 0: that is not known.
+    """Raise ``context_length_exceeded`` for a text that must have more tokens than ``context``; 0: unknown.
 
     ``most_context``: see :attr:`~workers.backends.base.Backend.most_context`.
     """

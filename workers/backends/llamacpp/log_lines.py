@@ -1,4 +1,4 @@
-"""Level and text of the lines that llama.cpp prints, and what they say of a file that it cannot load. Pure.
+"""Level and text of the lines that llama.cpp prints, and what they say about a file that it cannot load. Pure.
 
 llama.cpp prints parts of an invalid request: a grammar, a schema, tools, names of samplers.  A client's words have level
 ``trace``; the client finds its mistake in the answer.
@@ -11,7 +11,7 @@ from typing import Final
 
 _PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
 _LEVELS: Final = {b"D": "debug", b"I": "debug", b"W": "warning", b"E": "error"}
-"""llama.cpp's information repeats lines of ours (started, ready, answered) many times."""
+"""llama.cpp's information messages repeat lines of ours (started, ready, answered) many times."""
 _EXPECTED_WARNING: Final = re.compile(
     rb"slot |srv +(params_from_|log_server_r|stop: cancel task|init: security: no API key|init: chat template)"
 )
@@ -19,7 +19,7 @@ _EXPECTED_WARNING: Final = re.compile(
 _REQUEST_ERROR: Final = re.compile(
     rb"srv +(send_error|process_sing: failed to launch slot)|failed to parse grammar|Wrong type supplied for parameter"
 )
-"""Errors of a request without its words: the answer has them, too."""
+"""Errors of a request without its words, which the answer also has."""
 _QUOTES_REQUEST: Final = re.compile(rb"srv +operator\(\): got exception|common_sampler_types_from_|llg error")
 """Errors that quote the request."""
 _FATAL: Final = re.compile(
@@ -27,18 +27,18 @@ _FATAL: Final = re.compile(
     rb"|out of memory|(CUDA|HIP|ROCm|Vulkan|Metal|SYCL) error|vk::|libgomp|Fatal Python error|Traceback \(|MemoryError"
     rb"|#\d+ +0x|.*\(\+0x"
 )
-"""Beginnings of lines that tell why an engine ends: they have no prefix."""
+"""Beginnings of lines without a prefix that say why an engine ends."""
 
 _UNKNOWN_ARCHITECTURE: Final = re.compile(r"unknown model architecture: '([\w.-]{1,64})'")
 _BROKEN_FILE: Final = re.compile(
     r"corrupt|missing tensor|not found in model|tensor '[^']*' not found|has wrong shape|is not within the file bounds|invalid magic characters"
     r"|error loading model (vocabulary|hyperparameters)|failed to read (magic|tensor|key)"
 )
-"""Reasons for which llama.cpp does not load a file, and never will."""
+"""Reasons why llama.cpp does not load a file, and never will."""
 
 
 def file_problem(output: str) -> str:
-    """Return what llama.cpp's last lines say is wrong with the model's file, empty if they name another reason or none."""
+    """From llama.cpp's last lines, return what is wrong with the model's file; empty if they name another reason or none."""
     unknown = _UNKNOWN_ARCHITECTURE.search(output)
     if unknown is not None:
         return f"this llama-server does not know the model's architecture, {unknown[1]}"
@@ -46,9 +46,11 @@ def file_problem(output: str) -> str:
 
 
 def parse_line(line: bytes, asked: bool) -> tuple[str, str]:
-    """Return the level and text of a line, without llama.cpp's prefix; ``asked``: the engine has had a client's request.
+    """Return the level and text of a line, without llama.cpp's prefix.
 
-    A line without a prefix is ``info``, and ``trace`` once it may quote a client.
+    ``asked``: the engine has had a client's request.
+
+    A line without a prefix is ``info``, but ``trace`` once it may quote a client.
     """
     found = _PREFIX.match(line)
     if found is None:

@@ -12,13 +12,13 @@ _ENCODERS: Final = frozenset(
     {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert"}
     | {"nomic-bert-moe", "t5encoder"}
 )
-"""Architectures of llama.cpp that write no text."""
+"""Architectures of llama.cpp that do not write text."""
 _RANK: Final = 4
-"""llama.cpp's pooling type of models that score a document; 1 to 3 make one vector of a text."""
+"""llama.cpp's pooling type of models that score a document. Types 1 to 3 turn a text into one vector."""
 _NO_MODELS: Final = frozenset({"adapter", "imatrix", "vocab"})
 """``general.type`` of files that are used beside a model, or to make one."""
 _ADAPTER_TENSOR: Final = ".lora_a"
-"""How adapters' tensors end; older files have no type."""
+"""Suffixes of adapters' tensors; older files have no type."""
 _PROJECTOR: Final = "clip"
 """Architecture of vision projectors."""
 
@@ -26,7 +26,7 @@ _PROJECTOR: Final = "clip"
 def identify(file: FileHead) -> Identity | None:
     """Return what a GGUF file is: a projector, a model that makes vectors or scores, or one that writes text.
 
-    None for what only goes with a model, such as a LoRA adapter.
+    None for what only accompanies a model, such as a LoRA adapter.
     """
     head = file.gguf
     if head is None or head.kind in _NO_MODELS or any(name.endswith(_ADAPTER_TENSOR) for name in head.tensors):
@@ -38,6 +38,6 @@ def identify(file: FileHead) -> Identity | None:
     if head.pooling:
         return Identity(DESCRIPTOR.recipe, ("embeddings",))
     if head.architecture in _ENCODERS:
-        # Files of rerankers that are older than their pooling type have it in the model's title only.
+        # Rerankers older than their pooling type only say it in the model's title.
         return Identity(DESCRIPTOR.recipe, ("reranking" if "rerank" in head.name.lower() else "embeddings",))
     return Identity(DESCRIPTOR.recipe)

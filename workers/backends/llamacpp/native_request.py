@@ -1,4 +1,7 @@
-"""Translates a request of llama.cpp's own form (``completion``, ``infill``) for llama-server: to a stream, mostly. Pure."""
+"""Translates a request of llama.cpp's own form (``completion``, ``infill``) for llama-server, usually to a stream.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ZERO: Final = msgspec.Raw(b"0")
 def native_request(
     endpoint: str, body: bytes, stream: bool, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]
 ) -> EngineRequest:
-    """Ask for a stream unless the answer is short: llama-server only notices that the client of a stream hangs up.
+    """Ask for a stream unless the answer is short: only then llama-server notices that the client hangs up.
 
     ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
     """
@@ -47,7 +50,8 @@ def native_request(
     progress = fields.get("return_progress") == _TRUE
     long = len(body) > SHORT_BODY_BYTES
     brief = not long and prompts * choices == 1 and answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
-    # After a stop word, the engine's own answer lacks other probabilities than ours: one form for short and long answers.
+    # After a stop word, the engine's own answer lacks other probabilities than ours. So short and long answers get one
+    # form.
     differs = fields.get("n_probs", _ZERO) not in (_NONE, _ZERO) and fields.get("stop", _NONE) not in (_NONE, _EMPTY)
     streamed = stream or differs or not brief
     if streamed:

@@ -1,8 +1,9 @@
-"""What a chat says of its tools and llama-server ignores. Pure.
+"""The parts of a chat's tools that llama-server ignores. Pure.
 
-It knows ``tool_choice`` only as a word: so a choice of certain functions becomes an offer of these alone. If the model's chat template
-has no place for tools, it ignores both fields silently. Then a demanded call is made here: the system message names the functions, a
-schema of their calls forces the answer's form, and the answer becomes a call. If the model may choose, the client is warned.
+It knows ``tool_choice`` only as a word, so a choice of certain functions becomes an offer of only these. If the model's
+chat template has no place for tools, llama-server silently ignores both fields. A required call is then made here: the
+system message names the functions, a schema of their calls forces the answer's form, and the answer becomes a call. If
+the model may choose, the client is warned.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _AllowedTools(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    """``tool_choice`` that is not a word: one function, or those that are allowed."""
+    """A ``tool_choice`` that is not a word: one function, or the allowed ones."""
 
     function: _Name | None = None
     allowed_tools: _AllowedTools | None = None
@@ -83,13 +84,13 @@ _encode: Final = msgspec.json.encode
 
 
 class OfferedTools(NamedTuple):
-    """A request about which llama-server would not do what it says, as one about which it does."""
+    """Turns a request that llama-server would not follow into one that it does."""
 
     body: bytes
     forced: tuple[str, ...] = ()
-    """Names of the functions of which the answer must call one, and has its JSON as text."""
+    """Names of the functions, one of which the answer must call, and their JSON as text."""
     warning: str = ""
-    """What the client is to be told."""
+    """What to tell the client."""
 
     def applied_to(self, request: EngineRequest) -> EngineRequest:
         """Return the engine's request with an answer that has calls."""
@@ -102,7 +103,7 @@ class OfferedTools(NamedTuple):
 
 
 def offered_tools(body: bytes, *, has_place: bool) -> OfferedTools | None:
-    """Return what is to be done about a chat's tools; None for nothing. ``has_place``: the model's chat template takes tools.
+    """Return what to do about a chat's tools; None for nothing. ``has_place``: the model's chat template takes tools.
 
     Raises ``invalid_request`` for a choice that cannot be served.
     """
@@ -130,7 +131,7 @@ def offered_tools(body: bytes, *, has_place: bool) -> OfferedTools | None:
 
 
 def _chosen(choice: str | _Choice | None) -> tuple[str, list[str]]:
-    """Return the word that a choice comes to, and the functions that it names; none: all."""
+    """Return the word that a choice amounts to, and the functions that it names; none: all."""
     match choice:
         case None:
             return "auto", []
@@ -144,7 +145,7 @@ def _chosen(choice: str | _Choice | None) -> tuple[str, list[str]]:
 
 
 def _offered(tools: Sequence[msgspec.Raw], names: Sequence[str]) -> dict[str, msgspec.Raw]:
-    """Return the tools of these names, or all for none, by their names."""
+    """Return the tools with these names, or all if there are none, by name."""
     known = {_tool(raw).function.name: raw for raw in tools}
     if missing := next((name for name in names if name not in known), ""):
         raise invalid(f"`tool_choice` names {missing!r}, which is not among `tools`", "tool_choice")
@@ -203,18 +204,18 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 class _ForcedCalls:
-    """Makes calls of the texts of one answer, each choice by itself."""
+    """Turns the texts of one answer into calls, each choice separately."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._parsers: dict[int, ToolCallParser] = {}
 
     def chunk(self, payload: bytes) -> bytes:
-        """Return a chunk of a stream with the calls that its text is a part of; raises ValueError for what is none."""
+        """Return a chunk of a stream as the calls that its text belongs to; raises ValueError for anything else."""
         return self._rewritten(payload, "delta")
 
     def whole(self, body: bytes) -> bytes:
-        """Return a whole answer with its calls; raises ValueError for what is none."""
+        """Return a whole answer with its calls; raises ValueError for anything else."""
         return self._rewritten(body, "message")
 
     def _rewritten(self, payload: bytes, field: str) -> bytes:
@@ -244,9 +245,10 @@ class _ForcedCalls:
 
 
 def _call(events: Sequence[CallEvent]) -> dict[str, Any]:
-    """Return the call, or the part of it, that events are; empty if they are none of one.
+    """Return the call, or the part of it, in these events; empty if they contain none.
 
-    It is one object, although a call and its first arguments are two events: some clients read the first one of a chunk alone.
+    It is one object, although a call and its first arguments are two events: some clients only read a chunk's first
+    call.
     """
     call: dict[str, Any] = {}
     for event in events:

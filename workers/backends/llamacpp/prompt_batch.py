@@ -1,8 +1,8 @@
 """How many prompt tokens llama-server computes at a time on a processor. Pure.
 
-llama-server looks for cancelled requests between two batches, and offers no hook to abort inside one: a batch is the
-time that a cancelled request still holds its slot.  A small batch costs speed: 3,000 tokens of a model with 135 million
-parameters are read on 2 threads at 0.78 of full speed with 64 tokens a batch, at 0.88 with 128, at 0.95 with 256.  So
+llama-server looks for cancelled requests between two batches, and cannot be interrupted inside one: so a cancelled
+request holds its slot for up to one batch. A small batch costs speed: 3,000 tokens of a model with 135 million
+parameters are read on 2 threads at 0.78 of full speed with 64 tokens a batch, at 0.88 with 128, at 0.95 with 256. So
 the batch is the largest one that an ordinary processor computes within a second.
 """
 

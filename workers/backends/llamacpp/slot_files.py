@@ -1,4 +1,4 @@
-"""How llama-server writes the prompt cache of a slot into a file and reads it again, and what must be the same for that."""
+"""How llama-server writes the prompt cache of a slot into a file and reads it again, and what must match for this."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from workers.backends.llamacpp.cache_key import CacheFacts, cache_key, identify_
 
 MAX_SAVED_FILES: Final = 1_000
 MAX_SAVED_BYTES: Final = 4 * 1024**3
-"""Of the prompt caches of a model that clients have saved, before another one is."""
+"""Limits on a model's prompt caches that clients have saved, checked before another one is saved."""
 MIN_FREE_BYTES: Final = 1024**3
-"""What these leave of the disk."""
+"""The part of the disk that these leave free."""
 _WITHOUT_EFFECT: Final = frozenset(
     {
         *("-t", "--threads", "-tb", "--threads-batch", "--threads-http", "--prio", "--prio-batch", "--poll"),
@@ -30,7 +30,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         *("--chat-template", "--chat-template-file", "--chat-template-kwargs", "-lv", "--verbosity"),
     }
 )
-"""Flags, each with a value, that change neither what the model computes of a prompt nor how it is kept."""
+"""Flags, each with a value, that change neither what the model computes from a prompt nor how it is stored."""
 
 
 class _SlotReport(msgspec.Struct):
@@ -58,7 +58,7 @@ class LlamaSlotFiles:
         facts: Callable[[EngineFacts], CacheFacts],
         changed: Callable[[], bool],
     ) -> None:
-        """``facts``: what the content of a slot depends on; ``changed``: whether the engine has read a prompt."""
+        """``facts``: what the content of a slot depends on. ``changed``: whether the engine has read a prompt."""
         self.folder, self.slots = folder, slots
         self._facts, self._changed = facts, changed
 
@@ -98,7 +98,7 @@ def _request(action: str, slot: int, name: str) -> EngineRequest:
 
 
 def saved_name(body: bytes) -> str:
-    """Return the name that a request to save has; empty for none, which the engine refuses."""
+    """Return the name in a request to save; empty if there is none, which the engine refuses."""
     try:
         return _saved(body).filename
     except DECODE_ERRORS:
@@ -106,7 +106,10 @@ def saved_name(body: bytes) -> str:
 
 
 def check_free_space(folder: Path, name: str) -> None:
-    """Raise ``conflict`` if a client may not save another prompt cache in ``folder``; one called ``name`` would be replaced."""
+    """Raise ``conflict`` if a client may not save another prompt cache in ``folder``.
+
+    One called ``name`` would be replaced.
+    """
     try:
         disk = os.statvfs(folder)
         with os.scandir(folder) as files:
@@ -137,7 +140,7 @@ def relevant_arguments(words: Sequence[str]) -> list[str]:
 
 
 def files_in_arguments(words: Sequence[str]) -> list[str]:
-    """Return the files that arguments name, such as adapters: alone, with commas between, or with a scale behind a colon."""
+    """Return the files that arguments name, such as adapters: alone, separated by commas, or followed by a colon and a scale."""
     parts = [part for word in words for part in word.split("=", 1)[-1].split(",")]
     paths = [path for part in parts for path in (part, part.rpartition(":")[0])]
     return [path for path in paths if "/" in path and Path(path).is_file()]
@@ -146,7 +149,7 @@ def files_in_arguments(words: Sequence[str]) -> list[str]:
 def cache_facts(
     model: Sequence[str], words: Sequence[str], backend: str, facts: EngineFacts, gpu_layers: int
 ) -> CacheFacts:
-    """Return what a slot's content depends on; raises OSError for a file of the model that is missing.
+    """Return what a slot's content depends on; raises OSError for a missing file of the model.
 
     ``model``: its files; ``words``: the arguments of the administrator and the client.
     """

@@ -28,7 +28,7 @@ _INPUT_TOKENS: Final = "chat/completions/input_tokens"
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
 """The prefix of ONNX Runtime's lines."""
 _LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
-"""Its warnings are hints about speed, and its errors are in the answers, too."""
+"""Its warnings are hints about speed, and its errors are also in the answers."""
 _ANSI_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -63,7 +63,7 @@ class OgaBackend(ProgramBackend):
 
     @property
     def alias(self) -> str:
-        """The model's name; ``ryzenai-server`` calls it by its folder."""
+        """The model's name; ``ryzenai-server`` uses the name of its folder."""
         return self.spec.name if self._is_own_server else Path(self.spec.path).name
 
     @property
@@ -73,7 +73,7 @@ class OgaBackend(ProgramBackend):
 
     @property
     def context(self) -> int:
-        """Tokens each request may use: the option, limited by the model's own maximum; 0 if unknown."""
+        """Context tokens of each request: the option, limited by the model's own maximum; 0 if unknown."""
         asked, made_for = int(self._option("ctx_size")), self.trained_context
         return min(asked, made_for) if asked and made_for else asked or made_for
 
@@ -113,7 +113,7 @@ class OgaBackend(ProgramBackend):
         return level, _ANSI_COLOUR.sub("", line[found.end() if found else 0 :].decode("utf-8", "replace"))
 
     def warm_up(self) -> EngineRequest:
-        """One token: a model with operators that the machine cannot run fails here and not in a request."""
+        """One token: a model with operators that the machine cannot run fails here, not in a request."""
         return EngineRequest("POST", "/v1/completions", b'{"prompt":"a","max_tokens":1,"temperature":0}')
 
     def about(self) -> EngineRequest:
@@ -157,7 +157,7 @@ class OgaBackend(ProgramBackend):
         return self._ryzenai_request(endpoint, body, stream)
 
     def _ryzenai_request(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
-        """Return a request for ``ryzenai-server``, which has usage in whole answers only."""
+        """Return a request for ``ryzenai-server``, which reports usage only in whole answers."""
         try:
             fields = _OBJECT.decode(body)
             apply_sampling_defaults(endpoint, fields, self.sampling, self.descriptor.sampling)

@@ -1,7 +1,7 @@
 """ONNX Runtime GenAI: the four recipes of one family, their backends, their options, and what they serve.
 
-The name of a recipe is the device that its models are made for: ``oga-cpu``, ``oga-hybrid`` and ``oga-npu`` are the older names,
-``ryzenai-llm`` the newer one for both kinds that need an NPU.
+A recipe is named after the device that its models are made for. ``oga-cpu``, ``oga-hybrid`` and ``oga-npu`` are the
+older names; ``ryzenai-llm`` is the newer one for both kinds that need an NPU.
 """
 
 from __future__ import annotations

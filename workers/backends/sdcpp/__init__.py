@@ -1,4 +1,4 @@
 """Recipe `sd-cpp`: images through stable-diffusion.cpp's HTTP server.
 
-Only `workers.backends.registry` imports it. What other recipes need as well belongs in `workers.backends`.
+Only `workers.backends.registry` imports it. What other recipes also need belongs in `workers.backends`.
 """

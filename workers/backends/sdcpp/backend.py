@@ -1,4 +1,4 @@
-"""stable-diffusion.cpp: pictures, through the user's or a release's ``sd-server``, or ours over the Python package."""
+"""stable-diffusion.cpp: images, through the user's or a release's ``sd-server``, or ours over the Python package."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ from workers.files import gguf, safetensors
 
 _MODULE: Final = "workers.engines.sd_server"
 _ZIP: Final = b"PK\x03\x04"
-"""How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; no short check shows whether one is complete."""
+"""The first bytes of PyTorch's own checkpoints, which stable-diffusion.cpp also reads.
+
+No quick check shows whether one is complete.
+"""
 _MODELS: Final = EngineRequest("GET", "/v1/models")
-"""sd-server listens when its model is loaded, and says nothing of itself."""
+"""sd-server listens once its model is loaded, and reports nothing about itself."""
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
 _BAR: Final = re.compile(rb"\| \d+/\d+ - ")
 _STEPS: Final = re.compile(rb"\| (\d{1,6})/(\d{1,6}) - [\d.]+(?:it/s|s/it)")
-"""Its bars while it draws; those of the loading model have another unit."""
+"""Its progress bars while it draws. Those of the loading model have another unit."""
 _LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERROR": "error"}
 """It logs every step of every image at INFO, and the prompt at DEBUG."""
 
 
 class SdCppBackend(SingleSlotBackend):
-    """One model of pictures behind one sd-server."""
+    """One image model behind one sd-server."""
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("STABLE_DIFFUSION_CPP_", flags.KEY)
@@ -73,7 +76,7 @@ class SdCppBackend(SingleSlotBackend):
         return ModelFacts(size)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
         words = self._start_command()
         parted = any(word in TEXT_ENCODER_FLAGS for word in self._words)
         words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
@@ -88,14 +91,14 @@ class SdCppBackend(SingleSlotBackend):
         return words + self._words
 
     def parse(self, line: bytes) -> tuple[str, str]:
-        """See :meth:`Backend.parse`. Its bars of progress are no lines."""
+        """See :meth:`Backend.parse`. Its progress bars are not lines."""
         found = _LINE.match(line)
         if found is not None:
             return _LEVELS[found[1]], line[found.end() :].decode("utf-8", "replace")
         return "debug" if _BAR.search(line) else "info", line.decode("utf-8", "replace")
 
     def progress(self, line: bytes) -> EngineProgress | None:
-        """See :meth:`Backend.progress`: a bar for each step, and for each tile of a large picture."""
+        """See :meth:`Backend.progress`: a bar for each step, and for each tile of a large image."""
         found = _STEPS.search(line)
         return EngineProgress(int(found[1]), int(found[2]), "steps") if found else None
 
@@ -104,7 +107,7 @@ class SdCppBackend(SingleSlotBackend):
         return _MODELS
 
     def warm_up(self) -> None:
-        """None: the smallest picture takes seconds, and some models draw no small ones."""
+        """None: the smallest image takes seconds, and some models do not draw small ones."""
 
     def about(self) -> EngineRequest:
         """See :meth:`Backend.about`."""
@@ -119,7 +122,7 @@ class SdCppBackend(SingleSlotBackend):
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:
-        """See :meth:`Backend.busy`. It is not used: sd-server cannot be interrupted, so its answers are read to the end."""
+        """See :meth:`Backend.busy`. Not used: sd-server cannot be interrupted, so its answers are read to the end."""
         return _MODELS
 
     def processing(self, _answer: bytes) -> int:
@@ -139,7 +142,7 @@ class SdCppBackend(SingleSlotBackend):
 
 
 def check_whole(path: Path) -> None:
-    """Raise ValueError for a file whose header is not that of a complete model; OSError if unreadable."""
+    """Raise ValueError for a file whose header is not that of a complete model; OSError if it is unreadable."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == gguf.MAGIC or path.suffix.lower() == ".gguf":

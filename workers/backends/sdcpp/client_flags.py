@@ -1,6 +1,6 @@
 """Flags of sd-server that a client may send with a load. Pure.
 
-Absent on purpose: what writes files, changes the log, or names a directory whose files a prompt can then name
+Left out on purpose: what writes files, changes the log, or names a directory whose files a prompt can then name
 (``--lora-model-dir``, ``--embd-dir``).
 """
 

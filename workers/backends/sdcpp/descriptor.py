@@ -14,11 +14,11 @@ from workers.engines.sd_server.flags import PACKAGE
 GENERATIONS: Final = "images/generations"
 EDITS: Final = "images/edits"
 MAX_STEPS: Final = 100
-"""sd-server lets no request have more, and says nothing when it cuts one down."""
+"""sd-server allows no request more than this, and silently reduces larger ones."""
 MIN_SIDE_PX: Final = 64
 MAX_SIDE_PX: Final = 4096
 TEXT_ENCODER_FLAGS: Final = ("--clip_g", "--clip_l", "--llm", "--qwen2vl", "--t5xxl")
-"""Flags that name a text encoder: beside one of them the model's own file holds the diffusion model alone."""
+"""Flags that name a text encoder: with one of them, the model's own file only holds the diffusion model."""
 PARTS: Final = (
     *TEXT_ENCODER_FLAGS,
     *("--clip_vision", "--control-net", "--high-noise-diffusion-model", "--llm_vision", "--photo-maker"),

@@ -1,7 +1,7 @@
-"""What an OpenAI request for pictures becomes for sd-server: JSON, or a form if it brings pictures. Pure.
+"""Translates an OpenAI image request for sd-server: JSON, or a form if it contains images. Pure.
 
-sd-server takes from the JSON only what OpenAI knows.  The rest goes inside the prompt, as JSON in a tag of its own.
-So a prompt that has the tag in it is refused: it could say anything there, and name files of this machine.
+From the JSON, sd-server only takes what OpenAI knows. The rest goes inside the prompt, as JSON in a special tag. So a
+prompt that contains the tag is refused: it could say anything there, and name files of this machine.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
 
 EXTRA_ARGS_TAG: Final = "sd_cpp_extra_args>"
-"""The end of the tag's beginning and of its end."""
+"""The ends of the opening and of the closing tag."""
 MAX_EXTRA_ARGS_BYTES: Final = 30_000
-"""sd-server reads the tag with a regular expression that recurses: 80,000 bytes overflow its stack (measured)."""
+"""sd-server reads the tag with a recursive regular expression: 80,000 bytes overflow its stack (measured)."""
 _SEEDS: Final = 2**31
 _OPAQUE: Final = 255
 
 
 class ImageFields(msgspec.Struct):
-    """The fields that are understood. The gateway has seen to their bounds."""
+    """The fields that are understood. The gateway has checked their bounds."""
 
     prompt: str
     n: int | None = None
@@ -46,31 +46,33 @@ _wanted = msgspec.json.Decoder(ImageFields).decode
 
 
 def engine_body(body: bytes) -> bytes:
-    """Return sd-server's request; raises ``invalid_request`` for a prompt that has its tag in it.
+    """Return sd-server's request; raises ``invalid_request`` for a prompt that contains its tag.
 
-    Without a seed sd-server would draw the same picture for the same words again and again: it gets one by chance.
+    Without a seed, sd-server would draw the same image for the same words again and again, so it gets a random one.
     """
     return msgspec.json.encode(_sd_fields(body))
 
 
 def engine_form(body: bytes) -> bytes:
-    """Return sd-server's form for pictures that are made from pictures; raises like :func:`engine_body`."""
+    """Return sd-server's form for images made from images; raises like :func:`engine_body`."""
     try:
         parts = form_data.parse(form_data.boundary_from_body(body), body)
     except ValueError as problem:
         raise invalid(f"the request is not a form: {problem}") from None
     fields = next((part.data for part in parts if part.name == form_data.JSON_FIELDS_PART), b"")
     fields_parts = [FormPart(name, str(value).encode()) for name, value in _sd_fields(fields).items()]
-    # Its older name is read only where there is but one.
+    # Its older name is only read if there is just one.
     images = [part._replace(name="image[]") for part in parts if part.name == "image"]
     masks = [part._replace(data=engine_mask(part.data)) for part in parts if part.name == "mask"]
     return form_data.encode([*fields_parts, *images, *masks])
 
 
 def engine_mask(mask: bytes) -> bytes:
-    """Return a mask as sd-server reads it: white is drawn anew. OpenAI's masks are transparent there.
+    """Return a mask in sd-server's form, where the pixels to draw again are white.
 
-    A mask without transparency is left as it is.  Raises ``invalid_request`` for one that cannot be read.
+    In OpenAI's form, they are transparent.
+
+    A mask without transparency is left as it is. Raises ``invalid_request`` for an unreadable one.
     """
     from PIL import Image, ImageOps  # noqa: PLC0415 - 60 ms that hardly any worker needs
 
@@ -114,7 +116,7 @@ def _extra_args(wanted: ImageFields) -> str:
     extras: dict[str, Any] = {"seed": seed, "negative_prompt": wanted.negative_prompt, "strength": wanted.strength}
     extras["sample_params"] = {name: value for name, value in sampling.items() if value is not None}
     given = {name: value for name, value in extras.items() if value not in (None, {})}
-    # Neither the tag's end nor anything else with a bracket may come of what the caller wrote.
+    # What the caller wrote must not produce the closing tag, or anything else with a bracket.
     text = msgspec.json.encode(given).decode().replace("<", "\\u003c").replace(">", "\\u003e")
     if len(text.encode()) > MAX_EXTRA_ARGS_BYTES:
         raise invalid("`negative_prompt` is too long", "negative_prompt")

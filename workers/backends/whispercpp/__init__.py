@@ -1,4 +1,4 @@
-"""Recipe `whispercpp`: recordings to text through whisper.cpp's HTTP server.
+"""Recipe `whispercpp`: transcription of recordings through whisper.cpp's HTTP server.
 
-Only `workers.backends.registry` imports it. What other recipes need as well belongs in `workers.backends`.
+Only `workers.backends.registry` imports it. What other recipes also need belongs in `workers.backends`.
 """

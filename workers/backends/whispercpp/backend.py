@@ -1,7 +1,8 @@
-"""whisper.cpp: recordings to text, through its own HTTP server or ours over the pywhispercpp wheel.
+"""whisper.cpp: transcription of recordings, through its own HTTP server or ours over the pywhispercpp wheel.
 
-It transcribes one recording at a time, and stops at the end of the window that it is in (30 seconds of the recording) when its
-client hangs up.  A request without a recording is refused only when the recording before it has ended: so the worker learns that the engine is idle.
+It transcribes one recording at a time. When its client hangs up, it stops at the end of the present window (30 seconds
+of the recording). A request without a recording is refused only when the recording before it has ended: this tells the
+worker that the engine is idle.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _PROGRESS: Final = re.compile(rb"progress = +(\d{1,3})%")
 _BROKEN_FILE: Final = re.compile(
     r"invalid model (data )?\(bad|not all tensors loaded|in model file|vocabulary is broken|bad ftype"
 )
-"""Reasons for which whisper.cpp does not load a file, and never will."""
+"""Reasons why whisper.cpp does not load a file, and never will."""
 _LATEST: Final = "yue"
 """The language that only models with a hundred of them know."""
 _DECODER: Final = "av"
-"""The package that our server reads recordings with; installations from before it lack it."""
+"""The package with which our server reads recordings; older installations lack it."""
 _FIXED_FIELDS: Final = (FormPart("response_format", b"verbose_json"), FormPart("no_language_probabilities", b"true"))
 """Fields of every request, whatever its client asks for; the probabilities would cost another pass over the recording."""
 _WARM_UP_FIELDS: Final = (FormPart("audio_ctx", b"64"), FormPart("temperature_inc", b"0"), FormPart("max_tokens", b"1"))
@@ -78,7 +79,7 @@ class WhisperCppBackend(SingleSlotBackend):
         return ModelFacts(path.stat().st_size)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
         words = self._start_command()
         words += ["-m", self.spec.path, "--host", "127.0.0.1", "--port", str(port)]
         threads = int(self.spec.options.get("threads", self.settings.threads))
@@ -113,7 +114,7 @@ class WhisperCppBackend(SingleSlotBackend):
         return self.health()
 
     def facts(self, _answer: bytes) -> EngineFacts:
-        """See :meth:`Backend.facts`. It says nothing of itself."""
+        """See :meth:`Backend.facts`. The engine reports nothing about itself."""
         installation = self._installation()
         version = installation.record.version if installation else ""
         if self._program.requires and not version:
@@ -121,11 +122,14 @@ class WhisperCppBackend(SingleSlotBackend):
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:
-        """See :meth:`Backend.busy`. Refused when it is its turn."""
+        """See :meth:`Backend.busy`. The engine refuses it when its turn comes."""
         return self._inference(form_data.encode([FormPart("ready", b"")]))
 
     def processing(self, _answer: bytes) -> int:
-        """See :meth:`Backend.processing`. Whatever the answer to :meth:`busy` says, it comes when all is quiet."""
+        """See :meth:`Backend.processing`.
+
+        Whatever the answer to :meth:`busy` says, it comes when the engine is idle.
+        """
         return 0
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
@@ -134,7 +138,7 @@ class WhisperCppBackend(SingleSlotBackend):
         if query:
             raise self.unserved(endpoint)
         more = [FormPart("translate", b"true")] if endpoint == TRANSLATIONS else []
-        # The original answers whole: then all events come at the end.
+        # The original sends whole answers: all events then come at the end.
         more += [FormPart("stream", b"true")] if stream and self._is_own_server else []
         try:
             fields = form_data.parse(form_data.boundary_from_body(body), body)
@@ -148,7 +152,7 @@ class WhisperCppBackend(SingleSlotBackend):
                     )
             inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
-            # The original answers 500 to a number that is none.
+            # The original answers 500 to anything that is not a number.
             raise invalid(str(problem), str(problem).partition(" ")[0]) from None
         except ValueError as problem:
             raise invalid(f"the request is not a form: {problem}") from None

@@ -1,6 +1,6 @@
 """Flags of whisper-server that a client may send with a load. Pure.
 
-Absent on purpose: what serves or writes files (``--public``, ``--tmp-dir``) and what prints transcripts into the log.
+Left out on purpose: what serves or writes files (``--public``, ``--tmp-dir``) and what prints transcripts into the log.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from workers.backends.arguments import MAX_THREADS
 from workers.backends.client_arguments import COUNT, INTEGER, NUMBER, WORD, file_flags, switches, valued
 
 _AUDIO_CONTEXT: Final = 1_500
-"""What the models were trained with."""
+"""The context that the models were trained with."""
 _DECODERS: Final = 8
-"""``WHISPER_MAX_DECODERS``: it writes beyond the end of an array for more."""
+"""``WHISPER_MAX_DECODERS``: above it, the engine writes beyond the end of an array."""
 
 CLIENT_FLAGS: Final[list[ClientFlag]] = [
     *valued("-t --threads -p --processors", COUNT, most=MAX_THREADS),

@@ -1,4 +1,4 @@
-"""Translates whisper-server's answer to the internal format: words are made of tokens, and tokens are counted. Pure."""
+"""Translates whisper-server's answer to the internal format: tokens become words, and tokens are counted. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptUsage, TranscriptWord
 
 _WITHOUT_SPACES: Final = frozenset({"cantonese", "chinese", "japanese", "khmer", "lao", "myanmar", "thai", "tibetan"})
-"""Languages in which a token is the nearest thing to a word."""
+"""Languages in which a token is the closest unit to a word."""
 
 
 class _EngineSegment(TranscriptSegment, kw_only=True):
@@ -36,7 +36,10 @@ def convert_transcription(answer: bytes) -> bytes:
 
 
 def words_of_segment(segment: TranscriptSegment, language: str) -> list[TranscriptWord]:
-    """Return a segment's words: a token that begins with a space begins one; punctuation belongs to the one before."""
+    """Return a segment's words.
+
+    A token that begins with a space begins a word; punctuation belongs to the word before it.
+    """
     found: list[TranscriptWord] = []
     for piece in segment.words:
         text = piece.word
