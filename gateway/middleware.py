@@ -42,7 +42,8 @@ class Cors:
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers. A preflight ends here."""
-        resp.set_headers(self._policy.headers(req.env.get("HTTP_ORIGIN", "")))
+        for name, value in self._policy.headers(req.env.get("HTTP_ORIGIN", "")).items():
+            resp.set_header(name, value)
         if req.method != "OPTIONS":
             return
         resp.set_headers(self._policy.preflight_headers(req.get_header("Access-Control-Request-Headers") or ""))

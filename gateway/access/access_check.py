@@ -5,7 +5,7 @@ Without keys, it checks the page that sent the request.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import falcon
@@ -19,6 +19,8 @@ from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 
+_REMEMBERED: Final = 256
+"""Methods of resources whose scopes are remembered."""
 _ACTIONS: Final = {
     Scope.INFERENCE: "use models",
     Scope.ADMIN: "change the server",
@@ -58,7 +60,7 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
-            if needed_scope(resource, req.method) is Scope.LOGS:  # other requests that began without a key may finish
+            if _scopes_of(resource, req.method)[0] is Scope.LOGS:  # other requests that began without a key may finish
                 context.withdrawal = self.keys.demanded
             if req.method == "POST":
                 context.download_refusal = self._origins.refusal(req, "download a model")
@@ -72,6 +74,8 @@ class AccessCheck:
             context.withdrawal = partial(self.keys.withdrawal, key, scopes)
 
 
+# What a resource declares does not change.
+@lru_cache(maxsize=_REMEMBERED)
 def _scopes_of(resource: object, method: str) -> tuple[Scope, ...]:
     """Return the scopes any one of which suffices for a request, the usual one first."""
     needed = needed_scope(resource, method)

@@ -8,7 +8,7 @@ to the whole list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -57,7 +57,7 @@ _any: Final = msgspec.json.decode
 _encode: Final = msgspec.json.encode
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """A part of a request, which is itself a request."""
 
     body: bytes

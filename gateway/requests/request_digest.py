@@ -40,8 +40,8 @@ def request_digest(endpoint: str, body: bytes, fields: RequestFields | None) -> 
         ignored = _MAKE_NO_DIFFERENCE
         if any(_is_grammar(each, fields[each]) for each in _GRAMMARS & fields.keys()):
             ignored |= TEXT_FIELDS
-        names = sorted([each for each in fields if each not in ignored])
-        values = [fields[each] for each in names]
+        names = sorted(fields.keys() - ignored)
+        values = list(map(fields.__getitem__, names))
     if len(body) > 2 * _ENDS_BYTES:
         values = [part for value in values for part in _shortened(memoryview(value))]
     return blake2b(b"\n".join(["\n".join([endpoint, *names]).encode(), *values]), digest_size=8).hexdigest()

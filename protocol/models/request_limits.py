@@ -197,8 +197,10 @@ def _most_keys(value: Any) -> int:
 
 def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
     """Refuse tool calls and tool answers with JSON that engines cannot take: some chat templates want objects, not text."""
-    if _is_small(bytes(raw)):
-        return
+    data = bytes(raw)
+    few = data.count(b"[") + data.count(b"{") <= MAX_DEPTH and data.count(b":") <= MAX_KEYS
+    if few and _ESCAPED_ASCII not in data:
+        return  # so few brackets and colons that no text in it can have too many; most chats have no more
     try:
         messages = _tool_messages(raw)
     except DECODE_ERRORS:
@@ -209,12 +211,6 @@ def _check_json_texts(name: str, raw: msgspec.Raw) -> None:
         depth, keys = _json_sizes(text)
         check_size(name, "levels of nesting in JSON of a tool", depth, MAX_DEPTH)
         check_size(name, "keys in one object of a tool", keys, MAX_KEYS)
-
-
-def _is_small(data: bytes) -> bool:
-    """Return whether JSON has so few brackets and colons that no text in it can have too many; most chats have."""
-    few = data.count(b"[") + data.count(b"{") <= MAX_DEPTH and data.count(b":") <= MAX_KEYS
-    return few and _ESCAPED_ASCII not in data
 
 
 def _json_sizes(text: str) -> tuple[int, int]:

@@ -83,7 +83,8 @@ class LogOutput:
             if self.render is not None:
                 self._show(self.render, fitted)
                 continue
-            line = self.priorities.get(str(record["level"]), b"") + line
+            if self.priorities:
+                line = self.priorities.get(str(record["level"]), b"") + line
             if batch and size + len(line) > MAX_RECORD_BYTES:
                 self._lines(b"\n".join(batch), len(batch))
                 batch, size = [], 0

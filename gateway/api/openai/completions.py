@@ -23,7 +23,7 @@ from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
-from gateway.api.common.inference.thinking import with_thinking_as_asked
+from gateway.api.common.inference.thinking import THINKING_FIELDS, with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
 from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
@@ -40,6 +40,8 @@ TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 JSON_FORMATS: Final = ("json_object", "json_schema")
 """Types of ``response_format`` that the engine turns into its own grammar."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_SELDOM: Final = unserved_fields.CHAT.keys() | THINKING_FIELDS
+"""Fields of a chat about which something is to be done; most chats have none of them."""
 
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
@@ -96,7 +98,8 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        check_tools(self.tools or ())
+        if self.tools:
+            check_tools(self.tools)
         kind = self.response_format.type if self.response_format else None
         if kind not in (None, "", "text", *JSON_FORMATS):
             raise invalid(f"`response_format.type` can be text, {' or '.join(JSON_FORMATS)}", "response_format.type")
@@ -173,10 +176,13 @@ class ChatCompletionsResource(InferenceResource):
         request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
         fields = _object(data)
-        unserved_fields.check_unserved(fields, unserved_fields.CHAT)
-        data = with_refusals_as_texts(with_thinking_as_asked(data, fields))
-        image = image_source(self._session, req.env, "chat/completions", request.model)
-        data = with_inline_media(data, (message.content for message in request.messages), image)
+        if not _SELDOM.isdisjoint(fields):
+            unserved_fields.check_unserved(fields, unserved_fields.CHAT)
+            data = with_thinking_as_asked(data, fields)
+        contents = [message.content for message in request.messages]
+        if list in map(type, contents):
+            image = image_source(self._session, req.env, "chat/completions", request.model)
+            data = with_inline_media(with_refusals_as_texts(data), contents, image)
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 

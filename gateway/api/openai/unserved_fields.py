@@ -56,8 +56,6 @@ COMPLETION: Final = {
 
 def check_unserved(fields: Mapping[str, msgspec.Raw], unserved: Mapping[str, _Unserved]) -> None:
     """Raise ``invalid_request``, naming the field and an alternative, if one of a request's ``fields`` has an effect."""
-    if unserved.keys().isdisjoint(fields):
-        return
     for name, field in unserved.items():
         if name in fields and not field.harmless(msgspec.json.decode(fields[name]), fields):
             raise invalid(f"`{name}` is not served here: {field.advice}", name)

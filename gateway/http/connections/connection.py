@@ -123,7 +123,8 @@ class ClientConnection:
             likely = not self._answered
             empty = 0  # bytes of empty lines before the request
             while True:
-                data, empty = request_parser.skip_empty_lines(data, empty)
+                if data.startswith((b"\r", b"\n")):
+                    data, empty = request_parser.skip_empty_lines(data, empty)
                 end = request_parser.head_end(data) if data else 0
                 if end:
                     return request_parser.parse_request(self._environ, self._socket, data, end)

@@ -19,6 +19,7 @@ _HOP_BY_HOP: Final = frozenset(
     | {"transfer-encoding", "upgrade", "server", "date"}
 )
 """Headers that only the server sets. Of the application's, only ``Connection: close`` has an effect."""
+_LENGTH: Final = "content-length"
 _MAX_KEPT_STATUSES: Final = 64
 _MAX_KEPT_LINES: Final = 256
 _dates: list[Any] = [0, ""]
@@ -44,12 +45,13 @@ def _status_code(status: str) -> int:
 
 @lru_cache(maxsize=_MAX_KEPT_LINES)
 def _header_line(name: str, value: str) -> tuple[str, str]:
-    """Return a header's name in lower case, and its line; raises ValueError if it is invalid."""
+    """Return the name in lower case of a header that is not only passed on, and its line; raises ValueError if it is invalid."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
     if not _VALUE.fullmatch(value):
         raise ValueError(f"the value of header {name} cannot be one")
-    return name.lower(), f"{name}: {value}\r\n"
+    lower = name.lower()
+    return lower if lower == _LENGTH or lower in _HOP_BY_HOP else "", f"{name}: {value}\r\n"
 
 
 class Request(Protocol):
@@ -127,13 +129,13 @@ class HttpResponseWriter:
         bodiless = code == 204 or code < 200
         self._omits_body = bodiless or code == 304 or self._request.method == "HEAD"
         for name, value in headers:
-            lower, line = _header_line(name, value)
-            if lower == "content-length":
+            special, line = _header_line(name, value)
+            if special == _LENGTH:
                 if bodiless:
                     continue
                 self._length = int(value)
-            elif lower in _HOP_BY_HOP:
-                if lower == "connection" and value.strip().lower() == "close":
+            elif special:
+                if special == "connection" and value.strip().lower() == "close":
                     self._must_close = True
                 continue
             lines.append(line)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import falcon
+import msgspec
 
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
@@ -21,7 +22,7 @@ UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
 """Return the engine's JSON unchanged."""
 
 
-class TranslatedRequest(NamedTuple):
+class TranslatedRequest(msgspec.Struct, frozen=True):
     """A request in OpenAI's form, and how its answer is written.
 
     ``endpoint``, ``model``, ``body``, ``weight`` and ``query`` are as in

@@ -9,7 +9,10 @@ import msgspec
 
 _SWITCH: Final = "enable_thinking"
 """The name that most chat templates use for this."""
-_FIELDS: Final = frozenset({"reasoning_effort", "reasoning", "thinking", _SWITCH, "think", "chat_template_kwargs"})
+THINKING_FIELDS: Final = frozenset(
+    {"reasoning_effort", "reasoning", "thinking", _SWITCH, "think", "chat_template_kwargs"}
+)
+"""Fields by which clients ask for thoughts, or for none."""
 _OFF: Final = ["none", "disabled"]
 _any: Final = msgspec.json.decode
 
@@ -32,8 +35,6 @@ def with_thinking_as_asked(data: bytes, fields: Mapping[str, msgspec.Raw]) -> by
     Clients use several fields for it: ``reasoning_effort``, ``reasoning``, ``thinking``, ``enable_thinking`` and
     ``think``. ``fields``: those of the JSON object ``data``.
     """
-    if _FIELDS.isdisjoint(fields):
-        return data
     reasoning, template = _object(fields, "reasoning"), _object(fields, "chat_template_kwargs")
     effort = _value(fields, "reasoning_effort") or reasoning.get("effort")
     words = (effort, _object(fields, "thinking").get("type"))
