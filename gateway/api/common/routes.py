@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, g
 import msgspec
 
 from gateway.api.common.operations import Operation, Stream
-from gateway.api.common.progress_events import ProgressWriter
 from gateway.api.common.request_fields import params_as_sent
 from protocol.failures import Failure
 
 if TYPE_CHECKING:
+    from gateway.api.common.progress_events import ProgressWriter
     from gateway.bus.session import SupervisorSession
     from gateway.http.request_context import RequestContext
 
