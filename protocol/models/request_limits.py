@@ -13,6 +13,7 @@ import msgspec
 
 from protocol.failures import invalid
 from protocol.models.grammar_limits import GRAMMAR_FIELDS, MAX_DEPTH, check_compiled, check_size, decoded
+from protocol.models.long_words import MEDIA, check_words
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BYTES: Final = {
@@ -87,8 +88,6 @@ BYTES_PER_TOKEN: Final = 4
 _LIMITED: Final = frozenset({*MAX_BYTES, *_COMPILED, *MAX_ENTRIES, *MAX_NUMBERS, *TEXT_FIELDS})
 """Fields that are looked at one by one."""
 _PLAIN_TRIGGERS: Final = (0, 1)
-_MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file"})
-"""Fields of the parts of a message that are not text."""
 
 
 _JSON: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*+"?|[\[\]{}:,\s]|-?\d[\d.eE+-]*|true|false|null)*+', re.DOTALL)
@@ -167,6 +166,8 @@ def _check_field(name: str, shown: str, raw: msgspec.Raw, most_text: int) -> Non
         _check_number(shown, raw, MAX_NUMBERS[name])
     if name in TEXT_FIELDS and size > most_text:
         check_size(shown, "bytes of text", text_bytes(name, raw), most_text)
+    if name in _IN_CONTEXT and not begins_with_number(raw):
+        check_words(shown, raw)
     if name == "grammar_triggers":
         _check_triggers(name, decoded(shown, raw))
     elif name == "messages":
@@ -313,7 +314,7 @@ def _message_bytes(raw: msgspec.Raw) -> int:
     size = memoryview(raw).nbytes
     try:
         parts = _message(raw).content
-        media = [part for part in parts if not _MEDIA.isdisjoint(_object(part))] if isinstance(parts, list) else []
+        media = [part for part in parts if not MEDIA.isdisjoint(_object(part))] if isinstance(parts, list) else []
     except DECODE_ERRORS:
         return size
     return size - sum(memoryview(part).nbytes for part in media)
