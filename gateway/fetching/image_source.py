@@ -10,13 +10,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
-from gevent.lock import BoundedSemaphore
 
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
 from gateway.requests.reservation import reserve
+from gateway.turns import Turns
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
@@ -29,10 +29,12 @@ MAX_IMAGES: Final = 16
 MAX_IMAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_FETCHES: Final = 32
 """Concurrent fetches of one process; others wait."""
+MAX_FETCHES_OF_CLIENT: Final = 24
+"""Of them, for the requests of one client."""
 ImageSource = Callable[[str, str], str]
 """Takes the URL of an image and its field's name, and returns a ``data:`` URL; raises ``invalid_request``."""
 
-_fetches = BoundedSemaphore(MAX_FETCHES)
+_turns: Final = Turns(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
 
 
 def is_inline(url: str) -> bool:
@@ -131,7 +133,7 @@ class RequestImages:
 
         limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))
         try:
-            with _fetches:
+            with _turns.turn(client_of(self._env)):
                 fetcher = _fetcher(tuple(self._settings.fetch_images_networks))
                 return fetcher.fetch(url, limit, lambda size: body_limits.count(self._env, size))
         except (FetchError, LemonbusError) as problem:

@@ -226,3 +226,9 @@ def request_context(env: dict[str, Any]) -> RequestContext:
     except KeyError:
         context = env[CONTEXT_KEY] = RequestContext(env.get(REQUEST_ID_KEY))
     return context
+
+
+def client_of(env: dict[str, Any]) -> str:
+    """Return whose request it is, where clients share something: its key's name, or its address if the server has no keys."""
+    key = request_context(env).api_key
+    return key.name if key is not None else str(env.get("REMOTE_ADDR", ""))

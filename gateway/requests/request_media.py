@@ -20,7 +20,7 @@ from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSess
 from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of
 from gateway.requests.exchange import InferenceRequest
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.reservation import reserve
@@ -90,8 +90,7 @@ def with_decoded_media(
 
 def _decode(env: dict[str, Any], media: list[Medium], request: InferenceRequest, max_seconds: float, size: int) -> None:
     left = {IMAGE: float(MAX_PIXELS), RECORDING: max_seconds}
-    key = request_context(env).api_key
-    session = DecoderSession(key.name if key else request.address)
+    session = DecoderSession(client_of(env))
     watch = HangUpWatch(env, session.abandon)
     try:
         for number, medium in enumerate(media, 1):

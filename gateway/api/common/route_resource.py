@@ -16,7 +16,7 @@ from gateway.api.common.request_fields import params_as_sent
 from gateway.api.common.routes import HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
 from protocol.failures import invalid
 
 
@@ -45,8 +45,9 @@ class RouteResource:
     ) -> None:
         """Answer what was ``given``: as JSON, or as texts by the names of fields. Raises what is wrong with it."""
         if isinstance(given, bytes):
-            request = body_decoding.decode(given, route.request)
-            given = body_decoding.decode_object(given)
+            client = client_of(req.env)
+            request = body_decoding.decode(given, route.request, client)
+            given = body_decoding.decode_object(given, client)
         else:
             request = body_decoding.convert(given, route.request, strict=False)
         _check_texts(request)

@@ -15,6 +15,7 @@ from gateway.api.common.request_fields import text_of
 from gateway.api.llamacpp.errors import unreadable
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
+from gateway.http.request_context import client_of
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
@@ -127,7 +128,7 @@ class SlotResource:
         """Do what ``?action=`` names."""
         query = slot_query(req.get_param("action"), slot_id)
         data = body_decoding.read_optional_json(req, self._session.settings.body_limit)
-        body = body_decoding.decode_object(data)
+        body = body_decoding.decode_object(data, client_of(req.env))
         fields = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
 
         def document(answer: bytes) -> bytes:

@@ -30,6 +30,8 @@ TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
 GRANULARITIES: Final = ("word", "segment")
 MAX_PROMPT_LENGTH: Final = 16_384
+USED_PROMPT_BYTES: Final = 2_048
+"""Bytes from the end of a prompt that engines get. Models take 224 tokens from there, and whisper.cpp splits all of it by recursion."""
 MAX_FIELD_BYTES: Final = 4_096
 """Bytes of a field that is passed on unread."""
 _FILE: Final = "file"
@@ -150,6 +152,8 @@ def _engine_fields(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in texts.items():
         if name == "language" and text:
             yield name, language_code(text)
+        elif name == "prompt" and text:
+            yield name, text.encode()[-USED_PROMPT_BYTES:].decode(errors="ignore")
         elif name not in _ANSWER_FIELDS and text:
             yield name, text
 

@@ -18,6 +18,7 @@ from gateway.api.common.inference.inference_resource import InferenceResource, T
 from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
 from gateway.decoding.image_header import JPEG, PNG, image_size
 from gateway.http.bodies import body_decoding
+from gateway.http.request_context import client_of
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
@@ -115,7 +116,7 @@ class ImageEditsResource(InferenceResource):
         """Check the form and give the request a seed."""
         fields, files = split_form(body_decoding.read_form(req, self.body_limit))
         data = msgspec.json.encode(fields)
-        request = body_decoding.decode(data, ImageEditRequest)
+        request = body_decoding.decode(data, ImageEditRequest, client_of(req.env))
         request.check()
         if not any(file.name == "image" for file in files):
             raise invalid("`image` is required", "image")

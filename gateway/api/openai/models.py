@@ -13,7 +13,7 @@ from gateway.api.common.models.model_list import MAX_PAGE, Page, model_list, mod
 from gateway.api.common.request_fields import check_cache_dir, flag_in_query, text_of
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import GetModel, ListModels, ModelEntry
 
@@ -46,7 +46,9 @@ class PreviewModelsResource(ModelsResource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """As GET; ``cache_dir`` may be in the body."""
         settings = self._session.settings
-        body = body_decoding.decode_object(body_decoding.read_optional_json(req, settings.body_limit))
+        body = body_decoding.decode_object(
+            body_decoding.read_optional_json(req, settings.body_limit), client_of(req.env)
+        )
         check_cache_dir(text_of(body, "cache_dir"), settings)
         self.on_get(req, resp)
 

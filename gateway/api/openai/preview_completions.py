@@ -15,7 +15,7 @@ from gateway.api.common.inference.inference_resource import TranslatedRequest, a
 from gateway.api.common.request_fields import check_cache_dir, check_load_words
 from gateway.api.openai.completions import CompletionsResource, TextRequest
 from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
 from protocol.failures import Code, LemonbusError
 from protocol.messages.models import Loaded, LoadModel
 from protocol.models.devices import HYBRID
@@ -37,7 +37,7 @@ class PreviewCompletionsResource(CompletionsResource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer, after a load if the request asks for one or needs one."""
         translated = self.translate(req)
-        fields = body_decoding.decode(translated.body, PreviewTextRequest)
+        fields = body_decoding.decode(translated.body, PreviewTextRequest, client_of(req.env))
         device = (fields.device or "").lower()
         check_load_words(device, fields.dtype or "")
         check_cache_dir(fields.cache_dir or "", self._session.settings)

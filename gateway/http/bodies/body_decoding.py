@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 import falcon
 import gevent
 import msgspec
-from gevent.lock import BoundedSemaphore
 
 from gateway.http.bodies import body_limits, null_fields
 from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
 from gateway.http.errors import error_messages
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
+from gateway.turns import Turns
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
@@ -28,7 +28,7 @@ _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_00
 
 Each may become a Python object, which takes ten times as long as text.
 """
-_decoding: Final = BoundedSemaphore(1)
+_turns: Final = Turns(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
@@ -90,25 +90,27 @@ def read_object(req: falcon.Request, limit: int, cls: type[T]) -> tuple[T, bytes
 
     Raises like :func:`read_json` and :func:`decode`.
     """
-    return decode_for_passing_on(read_json(req, limit), cls)
+    return decode_for_passing_on(read_json(req, limit), cls, client_of(req.env))
 
 
-def decode(data: bytes, cls: type[T]) -> T:
+def decode(data: bytes, cls: type[T], client: str = "") -> T:
     """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``). Unknown fields and null fields are ignored.
+
+    ``client``: whose it is: clients take turns with large bodies.
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
-    return decode_for_passing_on(data, cls)[0]
+    return decode_for_passing_on(data, cls, client)[0]
 
 
-def decode_for_passing_on(data: bytes, cls: type[T]) -> tuple[T, bytes]:
+def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[T, bytes]:
     """Return the same, and the JSON to pass on, without null fields."""
     if len(data) <= _LARGE:
         _check_nesting(data)
         return _decode(data, cls)
     # Nothing else in the process runs while msgspec decodes or a search goes on. So there is a pause after each step,
     # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
-    with _decoding:
+    with _turns.turn(client):
         for character, most in _MOST_OF_LARGE.items():
             if data.count(character) > most:
                 raise invalid(f"the body has more than {most} {character.decode()!r} characters in its JSON")
@@ -141,9 +143,9 @@ def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
         raise _bad_json(data, problem) from None
 
 
-def decode_object(data: bytes) -> dict[str, Any]:
+def decode_object(data: bytes, client: str = "") -> dict[str, Any]:
     """Return the JSON object in ``data`` as a dictionary; raises like :func:`decode`."""
-    return decode(data, dict)
+    return decode(data, dict, client)
 
 
 def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: bool = True) -> T:

@@ -11,7 +11,7 @@ import gevent
 from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
 from gateway.http.body_memory import OVERLOADED, BodyMemory, HeldBody
 from gateway.http.hangup import CLIENT_LEFT
-from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
+from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, client_of, request_context
 from protocol.failures import Code, Failure, LemonbusError
 
 IDLE_TIMEOUT_S: Final = 60.0
@@ -109,8 +109,8 @@ def count(env: dict[str, Any], size: int) -> None:
 
 
 def _held_body(env: dict[str, Any]) -> HeldBody:
-    """Return the request's share of the memory. Its key owns it, or its address if the server has no keys."""
+    """Return the request's share of the memory."""
     context = request_context(env)
     if context.held_body is None:
-        context.held_body = HeldBody(context.api_key.name if context.api_key else env.get("REMOTE_ADDR", ""))
+        context.held_body = HeldBody(client_of(env))
     return context.held_body

@@ -24,6 +24,12 @@ def test_the_form_that_the_engine_gets() -> None:
     assert found.parts[-1].filename == "recording.wav"
 
 
+def test_the_end_of_a_long_prompt_is_what_engines_get() -> None:
+    parsed = parse_form(form(("prompt", "é" * 5_000 + "end")), "audio/transcriptions")
+    (prompt,) = [part.text() for part in parsed.parts if part.name == "prompt"]
+    assert prompt == "é" * 1_022 + "end"
+
+
 def test_defaults() -> None:
     found = parse_form([FormPart("file", b"x")], TRANSCRIPTIONS)
     assert (found.model, found.response_format) == ("", "json")

@@ -27,9 +27,9 @@ class ChatResource(GenerationResource):
     input_field: ClassVar[str] = "messages"
 
     @staticmethod
-    def read(data: bytes) -> Generation:
+    def read(data: bytes, client: str) -> Generation:
         """See :meth:`GenerationResource.read`."""
-        request = body_decoding.decode(data, MullamaChatRequest)
+        request = body_decoding.decode(data, MullamaChatRequest, client)
         if not request.messages:
             return Generation(request, "", {}, empty=request.messages is not None)
         body: dict[str, Any] = {"messages": openai_messages(request.messages)}

@@ -51,9 +51,9 @@ class GenerateResource(GenerationResource):
     names: ClassVar[Mapping[str, str]] = {**GenerationResource.names, "messages": "images"}
 
     @staticmethod
-    def read(data: bytes) -> Generation:
+    def read(data: bytes, client: str) -> Generation:
         """See :meth:`GenerationResource.read`."""
-        request = body_decoding.decode(data, GenerateRequest)
+        request = body_decoding.decode(data, GenerateRequest, client)
         request.check()
         if not (request.prompt or request.images):
             return Generation(request, "", {}, empty=request.prompt is not None)

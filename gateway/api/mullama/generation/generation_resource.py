@@ -19,7 +19,7 @@ from gateway.api.mullama.generation.answers import AnswerClock, AnswerPart, Answ
 from gateway.api.mullama.generation.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
-from gateway.http.request_context import request_context
+from gateway.http.request_context import client_of, request_context
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
@@ -89,12 +89,12 @@ class GenerationResource(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def read(data: bytes) -> Generation:
+    def read(data: bytes, client: str) -> Generation:
         """Return the meaning of a request's JSON; raises ``LemonbusError`` for a wrong one. Pure."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Generate. If there is nothing to generate from, load the model, or unload it if ``keep_alive`` is 0."""
-        request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
+        request = self.read(body_decoding.read_json(req, self._session.settings.body_limit), client_of(req.env))
         context = request_context(req.env)
         ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
         size = request.fields.options.wanted(context) if request.fields.options else 0

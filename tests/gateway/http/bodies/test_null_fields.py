@@ -85,7 +85,7 @@ def test_null_is_a_value_in_schemas_and_other_data(cls: type, body: dict[str, An
 
 def test_a_tool_of_ollama_reaches_the_engine_without_null_fields() -> None:
     tool = {"type": None, "function": {"name": "f", "description": None, "parameters": SCHEMA}}
-    body = ChatResource.read(msgspec.json.encode({"messages": [USER], "tools": [tool]})).body
+    body = ChatResource.read(msgspec.json.encode({"messages": [USER], "tools": [tool]}), "").body
     sent = msgspec.json.decode(msgspec.json.encode(body["tools"]))
     assert sent == [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
 

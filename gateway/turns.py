@@ -1,30 +1,45 @@
-"""Whose file is decoded next: clients take turns, and one client never has all decoders of a gateway. Pure."""
+"""Whose work of one kind goes on next in a gateway: clients take turns, and one client's requests do not wait for all of another's."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from gevent.event import Event
 
 Begin = Callable[[], None]
 
 
-class DecodingTurns:
-    """Counts the decoders that work, by client, and begins what waits."""
+class Turns:
+    """Counts the works that go on, by client, and begins what waits. Pure, but for :meth:`turn`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:
-        """``most`` files are decoded at once, and ``most_of_client`` of one client."""
+        """``most`` works go on at once, and ``most_of_client`` of one client."""
         self._most, self._most_of_client = most, most_of_client
         self._working: Counter[str] = Counter()
         self._waiting: dict[str, deque[Begin]] = {}
         """Those that had a turn last are at the end."""
 
+    @contextlib.contextmanager
+    def turn(self, client: str) -> Iterator[None]:
+        """Let the present greenlet wait for a turn of its client, which lasts for the block."""
+        woken = Event()
+        begin = woken.set
+        self.wait(client, begin)
+        try:
+            woken.wait()
+            yield
+        finally:
+            self.end(client, begin)
+
     def wait(self, client: str, begin: Begin) -> None:
-        """Call ``begin`` when it is this file's turn, now or later."""
+        """Call ``begin`` when it is this work's turn, now or later."""
         self._waiting.setdefault(client, deque()).append(begin)
         self._begin_due()
 
     def end(self, client: str, begin: Begin) -> None:
-        """End a file's turn, or its wait for one."""
+        """End a work's turn, or its wait for one."""
         queue = self._waiting.get(client, deque())
         if begin not in queue:
             self._working -= Counter([client])

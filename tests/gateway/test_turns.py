@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import gevent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.decoding.turns import DecodingTurns
+from gateway.turns import Turns
 
 MOST, MOST_OF_CLIENT = 3, 2
 
@@ -16,7 +17,7 @@ class Files:
     """Files that wait or are decoded, by the names of their clients: ``a1`` is one of a."""
 
     def __init__(self) -> None:
-        self.turns = DecodingTurns(MOST, MOST_OF_CLIENT)
+        self.turns = Turns(MOST, MOST_OF_CLIENT)
         self.begun: list[str] = []
         self.decoded: list[str] = []
         """Those that are decoded now."""
@@ -82,3 +83,19 @@ def test_no_decoder_is_idle_while_a_client_that_may_have_it_waits(history: list[
         assert len(decoded) <= MOST
         assert all(decoded.count(each) <= MOST_OF_CLIENT for each in decoded)
         assert len(decoded) == MOST or all(decoded.count(each) == MOST_OF_CLIENT for each in waiting)
+
+
+def test_greenlets_of_clients_take_turns() -> None:
+    turns = Turns(1, 1)
+    order: list[str] = []
+
+    def work(name: str) -> None:
+        with turns.turn(name[0]):
+            order.append(name)
+            gevent.sleep(0)
+
+    greenlets = [gevent.spawn(work, name) for name in ("a1", "a2", "a3", "b1", "a4")]
+    gevent.sleep(0)
+    greenlets[2].kill()
+    gevent.joinall(greenlets, timeout=5, raise_error=True)
+    assert order in (["a1", "a2", "b1", "a4"], ["a1", "b1", "a2", "a4"])
