@@ -17,9 +17,9 @@ import gevent
 from gevent import socket
 from gevent.event import Event
 
+from gateway.client_turns import ClientTurns
 from gateway.decoding.limits import DECODE_DEADLINE_S, DECODE_TIMEOUT_S, MAX_DECODERS, MAX_DECODERS_OF_CLIENT
 from gateway.process_watch import ProcessWatch
-from gateway.turns import Turns
 from protocol.failures import Code, Failure
 
 IMAGE, IMAGE_WITH_ALPHA, RECORDING = range(3)
@@ -141,7 +141,7 @@ class _Decoder:
         self._socket.close()
 
 
-_turns: Final = Turns(MAX_DECODERS, MAX_DECODERS_OF_CLIENT)
+_turns: Final = ClientTurns(MAX_DECODERS, MAX_DECODERS_OF_CLIENT)
 _idle: Final[list[_Decoder]] = []
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 
 from gateway.bus.session import SupervisorSession
+from gateway.client_turns import ClientTurns
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of, request_context
 from gateway.requests.reservation import reserve
-from gateway.turns import Turns
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
@@ -34,7 +34,7 @@ MAX_FETCHES_OF_CLIENT: Final = 24
 ImageSource = Callable[[str, str], str]
 """Takes the URL of an image and its field's name, and returns a ``data:`` URL; raises ``invalid_request``."""
 
-_turns: Final = Turns(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
+_turns: Final = ClientTurns(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
 
 
 def is_inline(url: str) -> bool:

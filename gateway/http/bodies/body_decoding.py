@@ -10,11 +10,11 @@ import falcon
 import gevent
 import msgspec
 
+from gateway.client_turns import ClientTurns
 from gateway.http.bodies import body_limits, null_fields
 from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
 from gateway.http.errors import error_messages
 from gateway.http.request_context import client_of, request_context
-from gateway.turns import Turns
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
@@ -28,7 +28,7 @@ _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_00
 
 Each may become a Python object, which takes ten times as long as text.
 """
-_turns: Final = Turns(1, 1)
+_turns: Final = ClientTurns(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")

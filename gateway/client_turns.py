@@ -11,7 +11,7 @@ from gevent.event import Event
 Begin = Callable[[], None]
 
 
-class Turns:
+class ClientTurns:
     """Counts the works that go on, by client, and begins what waits. Pure, but for :meth:`turn`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:

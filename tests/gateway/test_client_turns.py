@@ -8,7 +8,7 @@ import gevent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.turns import Turns
+from gateway.client_turns import ClientTurns
 
 MOST, MOST_OF_CLIENT = 3, 2
 
@@ -17,7 +17,7 @@ class Files:
     """Files that wait or are decoded, by the names of their clients: ``a1`` is one of a."""
 
     def __init__(self) -> None:
-        self.turns = Turns(MOST, MOST_OF_CLIENT)
+        self.turns = ClientTurns(MOST, MOST_OF_CLIENT)
         self.begun: list[str] = []
         self.decoded: list[str] = []
         """Those that are decoded now."""
@@ -86,7 +86,7 @@ def test_no_decoder_is_idle_while_a_client_that_may_have_it_waits(history: list[
 
 
 def test_greenlets_of_clients_take_turns() -> None:
-    turns = Turns(1, 1)
+    turns = ClientTurns(1, 1)
     order: list[str] = []
 
     def work(name: str) -> None:
