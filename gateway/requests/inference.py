@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
+from gateway.http.bodies import body_decoding
 from gateway.http.hangup import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest, RequestExchange
@@ -82,7 +83,9 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
+        body_decoding.pause(len(request.body))
         fields = fields_within_limits(request.body, request.names)
+        body_decoding.pause(len(request.body))
         digest = request_digest(request.endpoint, request.body, fields)
         address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
         request = msgspec.structs.replace(request, address=address, digest=digest)

@@ -18,7 +18,7 @@ from gateway.decoding import decoder_process
 from gateway.decoding.base64_text import from_base64
 from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSession, RefusedError
 from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
-from gateway.http.bodies import body_limits
+from gateway.http.bodies import body_decoding, body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of
 from gateway.requests.exchange import InferenceRequest
@@ -76,6 +76,7 @@ def with_decoded_media(
     media, body = read(request.body, fields)
     if not media:
         return request
+    body_decoding.pause(len(request.body))
     if len(media) > MAX_MEDIA:
         raise invalid(f"the request has {len(media)} images and recordings; the limit is {MAX_MEDIA}", media[-1].field)
     reserve(session, env, request.endpoint, request.model)

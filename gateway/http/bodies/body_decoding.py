@@ -123,6 +123,12 @@ def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[
             gevent.sleep(_PAUSE_S)
 
 
+def pause(size: int) -> None:
+    """Let others run, after a step over ``size`` bytes of a body, if these are many: nothing else runs during such a step."""
+    if size > _LARGE:
+        gevent.sleep(_PAUSE_S)
+
+
 def _check_nesting(data: bytes) -> None:
     if is_too_deep(data):
         raise Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels").raised()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from typing import Any
 
+import gevent
 import msgspec
 import pytest
 from PIL import Image
@@ -13,7 +15,7 @@ from PIL import Image
 from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
 from gateway.fetching.image_source import only_inline
-from gateway.requests import request_media
+from gateway.requests import inference, request_media
 from protocol.failures import LemonbusError
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
@@ -113,6 +115,39 @@ def test_engines_get_every_spelling_of_an_image_in_one_form(ask: AppClient, url:
     head, _, coded = sent["image_url"]["url"].partition(",")
     assert head == "data:image/png;base64"
     assert base64.b64decode(coded, validate=True).startswith(b"\x89PNG")
+
+
+def test_other_greenlets_run_between_the_steps_over_a_large_body(
+    ask: AppClient, monkeypatch: pytest.MonkeyPatch, unchanged_media: None
+) -> None:
+    del unchanged_media
+    turns, noted = itertools.count(), []
+
+    def take_turns() -> None:
+        while True:
+            next(turns)
+            gevent.sleep(0)
+
+    def note(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def noting(*arguments: Any) -> Any:
+            noted.append(next(turns))
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, noting)
+
+    note(inference, "fields_within_limits")
+    note(inference, "request_digest")
+    note(request_media, "reserve")
+    ask.answers["chat/completions"] = {"choices": []}
+    others = gevent.spawn(take_turns)
+    try:
+        assert ask("POST", "/v1/chat/completions", chat(image(INLINE + "A" * 2**18))).status_code == 200
+    finally:
+        others.kill()
+    assert len(noted) == 3
+    assert all(later - earlier > 1 for earlier, later in itertools.pairwise([0, *noted]))
 
 
 @pytest.mark.parametrize("content", [image(PICTURE), 7, True, {"text": "x"}])
