@@ -22,6 +22,8 @@ MAX_RETRY_S: Final = 5.0
 _PATH: Final = "/logs/stream"
 _STATUSES: Final = {Code.UNAUTHORIZED.value: 401, Code.FORBIDDEN.value: 403}
 """Status of errors after the handshake: for example, the key was revoked."""
+_TEMPORARY: Final = frozenset({Code.DRAINING.value, Code.SUPERVISOR_LOST.value, Code.TIMEOUT.value})
+"""Errors after the handshake that say that the server is replaced or restarted."""
 
 Entry = dict[str, Any]
 
@@ -62,7 +64,9 @@ class LogFollower:
             try:
                 while True:
                     yield from self._entries(self._receive(socket))[0]
-            except ConnectionLostError:
+            except (ConnectionLostError, CommandError) as problem:
+                if isinstance(problem, CommandError) and problem.exit_code != UNREACHABLE:
+                    raise
                 self._warn("the connection to the server is lost; waiting for it")
             finally:
                 _close(socket)
@@ -121,7 +125,8 @@ class LogFollower:
         if kind == "error":
             error = message.get("error")
             error = error if isinstance(error, dict) else message
-            raise http_error(_STATUSES.get(str(error.get("code")), 400), json.dumps(error).encode())
+            refused = http_error(_STATUSES.get(str(error.get("code")), 400), json.dumps(error).encode())
+            raise CommandError(str(refused), UNREACHABLE) if error.get("code") in _TEMPORARY else refused
         if kind == "logs.snapshot":
             boot = message.get("boot", "")
             if boot != self._boot:

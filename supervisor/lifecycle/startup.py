@@ -28,7 +28,7 @@ from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.keeper import error_output
-from supervisor.models.options.settings_check import check_settings, unknown_models
+from supervisor.models.options.settings_check import check_settings, setting_warnings
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -178,7 +178,7 @@ def main() -> int:
         check_settings(given.settings)
     except LemonbusError as problem:
         return report_failure(given, problem.failure)
-    for each in unknown_models(given.settings):
+    for each in setting_warnings(given.settings):
         print_line(f"{given.origins.get(each.setting, 'default')}: {each.setting}: {each.text}", 0)
     return 0
 

@@ -23,7 +23,7 @@ from protocol.config.api_keys import check_key_file
 from protocol.config.resolver import ResolvedSettings, read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.models.options.settings_check import check_settings, unknown_models
+from supervisor.models.options.settings_check import check_settings, setting_warnings
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
 RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"
@@ -61,11 +61,11 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
     except LemonbusError as problem:
         return Resolution(failure=_with_origin(problem.failure, found))
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
-    unknown = [
+    more = [
         f"{origins.get(each.setting, 'default')}: {each.setting}: {each.text}"
-        for each in unknown_models(found.settings)
+        for each in setting_warnings(found.settings)
     ]
-    return Resolution(found.settings, origins, [*found.warnings, *unknown])
+    return Resolution(found.settings, origins, [*found.warnings, *more])
 
 
 def _with_origin(failure: Failure, found: ResolvedSettings) -> Failure:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from protocol.config.settings import Settings
+from protocol.models.recipes import Provision
 from supervisor.models import user_names
 from supervisor.models.catalogues import catalogue, user_models
 from supervisor.models.catalogues.extra_models import ExtraModels
@@ -13,6 +15,7 @@ from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
 from supervisor.models.options import configured_options, load_options
 from supervisor.models.options.model_configuration import ModelConfiguration
+from workers.backends.registry import DESCRIPTORS
 
 
 class SettingWarning(NamedTuple):
@@ -36,13 +39,31 @@ def check_settings(settings: Settings) -> None:
     configured_options.check_sections(settings, recipe_of)
 
 
-def unknown_models(settings: Settings) -> list[SettingWarning]:
+def setting_warnings(settings: Settings) -> list[SettingWarning]:
+    """Return what an operator should know before a client meets it."""
+    return [*_unknown_models(settings), *_missing_programs(settings)]
+
+
+def _unknown_models(settings: Settings) -> list[SettingWarning]:
     """Return the names that mean no model. They may be right, because models can be registered later."""
     if not (settings.models or settings.groups or settings.pin or settings.load):
         return []
     index = _known_models(settings)
     unknown = ModelConfiguration(settings).unknown(index.find)
     return [SettingWarning(each.setting, index.not_found(each.name).message) for each in unknown]
+
+
+def _missing_programs(settings: Settings) -> Iterator[SettingWarning]:
+    """Yield the backends of the settings whose program is not there: it may be installed later."""
+    for recipe, descriptor in DESCRIPTORS.items():
+        setting = load_options.setting_of(f"{recipe}_backend")
+        backend = descriptor.backend(getattr(settings, setting)) if setting else None
+        if backend is not None and backend.provision is Provision.USER:
+            from supervisor.backends.inventory import INSTALLED, BackendInventory  # noqa: PLC0415 - slow, and seldom needed
+
+            status = BackendInventory(settings).status(recipe, backend, backend.devices, backend.name)
+            if status.state != INSTALLED:
+                yield SettingWarning(setting, f"{status.message} Models of recipe {recipe} cannot be loaded with it.")
 
 
 def _known_models(settings: Settings) -> NameIndex:

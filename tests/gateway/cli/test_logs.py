@@ -128,7 +128,7 @@ def test_logs_prints_the_reason_of_a_refusal(
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
-    """Three connections: the first breaks, the second resumes, the third is to a restarted server and begins at the start."""
+    """Three connections: one breaks, one resumes until the server says that it stops, one is to its next start."""
     connections: list[Callable[[simple_websocket.Server], object]] = [
         lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first
         lambda peer: (
@@ -138,6 +138,9 @@ def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> 
         lambda peer: (
             peer.send(snapshot(3, 4)),
             peer.send(json.dumps({"type": "logs.entry", "entry": {**entry(5), "dropped": 7}})),
+            peer.send(
+                json.dumps({"type": "error", "error": {"message": "the server is stopping", "code": "draining"}})
+            ),
         ),
         lambda peer: (peer.send(snapshot(1, boot="b2")), peer.receive(timeout=20)),
     ]

@@ -191,6 +191,20 @@ def test_a_name_of_no_model_is_a_warning_with_its_line(reloading: Reloading) -> 
     assert "did you mean SmolLM2-135M-Instruct-GGUF" in warning
 
 
+@pytest.mark.parametrize(
+    ("program", "where"), [("no-such-llama", "on PATH"), ("/gone/llama", "where the settings say")]
+)
+def test_a_backend_whose_program_is_missing_is_a_warning_with_its_line(
+    reloading: Reloading, program: str, where: str
+) -> None:
+    """Before clients are told: the program may come later."""
+    reloading.file.write_text(f'llama_server = "{program}"\nllamacpp_backend = "system"\n')
+    reloading.ask(1)
+    name = program.rpartition("/")[2]
+    text = f"{name} was not found {where}. Models of recipe llamacpp cannot be loaded with it."
+    assert reloading.answer(1).warnings == [f"{reloading.file}:2: llamacpp_backend: {text}"]
+
+
 def test_a_file_that_is_gone_is_refused(reloading: Reloading) -> None:
     reloading.file.unlink()
     reloading.ask(1)
