@@ -103,7 +103,8 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     # Over plain HTTP, browsers say which site a request comes from to loopback addresses only, and some never say it. A
     # page can hide its Referer, and choose what is accepted.
     if "HTTP_REFERER" in environ or is_browser(environ):
-        return f"a browser may {action} only by POST: a GET without Sec-Fetch-Site does not say which page sent it"
+        reason = "a GET without Sec-Fetch-Site does not say which page sent it"
+        return f"a browser may not {action} so: {reason}; send it by POST where the route has that, or set an API key"
     return ""
 
 

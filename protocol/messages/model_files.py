@@ -159,10 +159,14 @@ class RemoveFailed(msgspec.Struct, frozen=True):
 
 @control_message
 class ListVariants(msgspec.Struct, frozen=True):
-    """List what a repository of a Hugging Face hub offers → :class:`Variants`."""
+    """List what a repository of a Hugging Face hub offers → :class:`Variants`.
+
+    ``key``: the name of the caller's key, which may have one repository listed at a time; empty for administrators.
+    """
 
     number: int
     checkpoint: str
+    key: str = ""
 
 
 class Variant(msgspec.Struct, frozen=True):

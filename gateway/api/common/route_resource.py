@@ -27,6 +27,7 @@ class RouteResource:
         """Let handlers ask ``session``."""
         self.session = session
         self.changes = frozenset(route.method for route in routes if route.changes)
+        self.action = next((route.action for route in routes if route.changes), "")
         self.scopes = {route.method: Scope.INFERENCE for route in routes if route.reads}
         self.monitors = any(route.monitors for route in routes)
         self.operations = {route.method: route.operation for route in routes}

@@ -75,10 +75,12 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     summary: str
     changes: bool = False
     """Whether it changes the server, or shows what only an administrator may see."""
+    action: str = "change the server"
+    """What a foreign page may not do by it, in words."""
     monitors: bool = False
     """Whether monitors ask for it: a key for metrics suffices."""
     reads: bool = False
-    """Whether it changes nothing though it is not GET: a key for inference suffices."""
+    """Whether a key for inference suffices, though it is not GET or counts as a change."""
     shown_path: str = ""
     """The path in the OpenAPI document, if that differs."""
     also: str = ""

@@ -207,14 +207,16 @@ def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
     return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
 
 
-@route("GET", "pull/variants", failures=MODEL)
+# A change for pages of other sites, any of which could have the server ask hubs; a key for inference may do so.
+@route("GET", "pull/variants", changes=True, reads=True, action="ask a hub", failures=MODEL)
 def list_variants(caller: HttpCaller, query: VariantsQuery) -> Variants:
     """Lists what a repository of a hub has to download.
 
     At most five quantizations, the best known first, and the fields with which to register one.
     """
-    checkpoint = checked_repository(query.checkpoint)
-    return caller.ask(lambda number: ListVariants(number, checkpoint), Variants)
+    checkpoint, key = checked_repository(query.checkpoint), caller.context.api_key
+    limited = key.name if key is not None and not caller.context.is_admin else ""
+    return caller.ask(lambda number: ListVariants(number, checkpoint, limited), Variants)
 
 
 def checked_repository(given: str) -> str:

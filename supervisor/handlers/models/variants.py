@@ -14,7 +14,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.variants"
 MAX_JOBS: Final = 4
-"""How many repositories are listed at a time: each takes a process."""
+"""How many repositories are listed at a time: each takes a process. A key that is not an administrator's has one of them."""
 HUB_TIMEOUT_S: Final = 40.0
 """A hub may answer byte by byte."""
 
@@ -22,8 +22,10 @@ log = logs.get_logger()
 
 
 class _VariantQuery:
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, key: str) -> None:
         self.checkpoint = checkpoint
+        self.key = key
+        """Whose request began it; empty for an administrator's."""
         self.waiting: list[tuple[str, int]] = []
         self.child: ChildProcess | None = None
         self.result: Variants | Failure | None = None
@@ -43,18 +45,20 @@ class VariantQueries:
     def _ask(self, supervisor: Supervisor, peer: str, call: ListVariants, _payload: bytes) -> None:
         if supervisor.settings.offline:
             raise Failure(Code.OFFLINE, "the setting `offline` forbids asking the hub", status=500).raised()
-        same = (
-            query for query in self._by_job.values() if query.checkpoint == call.checkpoint and query.result is None
-        )
-        query = next(same, None) or self._begin(supervisor, call.checkpoint)
+        running = [query for query in self._by_job.values() if query.result is None]
+        same = (query for query in running if query.checkpoint == call.checkpoint)
+        query = next(same, None) or self._begin(supervisor, call, running)
         query.waiting.append((peer, call.number))
 
-    def _begin(self, supervisor: Supervisor, checkpoint: str) -> _VariantQuery:
-        if sum(query.result is None for query in self._by_job.values()) >= MAX_JOBS:
+    def _begin(self, supervisor: Supervisor, call: ListVariants, running: list[_VariantQuery]) -> _VariantQuery:
+        if call.key and any(query.key == call.key for query in running):
+            message = f"a repository is being listed already for the API key {call.key}"
+            raise Failure(Code.OVERLOADED, message, retry_after=1.0).raised()
+        if len(running) >= MAX_JOBS:
             message = f"{MAX_JOBS} repositories are being listed already"
             raise Failure(Code.OVERLOADED, message, retry_after=1.0).raised()
-        query = _VariantQuery(checkpoint)
-        job, query.child = jobs.start(supervisor, MODULE, self._ended, StartInspection(checkpoint))
+        query = _VariantQuery(call.checkpoint, call.key)
+        job, query.child = jobs.start(supervisor, MODULE, self._ended, StartInspection(call.checkpoint))
         self._by_job[job] = query
         supervisor.loop.call_later(HUB_TIMEOUT_S, partial(self._time_out, supervisor, job))
         return query

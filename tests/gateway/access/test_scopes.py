@@ -54,6 +54,7 @@ def test_every_route_declares_a_scope_for_each_method(routes: dict[str, Any]) ->
         ("POST", "/v1/params", ADMIN),
         ("POST", "/v1/load", ADMIN),
         ("GET", "/v0/load", ADMIN),
+        ("GET", "/v1/pull/variants", INFERENCE),
         ("GET", "/api/v0/unload", ADMIN),
         ("POST", "/v1/unload", ADMIN),
         ("POST", "/v1/pull", ADMIN),

@@ -155,6 +155,10 @@ def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> Non
         error_of(response)
 
 
+VARIANTS = "/v1/pull/variants?checkpoint=x"
+"""It changes nothing, but has the server ask a hub."""
+
+
 @pytest.mark.parametrize(
     ("site", "origin", "status"),
     [
@@ -167,7 +171,7 @@ def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> Non
         ("", "", 400),
     ],
 )
-@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1"])
+@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1", VARIANTS])
 def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
     harness: GatewayHarness, path: str, site: str, origin: str, status: int
 ) -> None:
@@ -175,7 +179,7 @@ def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
     assert harness.raw(request("GET", path, b'{"x":1}', **headers))[0] == status
 
 
-@pytest.mark.parametrize("path", ["/internal/keys", "/internal/configuration", "/v0/load", "/logs/stream"])
+@pytest.mark.parametrize("path", ["/internal/keys", "/internal/configuration", "/v0/load", "/logs/stream", VARIANTS])
 def test_head_is_judged_as_get(harness: GatewayHarness, path: str) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"User_Agent": FIREFOX}, {"Sec_Fetch_Site": "cross-site"}):
         assert harness.raw(request("HEAD", path, b"", **headers))[0] == 403
@@ -201,7 +205,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.
         ({"User_Agent": FIREFOX, "Origin": "null"}, 403),
     ],
 )
-@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1"])
+@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1", VARIANTS])
 def test_over_plain_http_a_browser_changes_nothing_by_get(
     harness: GatewayHarness, path: str, headers: dict[str, str], status: int
 ) -> None:
