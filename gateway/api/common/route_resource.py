@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import falcon
 import msgspec
@@ -18,6 +18,9 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
 from protocol.failures import invalid
+
+_FLAGS: Final = {"": "true", "yes": "true", "on": "true", "no": "false", "off": "false"}
+"""Words for flags in a query, besides those that msgspec reads."""
 
 
 class RouteResource:
@@ -38,8 +41,7 @@ class RouteResource:
         if route.source == "body":
             self.respond(route, body_decoding.read_optional_json(req, self.session.settings.body_limit), req, resp)
         else:
-            query = {name: req.get_param(name) for name in route.request.__struct_fields__ if name not in path}
-            self.respond(route, {**query, **path}, req, resp)
+            self.respond(route, path or _query(req, route.request), req, resp)
 
     def respond(
         self, route: Route[Any, Any], given: bytes | dict[str, Any], req: falcon.Request, resp: falcon.Response
@@ -64,6 +66,15 @@ class RouteResource:
             resp.cache_control = ["no-store"]
         if route.unfinished is not None and route.unfinished(answer):
             resp.status = falcon.HTTP_202
+
+
+def _query(req: falcon.Request, cls: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the parameters that a type declares, as texts."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(cls):
+        text = req.get_param(field.name)
+        found[field.name] = _FLAGS.get(text.lower(), text) if text is not None and field.type is bool else text
+    return found
 
 
 def _check_texts(request: msgspec.Struct) -> None:

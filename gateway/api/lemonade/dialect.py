@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.lemonade import health, install, load, model_files, params, preview, system_info
@@ -17,8 +17,7 @@ class LemonadeDialect(Dialect):
         """Return the routes: the log stream, and the others under every version prefix."""
         return {
             "/logs/stream": LogStreamResource(session),
-            **versioned({"system-info": system_info.SystemInfoResource(session)}),
-            **resources(session, load, params, model_files, health, install),
+            **resources(session, load, params, model_files, health, install, system_info),
             **preview.routes(session),
         }
 

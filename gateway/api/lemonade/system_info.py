@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import falcon
 import msgspec
 
-from gateway.api.common.request_fields import flag_in_query
-from gateway.bus.session import SupervisorSession
+from gateway.api.common.routes import HttpCaller, route
 from protocol import RELEASE
 from protocol.messages.system_info import Cpu, GetSystemInfo, Gpu, MachineInfo, Npu, SystemInfo
 
@@ -17,21 +15,44 @@ _MEBI: Final = 1 << 20
 _ABSENT: Final = {"available": False}
 
 
-def info_body(info: SystemInfo, *, verbose: bool) -> dict[str, Any]:
+class SystemInfoQuery(msgspec.Struct):
+    """With Python packages and other facts that help to find a fault."""
+
+    verbose: bool = False
+
+
+class SystemInfoAnswer(msgspec.Struct, kw_only=True):
+    """The machine, its devices, and the recipes that run on them."""
+
+    system: str = msgspec.field(name="OS Version")
+    processor: str = msgspec.field(name="Processor")
+    memory: str = msgspec.field(name="Physical Memory")
+    devices: dict[str, Any]
+    recipes: dict[str, Any]
+    packages: list[str] | msgspec.UnsetType = msgspec.field(name="Python Packages", default=msgspec.UNSET)
+    lemonbus: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+@route("GET", "system-info")
+def show_system_info(caller: HttpCaller, query: SystemInfoQuery) -> SystemInfoAnswer:
+    """Shows the machine and the recipes that run on it."""
+    info = caller.ask(lambda number: GetSystemInfo(number, query.verbose), SystemInfo)
+    return system_info(info, verbose=query.verbose)
+
+
+def system_info(info: SystemInfo, *, verbose: bool) -> SystemInfoAnswer:
     """Return the fields of all documents except those of Windows; our own fields are under ``lemonbus``."""
     machine = info.machine
-    body: dict[str, Any] = {
-        "OS Version": machine.system,
-        "Processor": machine.cpu.name,
-        "Physical Memory": f"{machine.memory / _GIBI:.1f} GB",
-        "devices": devices(machine),
-        "recipes": info.recipes,
-    }
-    if verbose:
-        if info.packages is not None:
-            body["Python Packages"] = info.packages
-        body["lemonbus"] = {"version": RELEASE, "memory_bytes": machine.memory, **machine.more}
-    return body
+    more = {"version": RELEASE, "memory_bytes": machine.memory, **machine.more}
+    return SystemInfoAnswer(
+        system=machine.system,
+        processor=machine.cpu.name,
+        memory=f"{machine.memory / _GIBI:.1f} GB",
+        devices=devices(machine),
+        recipes=info.recipes,
+        packages=msgspec.UNSET if not verbose or info.packages is None else info.packages,
+        lemonbus=more if verbose else msgspec.UNSET,
+    )
 
 
 def devices(machine: MachineInfo) -> dict[str, Any]:
@@ -79,18 +100,3 @@ def _npu(npu: Npu | None) -> dict[str, Any]:
         "available": npu.available,
         "family": npu.family,
     }
-
-
-class SystemInfoResource:
-    """``GET system-info``: the machine."""
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer; ``verbose=true`` adds the Python packages and other facts that help to find a fault."""
-        verbose = flag_in_query(req, "verbose")
-        info = self._session.call(req.env, lambda number: GetSystemInfo(number, verbose), SystemInfo)
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(info_body(info, verbose=verbose))

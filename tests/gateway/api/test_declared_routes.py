@@ -102,6 +102,8 @@ def test_a_path_without_a_slash_is_below_each_prefix(ask: AppClient, prefix: str
 def test_fields_come_from_body_query_or_path(ask: AppClient) -> None:
     assert ask("GET", "/v1/items?limit=3&newest=true&other=1").json == [{"name": "True", "number": 3}]
     assert ask("GET", "/v1/items").json == [{"name": "False", "number": 10}]
+    for word, newest in {"": True, "1": True, "On": True, "yes": True, "0": False, "no": False, "off": False}.items():
+        assert ask("GET", f"/v1/items?newest={word}").json[0]["name"] == str(newest), word
     assert ask("HEAD", "/v1/items").status_code == 200
     assert ask("DELETE", "/toy/a%20b").json == {"name": "a b", "number": 0}
     assert ask("GET", "/toy/none").json == ask("GET", "/toy/nothing").json
