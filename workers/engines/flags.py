@@ -1,4 +1,4 @@
-"""A strict reader of the command lines of our engine servers: each has its table of flags. It knows no library.
+"""A strict reader of the command lines of our engine servers. Each has its table of flags. It knows no library.
 
 A worker reads a user's arguments with the same table before anything is started, so that an unknown flag evicts no model.
 ``_`` counts as ``-`` in long names.
@@ -20,7 +20,7 @@ class Flag(NamedTuple):
     """One flag: where its value goes, how it is read, and what a bare one means."""
 
     target: str
-    """Dotted attribute of llama.cpp's parameters, or a name in angle brackets for what needs more."""
+    """Dotted attribute of llama.cpp's parameters, or a name in angle brackets for anything more complex."""
     read: Callable[[str], Value] | None
     bare: Value = True
 
@@ -30,7 +30,7 @@ Row = tuple[str, str, Callable[[str], Value] | None, Value]
 
 
 def one_of(*names: str) -> Callable[[str], Value]:
-    """Return a reader of one of these words."""
+    """Return a reader that accepts one of these words."""
 
     def read(text: str) -> Value:
         if text not in names:

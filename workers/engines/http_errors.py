@@ -6,10 +6,10 @@ from typing import Any
 
 
 class EngineHttpError(Exception):
-    """A request that is answered with an error; the text is for its client."""
+    """A request that is answered with an error. The text is for its client."""
 
     def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
-        """``facts`` stand beside the message."""
+        """``facts`` are sent with the message."""
         super().__init__(message)
         self.status = status
         self.body: dict[str, Any] = {"code": status, "message": message, "type": kind, **facts}

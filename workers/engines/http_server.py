@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final
 from workers.engines.http_errors import EngineHttpError
 
 MAX_WAITING_REQUESTS: Final = 16
-"""Requests that run or wait; more get status 503."""
+"""Requests that run or wait; further ones get status 503."""
 CONNECTION_TIMEOUT_S: Final = 60.0
-"""How long a connection may be silent, or a reader take nothing."""
+"""How long a connection may be silent, or a reader may take nothing."""
 DISCONNECT_POLL_S: Final = 0.1
 """How often a waiting request checks whether its client has hung up."""
 JSON_CONTENT_TYPE: Final = "application/json"
@@ -33,7 +33,7 @@ class EngineHttpServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], handler_class: type[EngineHttpHandler], alias: str, key: str) -> None:
-        """Listen at once; raises OSError. ``key``: the key that requests need, empty for none."""
+        """Listen at once; raises OSError. ``key``: the key that requests need; empty: none."""
         self.alias = alias
         self.ready = True
         """Whether ``/health`` answers that the model is loaded."""
@@ -119,7 +119,7 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
                 self.send_json(answer)
 
     def do_HEAD(self) -> None:
-        """Answer the same without a body."""
+        """Answer in the same way, without a body."""
         self.do_GET()
 
     def do_POST(self) -> None:
@@ -174,7 +174,7 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         self.send_json({"error": refusal.body}, refusal.status)
 
     def answer(self, body: bytes, kind: str = JSON_CONTENT_TYPE, status: int = 200) -> None:
-        """Send a whole answer as it is."""
+        """Send a whole answer unchanged."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -201,7 +201,7 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         """Answer requests that the standard library refuses, in the form of all errors."""
         del explain
         self.close_connection = True
-        self.refuse(EngineHttpError(message or "the request makes no sense", 405 if code == 501 else int(code)))
+        self.refuse(EngineHttpError(message or "the request is malformed", 405 if code == 501 else int(code)))
 
     def log_message(self, *_: object) -> None:
         """Do nothing: the worker logs requests."""

@@ -8,12 +8,12 @@ import signal
 
 
 def open_parent_pidfd() -> int:
-    """Return a descriptor of the process that started this one; raises ProcessLookupError if it is dead already."""
+    """Return a descriptor of the process that started this one; raises ProcessLookupError if it is already dead."""
     return os.pidfd_open(os.getppid())
 
 
 def wait_for_shutdown(parent: int) -> None:
-    """Return at SIGTERM or SIGINT, or when the process of :func:`open_parent_pidfd` is dead."""
+    """Return at SIGTERM or SIGINT, or when the process of :func:`open_parent_pidfd` has died."""
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""What the files of a model say of themselves, for people: architecture, parameters, context, chat template. Only files are read."""
+"""What a model's files say about it, for people: architecture, parameters, context, chat template. Only reads files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.files.gguf import ArrayLength
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_CONFIG_BYTES: Final = 32 * 1024 * 1024
 _LONGEST_TEXT: Final = 4096
-"""Characters of a value of the header that is shown; longer ones are templates and licences."""
+"""Characters of a header value that is shown; longer ones are templates and licences."""
 # fmt: off
 _QUANTIZATIONS: Final = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -31,7 +31,10 @@ _TEMPLATE: Final = "tokenizer.chat_template"
 
 
 def describe(path: str) -> FileFacts:
-    """Return what a file or folder says; raises whatever reading it raises. A path that does not exist is no error: it has no facts."""
+    """Return what a file or folder says; raises whatever reading it raises.
+
+    A path that does not exist yields no facts.
+    """
     place = Path(path)
     if place.is_dir():
         return _genai_folder(place)
@@ -43,7 +46,7 @@ def describe(path: str) -> FileFacts:
 
 
 def digest(path: Path) -> str:
-    """Return 64 digits for this version of a file: the sha256 if the hub's cache names it by that, else of name, size and time."""
+    """Return 64 digits for this version of a file: the sha256 if the hub's cache names it by that, else a digest of name, size and time."""
     real = os.path.realpath(path)
     name = real.rpartition("/")[2]
     if _SHA256.fullmatch(name):

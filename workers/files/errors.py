@@ -4,4 +4,7 @@ from __future__ import annotations
 
 
 class BrokenError(ValueError):
-    """The file or folder is not a model of its kind, or not a whole one. The message is for the caller and has no path."""
+    """The file or folder is not a model of its kind, or not a complete one.
+
+    The message is for the caller, so it has no path.
+    """

@@ -25,7 +25,7 @@ class GenaiFolder(NamedTuple):
     size: int
     """Bytes of all its files."""
     context: int
-    """Tokens that it was made for, 0 if it does not say."""
+    """Tokens that it was made for; 0 if unspecified."""
 
 
 def read(folder: Path) -> GenaiFolder:

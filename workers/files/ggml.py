@@ -1,4 +1,4 @@
-"""Checks that a whisper model in ggml's own file format is whole. Only the file is read.
+"""Checks that a whisper model in ggml's own file format is complete. Only reads the file.
 
 The format: header, mel filters, vocabulary, then each tensor's header with its data after it, to the end of the file.
 """
@@ -19,7 +19,7 @@ _EACH_SIZE: Final = 2**24
 _MAX_LAYERS: Final = 256
 """Layers of the encoder, and of the decoder; the largest model has 32."""
 _FREQUENCIES: Final = 201
-"""Frequencies of each mel filter: whisper.cpp assumes without a check that they fit its windows of 400 samples."""
+"""Frequencies of each mel filter: whisper.cpp assumes, without a check, that they fit its windows of 400 samples."""
 _MAX_MELS: Final = 2**12
 _MAX_WORDS: Final = 2**20
 _MAX_NAME_BYTES: Final = 256
@@ -45,7 +45,7 @@ class _GgmlHeader(NamedTuple):
 
 
 _ENGLISH_WORDS: Final = 51_864
-"""Vocabulary of models that know only English: all others have one word more, and one for each further language."""
+"""Vocabulary size of models that only know English. All others have one more, and one for each further language."""
 _FIRST_LANGUAGES: Final = 99
 
 
@@ -59,7 +59,7 @@ def languages(path: Path) -> int:
 
 
 def check(path: Path) -> None:
-    """Raise :class:`~workers.files.errors.BrokenError` for a file that is not such a model or not whole, OSError if it cannot be read."""
+    """Raise :class:`~workers.files.errors.BrokenError` if a file is not such a model or not complete, OSError if it is unreadable."""
     with path.open("rb") as file:
         magic = file.read(len(GGML_MAGIC))
         if magic == gguf.MAGIC:
@@ -73,7 +73,7 @@ def check(path: Path) -> None:
         _skip_words(file)
         wanted = 11 + 15 * header.audio_layers + 24 * header.text_layers
         found = _skip_tensors(file, path.stat().st_size, wanted)
-    # whisper.cpp's own tests use files without any tensor as models whose weights are zero.
+    # whisper.cpp's own tests use files without tensors as models whose weights are zero.
     if found and found < wanted:
         raise BrokenError(f"it is truncated: {wanted - found} tensors are missing")
 

@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file (keys and tensor list), and checks that the file is whole. Only the file is read."""
+"""Reads the header of a GGUF file (keys and tensor list), and checks that the file is complete. Only reads the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.files.errors import BrokenError
 
 MAGIC: Final = b"GGUF"
 MAX_ITEMS: Final = 4_000_000
-"""Strings and tensors that are read: a vocabulary has some 100,000; a file that claims more than this is broken."""
+"""Limit on strings and tensors: a vocabulary has about 100,000; a file that claims more than this is broken."""
 MAX_DIMENSIONS: Final = 8
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
@@ -28,11 +28,11 @@ BLOCKS: Final = {
     22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }
 # fmt: on
-"""Tensor type → elements and bytes of a block. For an unknown type only the start is checked."""
+"""Tensor type → elements and bytes of a block. For an unknown type, only the start is checked."""
 
 
 class ArrayLength(NamedTuple):
-    """An array of a header, of which only the length is read."""
+    """An array in a header, of which only the length is read."""
 
     items: int
 
@@ -41,17 +41,17 @@ MetadataValue = int | float | str | bool | ArrayLength
 
 
 class GgufHeader(NamedTuple):
-    """What a whole header tells."""
+    """What a whole header says."""
 
     architecture: str
     context_length: int
-    """Tokens the model was trained for, 0 if the file does not say."""
+    """Tokens that the model was trained for; 0 if the file does not say."""
     parameters: int
     """Elements of all tensors in this file."""
 
 
 class PartialHeader(NamedTuple):
-    """What the first bytes of a file tell. The file need not be whole."""
+    """What the first bytes of a file say. The file need not be complete."""
 
     architecture: str = ""
     name: str = ""
@@ -61,11 +61,11 @@ class PartialHeader(NamedTuple):
     kind: str = ""
     """``general.type``: ``model``, ``adapter``, ``mmproj``, ``imatrix``…; older files do not say it."""
     tensors: tuple[str, ...] = ()
-    """Names of tensors, as far as the bytes reach."""
+    """Names of tensors, up to the end of the bytes."""
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return the files of a model that is split into several, or the one file."""
+    """Return the files of a split model, or the one file."""
     found = _PART.search(path.name)
     if found is None:
         return [path]
@@ -97,7 +97,7 @@ def read_metadata(path: Path) -> dict[str, MetadataValue]:
 
 
 def read_partial(data: bytes) -> PartialHeader:
-    """Read what the first bytes of a file tell, however few they are; an empty header if it is not a GGUF file."""
+    """Read what the first bytes of a file say, however few they are; an empty header if it is not a GGUF file."""
     return _GgufReader(data).partial_header() if data.startswith(MAGIC) else PartialHeader()
 
 
@@ -153,7 +153,7 @@ class _GgufReader:
         return _SIZES[kind]
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Read all keys; of arrays only their lengths."""
+        """Read all keys; for arrays, only their lengths."""
         self._position += 4 + 8  # version, number of tensors
         count = self._number("<Q")
         self._count_items(count)
@@ -180,7 +180,7 @@ class _GgufReader:
         raise BrokenError(f"its header has a value of the unknown type {kind}")
 
     def partial_header(self) -> PartialHeader:
-        """Read keys and tensor names until the bytes end or make no sense."""
+        """Read keys and tensor names until the bytes end or become invalid."""
         found: dict[bytes, str | int] = {}
         names: list[str] = []
         try:

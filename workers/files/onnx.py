@@ -1,6 +1,6 @@
-"""Checks that an ONNX file is whole, and the data files that it names. Only the files are read.
+"""Checks that an ONNX file and the data files that it names are complete. Only reads the files.
 
-An ONNX file is a protobuf message; of its graph's weights, only those in other files are checked.
+An ONNX file is a protobuf message. Of its graph's weights, only those in other files are checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workers.files.errors import BrokenError
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MOST_FIELDS: Final = 400_000
-"""Fields that are read: a large model has some ten thousand; a file with more than this is broken."""
+"""Limit on fields: a large model has about ten thousand; a file with more than this is broken."""
 _GRAPH: Final = 7
 """Field of a model."""
 _INITIALIZER: Final = 5
@@ -31,7 +31,7 @@ class _Field(NamedTuple):
 
 
 def check(path: Path) -> None:
-    """Check that a model is whole; raises :class:`BrokenError`, or OSError if a file cannot be read."""
+    """Check that a model is complete; raises :class:`BrokenError`, or OSError for an unreadable file."""
     if not path.stat().st_size:
         raise BrokenError(f"{path.name} is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -1,4 +1,4 @@
-"""Reads the header of a safetensors file, and checks that the file is whole. Only the file is read."""
+"""Reads the header of a safetensors file, and checks that the file is complete. Only reads the file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NAME: Final = re.compile(rb'"([^"\\]{1,255})" *: *\{ *"(?:dtype|shape|data_offs
 
 
 def tensor_names(data: bytes) -> list[str]:
-    """Return the tensor names in the first bytes of a file, as far as they reach; none for another kind of file."""
+    """Return the tensor names in the first bytes of a file, up to their end; none for another kind of file."""
     if len(data) < 9 or int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES or data[8:9] != b"{":
         return []
     return [name.decode("utf-8", "replace") for name in _NAME.findall(data[8:])]
 
 
 def check(path: Path) -> None:
-    """Raise :class:`BrokenError` for a file that is broken or cut off, OSError if it cannot be read."""
+    """Raise :class:`BrokenError` for a broken or truncated file, OSError for an unreadable one."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")

@@ -1,6 +1,6 @@
-"""The job process that reads what model files say of themselves: ``python -m workers.jobs.describe``.
+"""The job process that reads what model files say about themselves: ``python -m workers.jobs.describe``.
 
-Each file is reported when it was read, so that a file which hangs the job costs the others nothing.
+Each file is reported once it was read, so that a file that hangs the job does not affect the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workers.jobs.job import JobProcess
 
 
 def read_facts(path: str) -> FileFacts:
-    """Read one file; one that cannot be read has empty facts."""
+    """Read one file; an unreadable one has empty facts."""
     try:
         return describe(path)
     except Exception:  # noqa: BLE001 - files come from anywhere; a load says what is wrong with one

@@ -1,4 +1,4 @@
-"""Runs the tools of device makers (`nvidia-smi`, `rocm-smi`, `xrt-smi`) and parses their output. Parsing is pure."""
+"""Runs the tools of device vendors (`nvidia-smi`, `rocm-smi`, `xrt-smi`) and parses their output. Parsing is pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
 
 
 class ToolError(Exception):
-    """A tool is installed and gave no usable answer."""
+    """A tool is installed but gave no usable answer."""
 
 
 def run(tool: str, *arguments: str) -> str | None:
-    """Return what a tool prints, None if there is none; raises :class:`ToolError`."""
+    """Return what a tool prints, None if it is not installed; raises :class:`ToolError`."""
     done = run_unchecked(tool, *arguments)
     if done is not None and done.returncode != 0:
         output = (done.stderr.strip() or done.stdout.strip())[-300:]
@@ -38,7 +38,10 @@ def run(tool: str, *arguments: str) -> str | None:
 
 
 def run_unchecked(tool: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a tool; return how it ended, None if there is none. Raises :class:`ToolError` if it does not end in time."""
+    """Run a tool; return how it ended, None if it is not installed.
+
+    Raises :class:`ToolError` if it does not end in time.
+    """
     program = shutil.which(tool)
     if program is None:
         return None
@@ -74,7 +77,7 @@ def _nvidia(fields: tuple[str, ...]) -> list[Gpu]:
 
 
 def nvidia_gpus(output: str) -> list[Gpu]:
-    """Read rows of name, MiB, driver version, address and, if there is one, compute capability."""
+    """Read rows of name, MiB, driver version, address and, if present, compute capability."""
     found = []
     for row in csv.reader(io.StringIO(output), skipinitialspace=True):
         cells = ["" if cell.strip().lower() in _UNKNOWN else cell.strip() for cell in row]
@@ -87,7 +90,7 @@ def nvidia_gpus(output: str) -> list[Gpu]:
 
 
 def _address(written: str) -> str:
-    """Return ``00000000:C5:00.0`` as the kernel writes it: ``0000:c5:00.0``."""
+    """Return ``00000000:C5:00.0`` in the kernel's form: ``0000:c5:00.0``."""
     domain, _, rest = written.lower().partition(":")
     return f"{domain[-4:]:>04}:{rest}"
 

@@ -13,7 +13,7 @@ _LONGEST_DETAIL = 2000
 class SourceError(Exception):
     """A source failed; the next one may be tried.
 
-    ``str()`` is for the caller: no path, no address with a password in it.  ``detail`` is for the log.
+    ``str()`` is for the caller: it has no path, and no address with a password. ``detail`` is for the log.
     """
 
     def __init__(
@@ -30,9 +30,10 @@ class SourceError(Exception):
     ) -> None:
         """Take credentials out of the detail.
 
-        ``offline``: no connection was tried, because of the setting.  ``absent``: the source answered that it has no such
-        thing.  ``forbidden``: it has, and does not give it to us.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
-        asked again, if it named a time.  ``param``: the field of a registration that names what is absent.
+        ``offline``: no connection was tried, because of the setting. ``absent``: the source answered that it does not
+        have it. ``forbidden``: the source has it, but does not give it to us. ``unreachable``: there was no connection
+        to it. ``retry_after``: seconds after which it wants to be asked again, if it gave a time. ``param``: the field
+        of a registration that names what is absent.
         """
         super().__init__(message)
         self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]

@@ -1,7 +1,7 @@
 """The job process that installs or removes one backend: ``python -m workers.jobs.install``.
 
-An installation is made in a draft folder and gets its name when it is complete; a removal begins with renaming
-the folder.  Whatever a killed job left, the next one sweeps away.
+An installation is made in a draft folder and gets its name when it is complete. A removal begins with renaming the
+folder. The next job removes whatever a killed job left.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class InstallJob:
 def run_order(
     order: StartInstall | StartUninstall, progress: DownloadProgress, offline: bool
 ) -> Installed | InstallFailed:
-    """Carry out an order; every error becomes the failure that is returned."""
+    """Carry out an order. Every error becomes the failure that is returned."""
     name = f"{order.recipe}:{order.backend}"
     verb = "installed" if isinstance(order, StartInstall) else "removed"
     try:
@@ -131,7 +131,7 @@ def _fill(order: StartInstall, draft: Path, progress: DownloadProgress) -> None:
 
 def _unpack_release(order: StartInstall, draft: Path, progress: DownloadProgress) -> str:
     """Fetch the archive into the draft; return the path of its program there."""
-    # 80 ms of processor time, mostly for an HTTP library, that wheels and removals do not need.
+    # An HTTP library takes most of 80 ms of processor time, which wheels and removals do not need.
     from workers.jobs.backend_install import release_archive, unpack  # noqa: PLC0415
 
     name = archive_names.name_of(order.archive.url)
@@ -139,7 +139,7 @@ def _unpack_release(order: StartInstall, draft: Path, progress: DownloadProgress
     try:
         unpack.unpack(archive, draft / installations.FILES_FOLDER, name)
     finally:
-        archive.unlink()  # good or refused, it was whole: nothing of it is worth keeping
+        archive.unlink()  # good or refused, it was complete: nothing of it is worth keeping
     program = unpack.find_program(draft / installations.FILES_FOLDER, order.executable)
     if not program:
         raise SourceError(f"{name} has no program {order.executable}")
@@ -159,13 +159,13 @@ def remove(order: StartUninstall) -> Installed:
 
 
 def _rename_away(folder: Path) -> None:
-    """Take a folder's name away at once, however long its removal takes."""
+    """Remove a folder's name at once, however long its removal takes."""
     if folder.exists():
         folder.rename(folder.with_name(f"{_REMOVED_PREFIX}{os.getpid()}-{folder.name}"))
 
 
 def _sweep(home: Path, keep: str = "") -> None:
-    """Remove all that is no installation, except the partial file of a download that can be continued."""
+    """Remove everything that is not an installation, except the partial file of a download that can be continued."""
     for leftover in home.glob(".*"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)

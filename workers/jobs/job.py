@@ -1,6 +1,6 @@
 """What every job process is: a loop that talks to the supervisor and its successors, and a thread for what blocks.
 
-The thread touches no socket: what it returns and logs is handled in the loop, which it wakes when it is through.
+The thread touches no socket. The loop handles what it returns and logs; the thread wakes the loop when it is done.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JobProcess:
         self.bus = WorkerBus(self.loop, self._context, name, for_gateways=False)
         self.bus.on_message = self._received
         self.on_message: OnMessage = lambda _message: None
-        """Called with each message that is for this kind of job: its order, and `Welcome`."""
+        """Called with each message for this kind of job: its order, and `Welcome`."""
         self._order = b""
         self._progress: msgspec.Struct | None = None
         self._result: msgspec.Struct | None = None
@@ -62,7 +62,7 @@ class JobProcess:
             hello("job", name, self._context),
             lambda: JobSnapshot(self._order),
             self._report_again,
-            # At once: the result is of no use any more, and child processes die with this one.
+            # At once: the result is no longer of use, and child processes die with this one.
             lambda: os._exit(1),
         )
         logs.set_sink(self._records.append)
@@ -82,7 +82,7 @@ class JobProcess:
         self.on_message(message)
 
     def work(self, function: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do what blocks in a thread, and ``done`` with what came of it in the loop. It must not raise."""
+        """Run what blocks in a thread, and call ``done`` with its result in the loop. It must not raise."""
         through = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         results: list[T] = []
 
@@ -110,9 +110,9 @@ class JobProcess:
         work: Callable[[Any], T],
         done: Callable[[T], None] | None = None,
     ) -> None:
-        """Do the first message of these types in a thread, and go when the supervisor says so.
+        """Handle the first message of these types in a thread, and exit when the supervisor says so.
 
-        ``done`` gets in the loop what came of it; without it that is the result.
+        ``done`` gets the result of the work in the loop; without it, that is the job's result.
         """
         begun: list[object] = []
 
@@ -124,25 +124,25 @@ class JobProcess:
         self.on_message = on_message
 
     def report(self, progress: msgspec.Struct) -> None:
-        """Send how far the work is."""
+        """Send the progress of the work."""
         self._progress = progress
         self.bus.send(progress)
 
     def end(self, result: msgspec.Struct) -> None:
-        """Send the result, and go when the supervisor says so: it may notice an end before it reads what came last."""
+        """Send the result, and exit when the supervisor says so: it may notice an end before it reads the last message."""
         self._result = result
         self.bus.send(result)
         self._limit_end()
 
     def _limit_end(self) -> None:
-        """Let a supervisor that is there take the result within ``_LONGEST_END``."""
+        """If a supervisor is there, let it take the result within ``_LONGEST_END``."""
         if self._end_timer is not None:
             self._end_timer.cancel()
         if self._result is not None and self._link.welcomed:
             self._end_timer = self.loop.call_later(_LONGEST_END, self.loop.stop)
 
     def _report_again(self) -> None:
-        """Tell the next supervisor how far the work is, and its result."""
+        """Tell the next supervisor the progress of the work, and its result."""
         self._limit_end()
         for message in (self._progress, self._result):
             if message is not None:
@@ -153,7 +153,7 @@ class JobProcess:
             self.bus.log(self._records.popleft())
 
     def _give_up(self) -> None:
-        """End a job whose callback raised: the supervisor notices the end of the process, and answers its caller."""
+        """End a job whose callback raised. The supervisor notices the end of the process, and answers its caller."""
         self._flush()
         os._exit(1)
 
@@ -166,5 +166,5 @@ class JobProcess:
         self._flush()
         self.bus.close(server_lives=True)
         self.loop.close()
-        # Not through the interpreter's end: a thread that was left alone is still inside its library.
+        # Without the interpreter's clean-up: an abandoned thread is still inside its library.
         os._exit(0)

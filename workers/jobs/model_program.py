@@ -1,4 +1,4 @@
-"""The interface of a program that fetches and keeps the models of its recipe itself."""
+"""The interface of a program that itself fetches and keeps the models of its recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ModelProgram(NamedTuple):
     """One program."""
 
     scheme: str
-    """Of its checkpoints: ``SCHEME:TAG``."""
+    """Scheme of its checkpoints: ``SCHEME:TAG``."""
     title: str
     """Its name in messages."""
     action: str
@@ -21,8 +21,8 @@ class ModelProgram(NamedTuple):
     fetch: Callable[[TagCheckpoint, str, DownloadProgress], int]
     """Fetches a model, notes it in the cache directory, returns the number of files; raises ``SourceError``."""
     remove: Callable[[str], str]
-    """Removes the model of a tag; returns why it did not, or nothing."""
+    """Removes the model with a tag; returns why it did not, or an empty text."""
     version: Callable[[], str]
-    """Returns the version, or nothing; raises ``ToolError``."""
+    """Returns the version, or an empty text; raises ``ToolError``."""
     problem: Callable[[], str]
-    """Returns why it cannot run models here, or nothing; raises ``ToolError``."""
+    """Returns why it cannot run models here, or an empty text; raises ``ToolError``."""

@@ -1,4 +1,4 @@
-"""The programs that fetch and keep the models of their recipe themselves: one line a program."""
+"""The programs that themselves fetch and keep the models of their recipe, one per line."""
 
 from __future__ import annotations
 

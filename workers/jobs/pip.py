@@ -1,4 +1,4 @@
-"""Runs pip in a folder of its own, ends it with this process, and explains its failures."""
+"""Runs pip in its own folder, ends it with this process, and explains its failures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _PROGRESS_POLL_S: Final = 0.2
-"""Seconds between two looks at how far pip is."""
+"""Seconds between two looks at pip's progress."""
 
-# pip must not outlive this process, and the kernel kills it if it would. Not `setpriv`: it is not everywhere.
+# If pip would outlive this process, the kernel kills it. Not `setpriv`: it is not everywhere.
 _RUN: Final = """
 import ctypes, os, runpy, sys
 ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
@@ -40,7 +40,7 @@ class PipFailure(NamedTuple):
 
 
 def run(words: list[str], staging: Path, look: Callable[[], None]) -> PipFailure | None:
-    """Run ``pip WORDS`` with its temporary files in ``staging``, calling ``look`` meanwhile; None if all went well."""
+    """Run ``pip WORDS`` with its temporary files in ``staging``, calling ``look`` meanwhile; None if it succeeded."""
     log = staging / "pip.log"
     command = [sys.executable, "-I", "-c", _RUN, str(os.getpid()), *words]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]

@@ -1,6 +1,6 @@
 """The job process that inspects the machine: ``python -m workers.jobs.probe``.
 
-It runs the tools of device makers, lists the Python packages, reports to the supervisor, and ends.
+It runs the tools of device vendors, lists the Python packages, reports to the supervisor, and ends.
 """
 
 from __future__ import annotations

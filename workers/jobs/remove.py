@@ -1,7 +1,7 @@
 """The job process that removes a model's files and its kept prompt caches: ``python -m workers.jobs.remove``.
 
-In a repository of the hub's cache it removes the given names, the blobs that no other name there uses, partial
-downloads, and the whole repository when no file is left.
+In a repository of the hub's cache, it removes the given names, the blobs that no other name there uses, partial
+downloads, and the whole repository if no file is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTIAL: Final = ".incomplete"
 
 
 def remove(order: StartRemoval) -> Removed | RemoveFailed:
-    """Remove the files of an order; a file that is already gone counts as removed."""
+    """Remove the files of an order. A file that is already gone counts as removed."""
     try:
         scheme, _, tag = order.tag.partition(":")
         problem = PROGRAMS[scheme].remove(tag) if tag else ""
@@ -57,7 +57,7 @@ def _failed(order: StartRemoval, why: str, detail: str = "") -> RemoveFailed:
 
 
 def _prune(folder: Path) -> None:
-    """Remove a folder that is empty now, and those above it; the cache itself stays."""
+    """Remove a folder that is now empty, and empty ones above it; the cache itself stays."""
     with suppress(OSError):
         while folder.name not in ("snapshots", "models", "hub"):
             folder.rmdir()
@@ -71,7 +71,7 @@ def _remove_blob(blob: Path) -> None:
 
 
 def _referenced_blobs(repository: Path) -> set[Path]:
-    """Return every file that the snapshots of a repository mean."""
+    """Return every file that the snapshots of a repository refer to."""
     return {_real(f"{folder}/{file}") for folder, _, files in os.walk(repository / "snapshots") for file in files}
 
 

@@ -19,7 +19,7 @@ from workers.jobs.model_download.repository_variants import list_variants
 
 
 def inspect(order: StartInspection) -> Inspected | InspectFailed:
-    """Ask the hub; every error becomes the failure that is returned, in the documented form."""
+    """Ask the hub. Every error becomes the failure that is returned, in the documented form."""
     try:
         return _listed(order.checkpoint)
     except LemonbusError as problem:
@@ -37,7 +37,7 @@ def _listed(checkpoint: str) -> Inspected:
         raise TypeError(type(parsed).__name__)
     try:
         found = list_repository(parsed.repo)
-    except Exception as problem:  # the library raises those of three HTTP libraries, by its version
+    except Exception as problem:  # the library raises errors of three HTTP libraries, depending on its version
         raise explain_hub_error(problem, parsed.repo) from problem
     return Inspected(checkpoint, list_variants(checkpoint, parsed.repo, {file.name: file.size for file in found.files}))
 

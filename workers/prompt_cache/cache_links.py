@@ -1,6 +1,6 @@
-"""Links under which an engine finds the files of kept prompt caches: it takes bare names in its own folder alone.
+"""Links to the files of kept prompt caches for an engine, which only takes bare names in its own folder.
 
-The names begin with a dot, which names that clients may send do not.
+The names begin with a dot, unlike names that clients may send.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CacheLinks:
 
 
 def remove_leftovers(engine_folder: Path) -> None:
-    """Remove the links of processes that were killed: they lead nowhere any more."""
+    """Remove the links of killed processes, which lead nowhere any more."""
     with suppress(OSError):
         for link in engine_folder.glob(f"{_PREFIX}*"):
             if link.is_symlink() and not link.exists():

@@ -1,11 +1,11 @@
-"""Restores the prompt caches that an earlier engine of the same model has left, before the new engine is called ready.
+"""Restores the prompt caches that an earlier engine of the same model has left, before the new engine counts as ready.
 
 Invariants:
 
 * ``done`` is called exactly once, unless :meth:`CacheRestore.stop` comes first.
-* An engine that was asked to read a file and did not say that it has read all of it is not used: what it has read of
-  it may spoil later answers, or it has died. The entry is removed, so that this happens once.
-* Everything else that goes wrong costs the prompt caches, and not the load.
+* If an engine was asked to read a file but did not report that it has read all of it, it is not used: what it has read
+  may spoil later answers, or it has died. The entry is removed, so that this happens only once.
+* Any other failure costs the prompt caches, but not the load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.store import PromptCacheStore, SavedCache
 
 RESTORE_LIMIT_S: Final = 10.0
-"""What it may take to verify and to read the files: beyond it, the prompts are read again."""
+"""Time limit to verify and read the files. Beyond it, the prompts are read again."""
 
 
 class CacheRestore:
@@ -40,7 +40,7 @@ class CacheRestore:
         log: logs.Logger,
         done: Callable[[bool], None],
     ) -> None:
-        """Begin at once; ``done`` is called with whether the engine may be used."""
+        """Begin at once. ``done`` is called with whether the engine may be used."""
         self._loop, self._pool, self._store, self._files, self._log = loop, pool, store, files, log
         self._done = done
         self._started_at = loop.now()
@@ -54,14 +54,14 @@ class CacheRestore:
         in_disk_thread(loop, lambda: store.find(model, key), self._found)
 
     def stop(self) -> bool:
-        """Restore no more: the engine has ended, or is to end. Return whether it was reading files."""
+        """Stop restoring: the engine has ended, or is to end. Return whether it was reading files."""
         reading = not self._over and self._cache is not None
         if not self._over:
             self._end()
         return reading
 
     def engine_died(self) -> bool:
-        """Take note that the engine has ended. Return whether a file may have been the reason; its entry is removed."""
+        """Note that the engine has ended. Return whether a file may have been the reason; its entry is then removed."""
         if not self.stop():
             return False
         self._remove("the engine died of it")

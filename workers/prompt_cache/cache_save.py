@@ -1,11 +1,11 @@
-"""Saves the prompt caches of an engine that is about to be ended: slot by slot, within a time, into one entry of the store.
+"""Saves the prompt caches of an engine that is about to end: slot by slot, within a time limit, into one entry.
 
 Invariants:
 
-* ``done`` is called exactly once, unless :meth:`CacheSave.drop` comes first: whatever happens, and not later than the limit and
-  ``COMMIT_LIMIT_S`` together.
-* An entry has only slots that the engine has written completely. A save that is cut off keeps those.
-* Nothing here raises: a prompt cache that is not saved costs time later, and nothing else.
+* ``done`` is called exactly once, unless :meth:`CacheSave.drop` comes first. It is called whatever happens, at the
+  latest after the limit plus ``COMMIT_LIMIT_S``.
+* An entry only has slots that the engine has written completely. A save that is cut off keeps these.
+* Nothing here raises: a prompt cache that is not saved only costs time later.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache, SavedSlot
 
 MIN_TOKENS: Final = 32
-"""A slot with fewer tokens is read again in no time; the warm-up leaves such a slot."""
+"""A slot with fewer tokens is quickly read again; the warm-up leaves such a slot."""
 COMMIT_LIMIT_S: Final = 1.0
-"""What the last step may take, which renames a folder and removes old ones."""
+"""Time limit of the last step, which renames a folder and removes old ones."""
 _CHECK_INTERVAL_S: Final = 0.05
 
 
@@ -54,7 +54,7 @@ class CacheSave:
         self._exchange: EngineExchange | None = None
         self._saved: list[SavedSlot] = []
         self._problem = ""
-        """Why not all was saved."""
+        """Why not everything was saved."""
         self._committing = False
         self._over = False
         self._limit_timer = loop.call_later(limit, self._late)
@@ -62,7 +62,7 @@ class CacheSave:
         in_disk_thread(loop, self._prepare, self._prepared)
 
     def abort(self, why: str) -> None:
-        """Save no more, and keep nothing, unless the last step is under way: the process must end."""
+        """Stop saving, and keep nothing, unless the last step is in progress: the process must end."""
         if not self._over:
             self._problem = why
             if not self._committing:
@@ -70,7 +70,7 @@ class CacheSave:
             self._finish()
 
     def drop(self) -> None:
-        """Save no more: the engine has ended. ``done`` is not called."""
+        """Stop saving: the engine has ended. ``done`` is not called."""
         self._done = lambda: None
         self.abort("the engine has ended")
 
@@ -196,7 +196,7 @@ class CacheSave:
         if self._links is not None:
             self._links.remove()
         if self._draft is not None and not self._committing:
-            # Otherwise a thread is at it, and the next process removes what it leaves.
+            # Otherwise a thread is working on it, and the next process removes what it leaves.
             self._draft.discard()
 
     def _report(self) -> None:

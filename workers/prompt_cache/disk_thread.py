@@ -1,4 +1,4 @@
-"""Work that waits for a disk, in a thread: a worker must answer its supervisor meanwhile, whatever the disk does."""
+"""Runs work that waits for a disk in a thread: meanwhile a worker must answer its supervisor, whatever the disk does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class DiskResult(Generic[T]):
-    """What came of the work: a value, or the OSError or ValueError that it raised."""
+    """The result of the work: a value, or the OSError or ValueError that it raised."""
 
     def __init__(self, value: T | None = None, problem: OSError | ValueError | None = None) -> None:
         """One of both."""
@@ -29,7 +29,10 @@ class DiskResult(Generic[T]):
 
 
 def in_disk_thread(loop: Loop, work: Callable[[], T], done: Callable[[DiskResult[T]], None]) -> None:
-    """Do the work in a thread, and ``done`` with what came of it in the loop. Nothing waits for it when the process ends."""
+    """Do the work in a thread, and call ``done`` with the result in the loop.
+
+    Nothing waits for it when the process ends.
+    """
     wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     outcomes: list[DiskResult[T]] = []
 

@@ -1,4 +1,4 @@
-"""The prompt caches of one engine: restored before it is called ready, saved before it is ended."""
+"""The prompt caches of one engine: restored before it counts as ready, saved before it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EngineCaches:
         self._limit = settings.prompt_cache_save_timeout
         self._store = PromptCacheStore(settings.cache_dir, settings.prompt_cache_bytes)
         self._key = ""
-        """Empty until the engine was asked about itself, and if its files' key cannot be told."""
+        """Empty until the engine was asked about itself, or if the key of its files is unknown."""
         self._restore: CacheRestore | None = None
         self._save: CacheSave | None = None
         remove_leftovers(files.folder)
@@ -50,7 +50,7 @@ class EngineCaches:
         return self._limit + COMMIT_LIMIT_S
 
     def restore(self, facts: EngineFacts, done: Callable[[bool], None], *, use: bool) -> None:
-        """Restore what was kept, if ``use`` is true; ``done`` is called with whether the engine may be used."""
+        """Restore what was kept, if ``use`` is true. ``done`` is called with whether the engine may be used."""
         try:
             self._key = self._files.key(facts)
         except (OSError, LemonbusError) as problem:
@@ -63,7 +63,7 @@ class EngineCaches:
         )
 
     def save(self, done: Callable[[], None]) -> None:
-        """Save what the engine has read since its start, if it has read anything; call ``done`` when it may end."""
+        """Save what the engine has read since its start, if it has read anything. Call ``done`` when it may end."""
         if self._save is not None:
             return  # it is being saved, and ends then
         if not self._key or not self._files.changed:
@@ -74,24 +74,27 @@ class EngineCaches:
         )
 
     def abort(self, why: str) -> None:
-        """Stop what is going on: the engine is to end at once."""
+        """Stop what is in progress: the engine is to end at once."""
         if self._restore is not None:
             self._restore.stop()
         if self._save is not None:
             self._save.abort(why)
 
     def engine_ended(self) -> bool:
-        """Stop what is going on: the engine has ended. Return whether a file that it was reading may be the reason."""
+        """Stop what is in progress: the engine has ended.
+
+        Return whether a file that it was reading may be the reason.
+        """
         if self._save is not None:
             self._save.drop()
         return self._restore is not None and self._restore.engine_died()
 
 
 def tidy_in_background(loop: Loop, settings: Settings, log: logs.Logger) -> None:
-    """Remove what dead processes have left, and what is more than ``prompt_cache_bytes``."""
+    """Remove what dead processes have left, and what exceeds ``prompt_cache_bytes``."""
     store = PromptCacheStore(settings.cache_dir, settings.prompt_cache_bytes)
     if not store.root.is_dir():
-        return  # most servers keep none, and need no thread for that
+        return  # most servers keep none, and need no thread for this
 
     def report(problem: Exception | None) -> None:
         if problem is not None:

@@ -1,4 +1,4 @@
-"""Which kept prompt caches are removed when they are too many, or the disk is full. Pure."""
+"""Which kept prompt caches are removed when there are too many, or the disk is full. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class StoredEntry(NamedTuple):
     size: int
     """Bytes."""
     used_at: float
-    """When it was saved, or restored last."""
+    """When it was saved, or last restored."""
 
 
 def entries_to_remove(entries: Iterable[StoredEntry], limit: int, shortfall: int = 0) -> list[StoredEntry]:
-    """Return the entries that must go: at most ``limit`` bytes stay, and at least ``shortfall`` bytes are freed, if there are any.
+    """Return the entries to remove: at most ``limit`` bytes stay, and if possible ``shortfall`` bytes are freed.
 
-    An entry of which a newer one has the same model and key always goes. Of the others the least recently used go first.
+    An entry always goes if a newer one has the same model and key. Of the others, the least recently used go first.
     """
     newest_first = sorted(entries, key=lambda entry: entry.name.number, reverse=True)
     current: dict[tuple[str, str], StoredEntry] = {}

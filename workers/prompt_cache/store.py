@@ -2,10 +2,12 @@
 
 Invariants:
 
-* A folder with an entry's name is complete.  Its checksums are verified before an engine reads it, because an engine does not
-  notice a broken file: it answers nonsense or crashes.
-* A draft belongs to the process that holds its lock. The drafts of dead processes are removed by the next :meth:`PromptCacheStore.tidy`.
-* Folders appear and disappear under the lock of the store, which other servers with the same ``cache_dir`` respect too.
+* A folder with an entry's name is complete. Its checksums are verified before an engine reads it, because an engine
+  does not notice a broken file: it answers nonsense or crashes.
+* A draft belongs to the process that holds its lock. The next :meth:`PromptCacheStore.tidy` removes the drafts of dead
+  processes.
+* Folders appear and disappear under the lock of the store, which other servers with the same ``cache_dir`` also
+  respect.
 """
 
 from __future__ import annotations
@@ -86,10 +88,10 @@ def slot_file(slot: int) -> str:
 
 
 class Draft:
-    """A folder that an engine writes slots into. It is complete and gets its name, or is discarded."""
+    """A folder that an engine writes slots into. It is completed and gets its name, or is discarded."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock that says that a process is at it; raises OSError if another one has it."""
+        """Take the lock that says that a process is using it; raises OSError if another one holds it."""
         self.folder = folder
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -126,18 +128,21 @@ class PromptCacheStore:
     """All kept prompt caches of a ``cache_dir``."""
 
     def __init__(self, cache_dir: str, limit: int, min_free: int = MIN_FREE_BYTES) -> None:
-        """Touch nothing yet. ``limit``: bytes of all entries together; ``min_free``: bytes of the disk that stay free."""
+        """Touch nothing yet.
+
+        ``limit``: bytes of all entries together. ``min_free``: bytes of the disk that stay free.
+        """
         self.root = prompt_caches.root(cache_dir)
         self.limit = limit
         self.min_free = min_free
 
     def free_bytes(self) -> int:
-        """Return what the disk has left above ``min_free``, negative if it has less; raises OSError."""
+        """Return the free space of the disk above ``min_free``, negative if there is less; raises OSError."""
         facts = os.statvfs(self.root)
         return facts.f_bavail * facts.f_frsize - self.min_free
 
     def begin(self) -> Draft:
-        """Return a new draft. Raises OSError, ENOSPC if the disk is full although all entries were removed."""
+        """Return a new draft. Raises OSError; ENOSPC if the disk is full although all entries were removed."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
         with self._locked():
@@ -151,7 +156,10 @@ class PromptCacheStore:
             return Draft(folder)
 
     def commit(self, draft: Draft, model: str, key: str, slots: Sequence[SavedSlot]) -> SavedCache:
-        """Make a draft an entry that replaces older ones; return it. Raises OSError, and then nothing has changed."""
+        """Make a draft an entry that replaces older ones; return it.
+
+        Raises OSError, in which case nothing has changed.
+        """
         kept = {slot.file for slot in slots}
         for file in draft.folder.iterdir():
             if file.name not in kept:
@@ -169,7 +177,10 @@ class PromptCacheStore:
         return SavedCache(entry, manifest)
 
     def find(self, model: str, key: str) -> SavedCache | None:
-        """Return the newest entry of a model with this key, if there is one. One that is broken is removed: raises ValueError."""
+        """Return the newest entry of a model with this key, if there is one.
+
+        A broken one is removed: raises ValueError.
+        """
         digest = prompt_caches.model_digest(model)
         if not self.root.is_dir():
             return None
@@ -197,7 +208,7 @@ class PromptCacheStore:
             self.remove(folder)
 
     def tidy(self) -> None:
-        """Remove the drafts of dead processes, and what is more than ``limit``; raises OSError."""
+        """Remove the drafts of dead processes, and what exceeds ``limit``; raises OSError."""
         if not self.root.is_dir():
             return
         with self._locked():
@@ -235,7 +246,7 @@ class PromptCacheStore:
 
 
 def _verified_manifest(folder: Path) -> Manifest:
-    """Return what an entry has; raises OSError, ValueError or ``DECODE_ERRORS`` if it is not as it was written."""
+    """Return the content of an entry; raises OSError, ValueError or ``DECODE_ERRORS`` if it is not as it was written."""
     manifest = _manifest(small_files.read_small_file(folder / MANIFEST))
     for slot in manifest.slots:
         if _checksum(folder / slot.file) != (slot.checksum, slot.size):
@@ -244,7 +255,7 @@ def _verified_manifest(folder: Path) -> Manifest:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder; first its manifest, so that what an interruption leaves is never taken for an entry."""
+    """Remove a folder, its manifest first, so that what an interruption leaves is never mistaken for an entry."""
     (folder / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -2,10 +2,10 @@
 
 Invariants:
 
-* The phase changes only along the table in ``attempt_phase.py``; an ended attempt reports nothing.
-* While it is RUNNING, exactly one of ``completed``, ``failed``, ``broken`` or ``crashed`` is reported; once it is
+* The phase only changes along the table in ``attempt_phase.py``. An ended attempt reports nothing.
+* While it is RUNNING, exactly one of ``completed``, ``failed``, ``broken`` or ``crashed`` is reported. Once it is
   STOPPING, only ``advanced`` and ``discarded`` are.
-* ``completed`` means that the engine ended its response as its format demands, never only that the connection closed.
+* ``completed`` means that the engine ended its response as its format demands, not just that the connection closed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
 _AUDIO: Final = "audio/"
 _WITHOUT_PROMPT: Final = (_AUDIO, "images/")
-"""Beginnings of the endpoints whose engines count no tokens."""
+"""Prefixes of endpoints whose engines do not count tokens."""
 _NO_REQUEST: Final = EngineRequest("", "")
 
 Clock = Callable[[], float]
@@ -70,16 +70,16 @@ class AttemptOwner(Protocol):
         """The engine sent something; ``data`` (may be empty) is for the client."""
 
     def completed(self, attempt: Attempt, body: bytes) -> None:
-        """The generation really ended; ``body`` is the whole response body of a request that is not streamed."""
+        """The generation really ended. ``body`` is the whole response body of a request that is not streamed."""
 
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
-        """It ended otherwise; ``stopped``: the engine is known to have ended its work on it."""
+        """It ended otherwise. ``stopped``: the engine is known to have stopped working on it."""
 
     def broken(self, attempt: Attempt, failure: Failure) -> None:
-        """The connection broke, and ``failure`` says so; the engine's death may turn out to be the reason."""
+        """The connection broke, as ``failure`` says. The engine's death may turn out to be the reason."""
 
     def crashed(self, attempt: Attempt, error: BaseException) -> None:
-        """Code of ours raised while it handled the response."""
+        """Our own code raised while it handled the response."""
 
     def discarded(self, attempt: Attempt) -> None:
         """The response of a stopping attempt has ended, in whatever way."""
@@ -159,10 +159,10 @@ class Attempt:
         return self.tokens if self.run.stream else 0
 
     def prompt_tokens(self, code: str, *, by_request: bool = False) -> int:
-        """Return the tokens of the prompt of an attempt that ends with ``code`` and has no outcome, which would have them.
+        """For an attempt that ends with ``code`` and without an outcome, return the tokens of its prompt.
 
-        They are as many as the engine has told, else an estimate; 0 if the engine has not got it or has refused it, and if the
-        request is tried again. ``by_request``: see :class:`~protocol.failures.Failure`.
+        Their number is what the engine has reported, else an estimate. It is 0 if the engine has not got the request or
+        has refused it, and if the request is tried again. ``by_request``: see :class:`~protocol.failures.Failure`.
         """
         again = code in RETRIABLE and not self.tokens_sent and not by_request
         without = not self.request.weight or self.run.endpoint.startswith(_WITHOUT_PROMPT)
@@ -172,7 +172,7 @@ class Attempt:
         return reported or estimated_prompt_tokens(self.request.body)
 
     def keepalive_due(self, interval: float) -> bool:
-        """Return whether nothing was reported for ``interval`` seconds; if so, the next interval begins now."""
+        """Return whether nothing was reported for ``interval`` seconds. If so, the next interval begins now."""
         now = self._clock()
         if now - self._reported_at < interval:
             return False
@@ -212,7 +212,7 @@ class Attempt:
         if filtered.tokens:
             self._count(filtered.tokens)
         elif not filtered.data and not filtered.alive:
-            return  # a part of an event is no progress: it may be one without an end
+            return  # a part of an event is not progress: the event may never end
         self._owner.advanced(self, b"" if self._assembler is not None else filtered.data, filtered.tokens)
 
     def ended(self, until_close: bool = False) -> None:
@@ -300,7 +300,7 @@ class Attempt:
         return Failure(code, message, model=self.run.model, detail=detail, tokens_sent=self.tokens_sent)
 
     def outcome(self, model: str) -> Outcome:
-        """Return what the finished generation of ``model`` cost."""
+        """Return the cost of the finished generation of ``model``."""
         summaries = self._stream.summaries() if self._stream is not None else self._summaries
         prompt = cached = output = 0
         engine: EngineSpan | None = None
@@ -314,11 +314,11 @@ class Attempt:
                 if engine is not None:
                     span = engine.followed_by(span) if self.request.in_turn else engine.merged_with(span)
                 engine = span
-        # Each choice reports its whole prompt; a prompt is computed once, however many choices it has.
+        # Each choice reports its whole prompt, but a prompt is computed once, however many choices it has.
         choices = max(1, self.request.choices) if len(summaries) > 1 else 1
         output = output or self.tokens
         now = self._clock()
-        # A patient connection was not read for each token: only the engine knows when its tokens came.
+        # A patient connection was not read for each token, so only the engine knows when its tokens came.
         watched = not (self.request.patient and engine)
         marks = self._assembler.marks if isinstance(self._assembler, ResponseAssembler) else []
         times = self._timing.finish(output, now, engine, watched, marks)

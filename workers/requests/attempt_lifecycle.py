@@ -1,13 +1,13 @@
 """Starts, stops and ends attempts, and passes on what the engine sends for them.
 
-Output goes to the gateway through the outbox; the end of each attempt goes to the supervisor, which frees its slot.
+Output goes to the gateway through the outbox. The end of each attempt goes to the supervisor, which frees its slot.
 
 Invariants:
 
-* For each attempt exactly one `AttemptEnded` is sent, while the supervisor lives.  Attempts that run when the engine dies have none: `EngineDied`,
-  or the end of this process, ends them all together.
+* Exactly one `AttemptEnded` is sent for each attempt, while the supervisor lives. Attempts that run when the engine
+  dies have none: `EngineDied`, or the end of this process, ends them all together.
 * Nothing of an attempt is published after its end, or after it was cancelled.
-* An exception of our own code fails the one attempt that it concerns, with ``internal_error``.
+* An exception of our own code fails only the attempt that it concerns, with ``internal_error``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workers.requests.idle_question import GrammarWatch, IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
-"""A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
+"""A broken connection usually means a dying engine: the report of its exit, a moment later, says more."""
 KEEPALIVE_INTERVAL_S: Final = 1.0
 """While an engine works without output, its gateway gets an `ALIVE` at most this often."""
 
@@ -74,9 +74,9 @@ class AttemptLifecycle:
         self.accepts = False
         """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
         self.ended: Final[deque[RequestKey]] = deque(maxlen=MAX_ENDED)
-        """The attempts that ended last, without those whose gateway learns their end from the supervisor (``returned``)."""
+        """The latest ended attempts, except those whose gateway learns their end from the supervisor (``returned``)."""
         self.last_use = 0.0
-        """When the engine became ready, or an attempt began or ended last; 0: never. Reads do not count."""
+        """When the engine became ready, or an attempt last began or ended; 0: never. Reads do not count."""
 
     # The engine.
 
@@ -91,13 +91,13 @@ class AttemptLifecycle:
         self.accepts = True
 
     def close(self) -> None:
-        """Start no more attempts; those that run go on."""
+        """Start no more attempts; running ones go on."""
         self.accepts = False
 
     def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
-        """End all attempts: the engine is dead, or is about to be. Return what clients got of those that ran.
+        """End all attempts: the engine is dead, or is about to be. Return what clients got from the running ones.
 
-        ``causes``: those of which it may have died. If only one may be the reason, its failure says so.
+        ``causes``: the attempts that it may have died of. If only one is possible, its failure says so.
         """
         self.accepts = False
         unfinished = []
@@ -136,14 +136,14 @@ class AttemptLifecycle:
             self.last_use = at
 
     def return_to_supervisor(self, run: Run) -> None:
-        """Return a request that crossed the engine's death, and whose gateway cannot be told by this worker.
+        """Return a request that crossed the engine's death, and whose gateway this worker cannot tell.
 
         Its grant ended with the engine. The supervisor refuses the attempt with ``returned``, and the gateway asks again.
         """
         self._bus.send(AttemptEnded(run.gateway, run.number, run.attempt, code=Code.RETURNED))
 
     def gateway_left(self, gateway: str) -> None:
-        """Drop all that is to be sent to a gateway that is gone."""
+        """Drop everything that is to be sent to a gateway that is gone."""
         self._outbox.gateway_left(gateway)
 
     def start(self, attempt: Attempt) -> None:
@@ -173,7 +173,7 @@ class AttemptLifecycle:
             self.crashed(attempt, error)
 
     def cancel(self, attempt: Attempt, code: str) -> None:
-        """Stop an attempt whose result is not wanted any more, unless it is stopping already."""
+        """Stop an attempt whose result is no longer wanted, unless it is already stopping."""
         if attempt.phase is AttemptPhase.STOPPING:
             return
         # A dead gateway logs nothing about its requests, so this process does.
@@ -200,9 +200,9 @@ class AttemptLifecycle:
             self._on_empty()
 
     def _remove(self, attempt: Attempt, *, gateway_knows: bool = True) -> float:
-        """Take an attempt out of the table, and return when that was; the caller reports its end.
+        """Remove an attempt from the table, and return the time. The caller reports its end.
 
-        ``gateway_knows``: the gateway needs no word of the supervisor to know that it has ended.
+        ``gateway_knows``: the gateway knows that it has ended, without a word from the supervisor.
         """
         now = self._loop.now()
         self._used(attempt, now)
@@ -215,7 +215,7 @@ class AttemptLifecycle:
         return now
 
     def _attribute_lines(self, attempt: Attempt, before_change: Callable[[], None]) -> None:
-        """Read the engine's output before the attempts change; an exception there costs no attempt its slot."""
+        """Read the engine's output before the attempts change. An exception there costs no attempt its slot."""
         try:
             before_change()
         except Exception as error:  # noqa: BLE001 - a programming error costs log lines, not a request
@@ -229,7 +229,7 @@ class AttemptLifecycle:
     # What attempts report; see :class:`~workers.requests.attempt.AttemptOwner`.
 
     def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
-        """Pass output on to the gateway; without output, tell it now and then that the engine works."""
+        """Pass output on to the gateway. Without output, tell it now and then that the engine works."""
         if self._session is not None:
             self._session.monitor.progress()
         if attempt.phase is AttemptPhase.STOPPING:
@@ -255,7 +255,8 @@ class AttemptLifecycle:
         if delay:
             self._bus.send_soon(end, delay)
         else:
-            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot.
+            # Before the client has its answer, because its next request must not reach a supervisor that sees no free
+            # slot.
             self._bus.send(end)
         if not self._attempts:
             self._on_empty()

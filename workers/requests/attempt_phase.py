@@ -7,17 +7,17 @@ from typing import Final
 
 
 class AttemptPhase(enum.Enum):
-    """How far an attempt has come."""
+    """The progress of an attempt."""
 
     WAITING = enum.auto()
     """Its gateway has not subscribed yet; the engine does not know the request."""
     RUNNING = enum.auto()
     STOPPING = enum.auto()
-    """Its result is not wanted any more, but the engine may still work on it."""
+    """Its result is no longer wanted, but the engine may still be working on it."""
     ENDED = enum.auto()
 
     def changed_to(self, phase: AttemptPhase) -> AttemptPhase:
-        """Return the next phase; raises ValueError if an attempt cannot change so."""
+        """Return the next phase; raises ValueError for a change that an attempt cannot make."""
         if phase not in NEXT_PHASES[self]:
             raise ValueError(f"an attempt cannot go from {self.name} to {phase.name}")
         return phase

@@ -1,14 +1,15 @@
-"""Stops attempts whose result is not wanted any more, and finds out when the engine has really stopped.
+"""Stops attempts whose result is no longer wanted, and finds out when the engine has really stopped.
 
 Invariants:
 
 * The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
   cancellation would grant slots that are still busy.
-* A slot is never lost: an engine that does not answer the idle question is ended after the setting ``silence``, one whose answers
-  cannot be read after ``MAX_UNREADABLE_S``, one that works only for clients that left as long ago as ``silence`` at once.
-* At most one idle question is under way.
-* An engine that reads the text of a request has no slot for it yet, and would be found idle. Where it announces that it begins
-  with the prompt, its connection is closed only then: it would not notice it sooner.
+* A slot is never lost. An engine that does not answer the idle question is ended after the setting ``silence``. One
+  whose answers cannot be read is ended after ``MAX_UNREADABLE_S``. One that only works for clients that left as long
+  ago as ``silence`` is ended at once.
+* At most one idle question is in progress.
+* An engine that is still reading the text of a request has no slot for it yet, and would be found idle. If it announces
+  that it begins with the prompt, its connection is only closed then, because it would not notice earlier.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from workers.requests.interfaces import RequestBus, RequestEngine
 MIN_POLL_INTERVAL_S: Final = 0.008
 MAX_POLL_INTERVAL_S: Final = 0.25
 POLL_SHARE: Final = 0.1
-"""The time between two idle questions, as a part of the time waited so far."""
+"""The time between two idle questions, as a fraction of the time waited so far."""
 MAX_UNREADABLE_S: Final = 5.0
-"""An engine may answer the idle question with what cannot be read for this long, then it is ended."""
+"""If an engine's answers to the idle question are unreadable for this long, it is ended."""
 CLOSE_DELAY_S: Final = 0.25
-"""An engine that has not yet begun with a request gets this long to begin: from then on it notices at once that the
-connection was closed; before that it may begin after its slots were already found idle."""
+"""How long an engine that has not yet begun with a request has to begin: from then on it notices at once that the
+connection was closed. Before that, it may begin after its slots were already found idle."""
 STILL_BUSY_NOTICE_S: Final = 1.0
 """After this long, an engine that has not stopped is reported to the supervisor."""
 
@@ -56,7 +57,7 @@ class Cancellations:
         attempts: Mapping[RequestKey, Attempt],
         on_stopped: Callable[[Attempt, str], None],
     ) -> None:
-        """``attempts``: all that have not ended; ``on_stopped``: the engine has stopped working on one."""
+        """``attempts``: all that have not ended. ``on_stopped``: the engine has stopped working on one."""
         self._loop, self._bus, self._session = loop, bus, session
         self._backend, self._pool = session.backend, session.pool
         self._attempts, self._on_stopped = attempts, on_stopped
@@ -86,23 +87,23 @@ class Cancellations:
             return
         notice = min(STILL_BUSY_NOTICE_S, self._backend.settings.grace)
         self._loop.call_later(notice, lambda: self._report_if_busy(attempt))
-        key = attempt.key  # most attempts end long before: a timer that holds one would keep its answer for so long
+        key = attempt.key  # most attempts end long before: a timer that holds one would keep its answer for this long
         self._loop.call_later(self._backend.silence, lambda: self._end_if_useless(key))
 
     def advanced(self, attempt: Attempt) -> None:
-        """Take note that the engine sent something for a stopping attempt: now it notices a closed connection."""
+        """Note that the engine sent something for a stopping attempt: from now on it notices a closed connection."""
         if attempt.exchange is not None and self._stops_on_close(attempt):
             self._close(attempt)
 
     def response_ended(self, attempt: Attempt) -> None:
-        """Take note that the response of a stopping attempt has ended, in whatever way."""
+        """Note that the response of a stopping attempt has ended, in whatever way."""
         if self._stops_on_close(attempt):
             self._close(attempt)
         elif self._pool.open:
             self._on_stopped(attempt, attempt.stop_code)
 
     def engine_died(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         if self._poll_timer is not None:
             self._poll_timer.cancel()
 
@@ -112,7 +113,7 @@ class Cancellations:
             self._bus.send(AttemptAbandoned(*attempt.key))
 
     def _end_if_useless(self, key: RequestKey) -> None:
-        """End an engine that has worked for so long on a request without a client, as soon as it works for no other one."""
+        """End an engine that has worked this long on a request without a client, once it works for no other one."""
         if key not in self._attempts or not self._pool.open:
             return
         if any(each.phase is AttemptPhase.RUNNING for each in self._attempts.values()):
@@ -165,7 +166,7 @@ class Cancellations:
             self._on_stopped(attempt, attempt.stop_code)
 
     def _busy_slots(self, status: int, body: bytes) -> int | None:
-        """Return how many slots the engine works in, None for an answer that does not tell."""
+        """Return how many slots of the engine are busy, None for an answer that does not say."""
         try:
             if status == self._backend.busy_status:
                 busy = self._backend.processing(body)
@@ -184,7 +185,7 @@ class Cancellations:
         return now - self._unreadable_since
 
     def _slots_in_use(self) -> int:
-        """Return how many slots the engine may work in for attempts that are not to be stopped or not yet closed."""
+        """Return how many slots may be busy for attempts that are not to be stopped, or whose connection is not closed yet."""
         return sum(
             attempt.request.weight
             for attempt in self._attempts.values()

@@ -1,6 +1,6 @@
 """Builds the engine's request from the supervisor's `Run`.
 
-A spooled body is fetched, the configuration's rules for requests of the model are applied, and the backend translates the
+A spooled body is read, the configuration's rules for requests of the model are applied, and the backend translates the
 result.
 """
 
@@ -16,7 +16,7 @@ from workers.backends.request_rules import apply_request_rules
 
 
 def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> EngineRequest:
-    """Return the request for the engine; raises the failure of one that cannot be sent.
+    """Return the request for the engine; raises the failure of a request that cannot be sent.
 
     ``runtime``: the directory with the spool, for a request whose body is in a file.
     """

@@ -18,14 +18,14 @@ class EventPublisher:
     """Flushes one outbox."""
 
     def __init__(self, loop: Loop, bus: RequestBus, on_overflow: Callable[[RequestKey], None]) -> None:
-        """``on_overflow`` is called with each attempt whose client reads too slowly; its failure is in the outbox."""
+        """``on_overflow`` is called with each attempt whose client reads too slowly. Its failure is in the outbox."""
         self._loop, self._on_overflow = loop, on_overflow
         self.outbox = EventOutbox(bus.publish)
         self._retry_timer: Timer | None = None
         loop.after_each_iteration(self._end_iteration)
 
     def flush(self) -> None:
-        """Send what there is; try again later if a gateway's queue is full."""
+        """Send what there is. If a gateway's queue is full, try again later."""
         self.outbox.flush()
         if self.outbox.stalled and self._retry_timer is None:
             self._retry_timer = self._loop.call_later(FLUSH_RETRY_S, self._retry)

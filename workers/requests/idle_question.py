@@ -1,7 +1,8 @@
-"""Asks an engine which of its slots work, and ends one whose loop does not answer: it works for no other request meanwhile.
+"""Asks an engine which of its slots are busy, and ends one whose loop does not answer.
 
-A grammar, or a schema, can have more possibilities than an engine can ever try: its loop is then in one request for hours, and its
-processor time looks like progress. Its requests are therefore watched by this question as long as one with a grammar runs.
+A grammar or a schema can have more possibilities than an engine can ever try. Its loop is then busy with one request
+for hours, and its processor time looks like progress. So while a request with a grammar runs, this question watches the
+engine.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ WATCH_INTERVAL_S: Final = 1.0
 
 
 class IdleQuestion:
-    """The question, which an engine that works must answer within the seconds of the setting ``silence``."""
+    """The question, which a working engine must answer within the seconds of the setting ``silence``."""
 
     def __init__(self, loop: Loop, session: RequestEngine) -> None:
         """Ask nothing yet."""
         self._loop, self._session = loop, session
 
     def ask(self, then: OnResponse) -> None:
-        """Ask; ``then`` gets the answer, and is not called if the engine is ended for want of one."""
+        """Ask. ``then`` gets the answer, and is not called if the engine is ended because it gave none."""
         backend = self._session.backend
         timer = self._loop.call_later(backend.silence, self._unanswered) if backend.answers_while_busy else None
 
@@ -55,7 +56,7 @@ class IdleQuestion:
 
 
 class GrammarWatch:
-    """Asks as long as a request with a grammar runs. One question is under way at a time."""
+    """Asks as long as a request with a grammar runs. At most one question is in progress."""
 
     def __init__(
         self, loop: Loop, session: RequestEngine, question: IdleQuestion, attempts: Mapping[RequestKey, Attempt]
@@ -71,7 +72,7 @@ class GrammarWatch:
             self._timer = self._loop.call_later(WATCH_INTERVAL_S, self._ask)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         if self._timer is not None:
             self._timer.cancel()
 

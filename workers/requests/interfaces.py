@@ -1,6 +1,6 @@
-"""What attempts need of the worker that has them: the way to supervisor and gateways, and the engine that is ready.
+"""What attempts need from their worker: the way to supervisor and gateways, and the ready engine.
 
-`workers.worker` has both and depends on this folder; nothing here depends on that one.
+`workers.worker` has both and depends on this folder, not the other way round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RequestBus(Protocol):
         """Send a message to the supervisor, if there is one."""
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
-        """Send an end within ``seconds``, with others; only for an end that no request waits for."""
+        """Send an end within ``seconds``, with others. Only for an end that no request waits for."""
 
     def send_ends_if_due(self) -> None:
         """Send the ends that have waited for half of their time."""
@@ -70,7 +70,7 @@ class RequestEngine(Protocol):
         """Watches its progress."""
 
     def end_silent(self, reason: str, *, works: bool) -> None:
-        """End it: it does not answer. ``works``: it uses the processor, so that a request is the reason."""
+        """End it: it does not answer. ``works``: it uses the processor, so a request is the reason."""
 
     def end_useless(self) -> None:
         """End it: it has worked for too long on a request whose client is gone."""

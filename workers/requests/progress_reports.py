@@ -1,4 +1,4 @@
-"""How far an engine is with a request: told to the supervisor now and then, and written into the log more rarely."""
+"""An engine's progress with a request: reported to the supervisor now and then, and logged more rarely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workers.requests.attempt_phase import AttemptPhase
 
 MESSAGE_INTERVAL_S: Final = 1.0
 LOG_INTERVAL_S: Final = 10.0
-"""Most requests are over before: their progress is in no log."""
+"""Most requests end before this: their progress is not logged."""
 
 
 class ProgressReports:
@@ -26,19 +26,19 @@ class ProgressReports:
         send: Callable[[AttemptProgress], object],
         clock: Callable[[], float],
     ) -> None:
-        """``attempts``: all that are under way; ``send`` tells the supervisor."""
+        """``attempts``: all that are in progress. ``send`` tells the supervisor."""
         self._attempts, self._send, self._clock = attempts, send, clock
         self._key: RequestKey | None = None
         self._reported = self._logged = 0.0
 
     def report(self, progress: EngineProgress, log: logs.Logger) -> Attempt | None:
-        """Return the attempt that the engine works on; None if it is not known which, or there is none."""
+        """Return the attempt that the engine works on; None if there is none, or it is unknown which."""
         at_work = [attempt for attempt in self._attempts.values() if attempt.phase is not AttemptPhase.WAITING]
         if len(at_work) != 1 or at_work[0].phase is AttemptPhase.ENDED:
             return None  # the output is read while an attempt is being removed
         attempt, now = at_work[0], self._clock()
         if attempt.key != self._key:
-            # The first report comes at once, the first line in the log only if there is much to do.
+            # The first report comes at once, the first log line only if there is much to do.
             self._key, self._reported, self._logged = attempt.key, now - MESSAGE_INTERVAL_S, now
         if now - self._reported >= MESSAGE_INTERVAL_S:
             self._reported = now

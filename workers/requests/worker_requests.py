@@ -1,11 +1,11 @@
-"""Takes what the supervisor sends about requests: which attempts begin, which wait, which stop.
+"""Takes the supervisor's messages about requests: which attempts begin, which wait, which stop.
 
-An attempt is one try at a request.  It begins with a `Run`, and ends when this worker has reported that its slot is
-free; what happens in between is in ``attempt_lifecycle.py``.
+An attempt is one try at a request. It begins with a `Run`, and ends when this worker has reported that its slot is
+free. What happens in between is in ``attempt_lifecycle.py``.
 
 Invariants:
 
-* An attempt is in ``_attempts`` from its `Run` until its end is reported; only the lifecycle changes that table.
+* An attempt is in ``_attempts`` from its `Run` until its end is reported. Only the lifecycle changes that table.
 * No attempt starts before this worker has read its gateway's subscription: before that, events would be lost.
 """
 
@@ -65,12 +65,12 @@ class WorkerRequests:
 
     @property
     def ended(self) -> Collection[RequestKey]:
-        """Those that ended last, without those that were returned to the supervisor."""
+        """The latest ended attempts, except those that were returned to the supervisor."""
         return self._lifecycle.ended
 
     @property
     def last_use(self) -> float:
-        """When the engine became ready, or one began or ended last; 0: never."""
+        """When the engine became ready, or an attempt last began or ended; 0: never."""
         return self._lifecycle.last_use
 
     def busy(self) -> bool:
@@ -78,7 +78,7 @@ class WorkerRequests:
         return any(attempt.phase is not AttemptPhase.WAITING for attempt in self._attempts.values())
 
     def report_progress(self, progress: EngineProgress) -> None:
-        """Report how far the engine is with the one request that it works on."""
+        """Report the engine's progress with the only request that it works on."""
         attempt = self._progress.report(progress, self._log)
         if attempt is not None:
             self._lifecycle.advanced(attempt, b"", 0)
@@ -102,20 +102,20 @@ class WorkerRequests:
             self._backend.sampling, self._backend.rules = self._sampling, self._rules
 
     def close(self) -> None:
-        """Take no more requests; those that run go on."""
+        """Take no more requests; running ones go on."""
         self._lifecycle.close()
 
     def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
-        """End all of them: the engine is dead, or is about to be. Return what clients got of those that ran.
+        """End all of them: the engine is dead, or is about to be. Return what clients got from the running ones.
 
-        ``causes``: those of which it may have died, if it died by itself.
+        ``causes``: those that it may have died of, if it died by itself.
         """
         for key in self._subscriptions.waiting:
             self._subscriptions.forget(key)
         return self._lifecycle.fail_all(failure, causes)
 
     def possible_causes(self, *, loops: bool) -> list[RequestKey]:
-        """Return those of which the engine may have died, if it died by itself, or, if it ``loops``, those with a grammar."""
+        """Return those that the engine may have died of, if it died by itself; if it ``loops``, those with a grammar."""
         begun = [each for each in self._attempts.values() if each.phase is not AttemptPhase.WAITING]
         if loops:
             return [attempt.key for attempt in begun if attempt.request.grammar]
@@ -124,7 +124,7 @@ class WorkerRequests:
     # What the supervisor sends, and gateways by their subscriptions.
 
     def run(self, run: Run, body: bytes) -> None:
-        """Start a request once its gateway has subscribed; return it if the gateway does not."""
+        """Start a request once its gateway has subscribed; return the request if the gateway does not."""
         key = RequestKey(run.gateway, run.number, run.attempt)
         backend = self._backend
         if key in self._attempts or backend is None:
@@ -142,7 +142,7 @@ class WorkerRequests:
             self._loop.call_later(self._settings.subscribe_timeout, self._return_overdue)
 
     def cancel(self, key: RequestKey, code: str) -> None:
-        """Stop an attempt whose result is not wanted any more. Unknown ones are ignored."""
+        """Stop an attempt whose result is no longer wanted. Unknown ones are ignored."""
         attempt = self._attempts.get(key)
         if attempt is None:
             return

@@ -1,6 +1,6 @@
-"""What the whole answer of each endpoint must have: an engine's bytes are not trusted. Pure.
+"""The required parts of each endpoint's whole answer: an engine's bytes are not trusted. Pure.
 
-Fields that are not named here are passed on unread; that they are JSON is checked.
+Fields that are not named here are passed on unread, after a check that they are JSON.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _object: Final = msgspec.json.Decoder(dict[str, Any] | list[Any]).decode
 
 
 def check_answer(endpoint: str, body: bytes) -> None:
-    """Raise ValueError or RecursionError for a whole answer without what its endpoint promises."""
+    """Raise ValueError or RecursionError for a whole answer without the required parts of its endpoint."""
     if not body.isascii():
-        body.decode()  # parts that are not read may have bytes that are no text
+        body.decode()  # parts that are not read may contain bytes that are not text
     _decoders.get(endpoint, _object)(body)

@@ -1,7 +1,7 @@
-"""Translates the stream of an engine that deviates from OpenAI's format into the form that llama-server writes. Pure.
+"""Translates a stream that deviates from OpenAI's format into llama-server's form. Pure.
 
-Every chunk is decoded, so this is for engines that generate few tokens a second.  Corrected are the order of the fields,
-a role in every delta, text in the chunk that ends the response, usage inside that chunk, and ends that report a failure.
+Every chunk is decoded, so this is for engines that generate few tokens a second. It corrects the order of the fields, a
+role in every delta, text in the chunk that ends the response, usage inside that chunk, and ends that report a failure.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class ChunkTranslator:
     """Translates one stream."""
 
     def __init__(self, chat: bool, model: str) -> None:
-        """Translate a chat, or a text completion; ``model`` is what the engine calls the model."""
+        """Translate a chat, or a text completion. ``model``: the engine's name for the model."""
         self._chat, self._model = chat, model
         self._whole = WholeEvents()
         self._role_sent = self._is_error_body = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine; return the events that they complete. Raises ValueError for a broken one.
+        """Take bytes from the engine; return the events that they complete. Raises ValueError for a broken one.
 
         A body that is not a stream, because the engine answers with an error, is returned unchanged.
         """
@@ -105,7 +105,7 @@ class ChunkTranslator:
 
 
 def _timings(usage: dict[str, Any]) -> dict[str, float] | None:
-    """Return an engine's durations in ``usage`` under llama-server's names; None where it has none."""
+    """Return an engine's durations in ``usage`` under llama-server's names; None if it has none."""
     seconds = [usage.get(name) for name in ("prefill_duration_ttft", "decoding_duration")]
     tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     prompt, decode, prompt_tokens, output_tokens = (

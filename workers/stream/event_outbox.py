@@ -1,11 +1,11 @@
 """Collects the events of one loop iteration, and sends one message to each gateway. Pure.
 
-A gateway that does not read fills its queue: then its events stay here, deltas are merged into one, and the flush is
+If a gateway does not read, its queue fills up: then its events stay here, deltas are merged into one, and the flush is
 tried again.
 
 Invariants:
 
-* Sequence numbers are assigned when a batch really leaves, so a gap means loss and nothing else.
+* Sequence numbers are assigned when a batch really leaves, so a gap only means loss.
 * An attempt has at most one end, and nothing follows it.
 * An attempt that keeps more than ``max_bytes`` here is ended; no other attempt is affected.
 """
@@ -64,7 +64,7 @@ class EventOutbox:
         self._pending: dict[str, dict[RequestKey, _PendingEvents]] = {}
         self._numbers: dict[RequestKey, int] = {}
         self.stalled: set[str] = set()
-        """Gateways whose queue is full: not tried again until the owner, a moment later, empties this set."""
+        """Gateways whose queue is full. They are not tried again until the owner, a moment later, empties this set."""
         self.overflowed: list[RequestKey] = []
         """Attempts whose client reads too slowly. Their failure is in the outbox; the owner ends them and empties this list."""
 

@@ -1,4 +1,4 @@
-"""Rewrites the events of a stream that have a certain key, and passes all others on unread. Pure."""
+"""Rewrites the events of a stream that have a certain key, and passes on all others unread. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class EventTranslator:
     """Translates one stream."""
 
     def __init__(self, key: bytes, rewrite: Callable[[bytes], bytes]) -> None:
-        """``key``: bytes of a key as JSON has it; ``rewrite`` takes the JSON of an event with it and returns other JSON.
+        """``key``: bytes of a key in JSON. ``rewrite`` takes the JSON of an event with this key and returns other JSON.
 
         A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
         """
@@ -19,7 +19,10 @@ class EventTranslator:
         self._whole = WholeEvents()
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine; return the events that they complete. Raises ``DECODE_ERRORS`` or ValueError for a broken one."""
+        """Take bytes from the engine; return the events that they complete.
+
+        Raises ``DECODE_ERRORS`` or ValueError for a broken one.
+        """
         data = self._whole.feed(data)
         if self._key not in data:
             return data

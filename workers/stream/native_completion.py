@@ -1,7 +1,8 @@
-"""Streams of llama.cpp's own completions: what its client gets of them, and the whole answer made from one. Pure.
+"""Streams of llama.cpp's own completions: the part for the client, and the whole answer made from one. Pure.
 
-Each event is an object with ``index`` (which completion), ``content`` and ``stop``; the last one of each completion says
-``"stop":true`` and has the figures. There is no end marker: the stream is complete when all its completions have stopped.
+Each event is an object with ``index`` (which completion), ``content`` and ``stop``. The last one of each completion
+says ``"stop":true`` and has the figures. There is no end marker: the stream is complete when all its completions have
+stopped.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _figures: Final = msgspec.json.Decoder(_Figures | list[_Figures]).decode
 
 
 def native_summaries(answer: bytes) -> list[ChoiceSummary]:
-    """Read the figures of one completion, or of several in a list; none of what is neither."""
+    """Read the figures of one completion, or of several in a list; returns none for anything else."""
     try:
         figures = _figures(answer)
     except DECODE_ERRORS:
@@ -61,10 +62,10 @@ def native_summaries(answer: bytes) -> list[ChoiceSummary]:
 
 
 class NativeCompletionFilter(SseFilter):
-    """Filters one stream. Searching for ``"stop":true`` is sound: inside a JSON string every quote has a backslash."""
+    """Filters one stream. Searching for ``"stop":true`` is sound: inside a JSON string, every quote has a backslash."""
 
     def __init__(self, progress: bool, alias: str, model: str, completions: int) -> None:
-        """Keep progress events if asked; write ``model`` for ``alias``; expect so many completions."""
+        """Keep progress events if requested; write ``model`` for ``alias``; expect this many completions."""
         super().__init__(usage=False, progress=progress, alias=alias, model=model, prompts=completions)
 
     def _tokens_of_plain(self, block: bytes) -> int | None:
@@ -76,7 +77,7 @@ class NativeCompletionFilter(SseFilter):
         return count
 
     def _end(self) -> None:
-        """Ignore an end marker: the ends of all completions are one."""
+        """Ignore an end marker: the ends of all completions count as one."""
 
     def _filter_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
         if not _event(payload).stop:
@@ -94,12 +95,12 @@ class NativeCompletionFilter(SseFilter):
 class NativeCompletionAssembler:
     """Makes the answer that the engine would have given without a stream, field by field.
 
-    After a stop word the answer has no probabilities of tokens that the stop word is in.  The engine's own would leave out as many
-    tokens as the stop word has when it stands alone, which are others.
+    After a stop word, the answer has no probabilities of tokens that contain the stop word. The engine's own answer
+    would leave out as many tokens as the stop word has on its own, which are others.
     """
 
     def __init__(self, return_tokens: bool) -> None:
-        """Nothing has arrived; ``return_tokens``: the client asked for the tokens, which each event of a stream has."""
+        """Nothing has arrived. ``return_tokens``: the client asked for the tokens, which each event of a stream has."""
         self._contents: dict[int, list[str]] = {}
         self._tokens: dict[int, list[int]] = {}
         self._probabilities: dict[int, list[tuple[str, list[msgspec.Raw]]]] = {}
@@ -108,7 +109,7 @@ class NativeCompletionAssembler:
         self._return_tokens = return_tokens
 
     def feed(self, block: bytes) -> None:
-        """Take whole events; raises ``DECODE_ERRORS`` for one that is none."""
+        """Take whole events; raises ``DECODE_ERRORS`` for a malformed one."""
         for payload in payloads(block):
             event = _token_event(payload)
             index, content = event.index, event.content
@@ -140,7 +141,7 @@ class NativeCompletionAssembler:
 
 
 def _without_stop_word(tokens: list[tuple[str, list[msgspec.Raw]]]) -> list[tuple[str, list[msgspec.Raw]]]:
-    """Leave out the token that made the stop word whole, and those before it whose text was held back for it."""
+    """Leave out the token that completed the stop word, and those before it whose text was held back for it."""
     end = len(tokens) - 1
     while end > 0 and not tokens[end - 1][0]:
         end -= 1

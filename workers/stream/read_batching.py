@@ -1,12 +1,11 @@
 """Connections to an engine that need not wake this process for every piece of their responses.
 
-A *patient* connection belongs to a response whose client wants no stream: it wakes the loop at a few kilobytes or at
-its end.  A *stream* joins after its first token: while very many pieces arrive, all streams are read together, by a
-timer.
+A *patient* connection belongs to a response whose client wants no stream: it wakes the loop after a few kilobytes or at
+its end. A *stream* joins after its first token: while very many pieces arrive, a timer reads all streams together.
 
 Invariants:
 
-* A connection wakes the loop itself, or a timer reads it; never neither.
+* A connection wakes the loop itself, or a timer reads it.
 * A stream's first token is never delayed.
 * A descriptor leaves the batch epoll before its number can be used again.
 """
@@ -21,13 +20,13 @@ from protocol.runtime.loop import Loop, Timer
 from workers.stream.read_batching_policy import MIN_STREAMS, ReadBatchingPolicy
 
 LOW_WATER_BYTES: Final = 4096
-"""Bytes at which a patient connection wakes the loop; its end wakes it in any case."""
+"""Bytes at which a patient connection wakes the loop; its end always wakes it."""
 LOW_WATER_POLL_S: Final = 0.02
-"""How often patient connections are read all the same: an engine may keep them open after its response."""
+"""How often patient connections are read anyway: an engine may keep them open after its response."""
 
 
 class BatchedSource(Protocol):
-    """A connection, as far as this module uses it."""
+    """The part of a connection that this module uses."""
 
     def fileno(self) -> int:
         """Return its descriptor."""
@@ -36,7 +35,7 @@ class BatchedSource(Protocol):
         """Read what there is, if there is anything."""
 
     def set_low_water(self, size: int) -> None:
-        """Become readable when ``size`` bytes are there, or the end of the response."""
+        """Become readable once ``size`` bytes have arrived, or the end of the response."""
 
     def watch(self, on: bool) -> None:
         """Wake the loop when it is readable, or leave that to a timer."""
@@ -54,7 +53,7 @@ class ReadBatcher:
         self._policy = ReadBatchingPolicy()
         self._patient_timer: Timer | None = None
         self._batch_epoll: select.epoll | None = None
-        """While streams are read together: an epoll of their descriptors, which the loop does not watch then."""
+        """While streams are read together: an epoll of their descriptors, which the loop then does not watch."""
         self._batched: dict[int, BatchedSource] = {}
 
     def add_patient(self, source: BatchedSource) -> None:
@@ -72,7 +71,7 @@ class ReadBatcher:
             self._patient_timer = self._loop.call_later(LOW_WATER_POLL_S, self._read_patient)
 
     def add_stream(self, source: BatchedSource) -> None:
-        """Let a stream be read together with the others while that is worth it."""
+        """Let a stream be read together with the others while that is worthwhile."""
         fd = self._streams[source] = source.fileno()
         if self._batch_epoll is not None:
             self._add_to_batch(self._batch_epoll, source, fd)
@@ -90,7 +89,7 @@ class ReadBatcher:
             try:
                 self._batch_epoll = select.epoll()
             except OSError:
-                # No descriptor is left: the streams are read one by one. The piece that was read must not be lost.
+                # No descriptor is left, so the streams are read one by one. The piece that was read must not be lost.
                 self._policy = ReadBatchingPolicy()
                 return
             for each, fd in self._streams.items():

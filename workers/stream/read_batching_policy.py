@@ -1,9 +1,9 @@
 """When to read streams together instead of waking for every piece of each: only while very many arrive. Pure.
 
-A fast engine with many streams writes each token of each stream to a socket of its own.  Each wakes this process,
-then a gateway, then a client: on few processors the switching costs more than the tokens.  Then the streams are read
-together at each tick of a timer, which is short compared with the time between two tokens of one stream.  A stream
-that has not shown its first token is never delayed, and neither are streams of a slower engine.
+A fast engine with many streams writes each token of each stream to its own socket. Each token wakes this process, then
+a gateway, then a client: on few processors, the switching costs more than the tokens. Then the streams are read
+together at each tick of a timer, which is short compared with the time between two tokens of one stream. A stream that
+has not shown its first token is never delayed; nor are streams of a slower engine.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 MIN_TICK_S: Final = 0.001
 MAX_TICK_S: Final = 0.004
 TICK_SHARE: Final = 0.4
-"""The length of a tick, as a part of the time between two tokens of a stream."""
+"""The length of a tick, as a fraction of the time between two tokens of a stream."""
 MIN_STREAMS: Final = 4
-"""Fewer streams than this are not worth a tick."""
+"""With fewer streams than this, a tick is not worthwhile."""
 WINDOW: Final = 64
-"""Pieces (before) or ticks (while ticking) that are counted for each decision."""
+"""How many pieces (before) or ticks (while ticking) are counted for each decision."""
 BUSY_WINDOW_S: Final = 0.03
-"""A window of pieces within this time (two thousand a second) is too many to wake for."""
+"""If a window of pieces arrives within this time (two thousand a second), waking for each is too expensive."""
 MIN_PIECES_PER_TICK: Final = 1.0
-"""With fewer pieces a tick than this, waking for each piece is cheaper again."""
+"""With fewer pieces per tick than this, waking for each piece is cheaper again."""
 
 
 class ReadBatchingPolicy:
@@ -37,7 +37,7 @@ class ReadBatchingPolicy:
         self._since = 0.0
 
     def count_piece(self, now: float) -> bool:
-        """Count a piece of a stream; return whether to begin to tick."""
+        """Count a piece of a stream; return whether to begin ticking."""
         self._pieces += 1
         if self.ticking or self._pieces < WINDOW:
             return False

@@ -1,9 +1,9 @@
 """Assembles the response to a request that is not streamed from the chunks of a stream. Pure.
 
-Invariant: the result equals what the engine itself would have answered, field by field.  Usage counts
-all choices, timings are those of the first; a message without text has an empty text; log probabilities are copied as they are.  One difference
-remains: if the generation is cut off right after ``<think>``, the engine's whole response shows the tag, and its stream
-shows nothing.
+Invariant: the result equals what the engine itself would have answered, field by field. Usage counts all choices, and
+timings are those of the first. A message without text has an empty text; log probabilities are copied unchanged. One
+difference remains: if the generation is cut off right after ``<think>``, the engine's whole response shows the tag, but
+its stream shows nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _AssembledChoice:
 
 
 class ResponseAssembler:
-    """Collects one stream's chunks, usage chunks included."""
+    """Collects one stream's chunks, including usage chunks."""
 
     def __init__(self, chat: bool) -> None:
         """Assemble a chat completion, or a text completion."""
@@ -106,10 +106,10 @@ class ResponseAssembler:
         self._last: _AssembledChoice | None = None
         self._usage = msgspec.Raw(b"")
         self.marks: list[EngineMark] = []
-        """When the tokens came, as far as the engine says so."""
+        """When the tokens came, if the engine says so."""
 
     def feed(self, block: bytes) -> None:
-        """Take whole events; raises ``DECODE_ERRORS`` for a chunk that is none."""
+        """Take whole events; raises ``DECODE_ERRORS`` for a malformed chunk."""
         for payload in payloads(block):
             self._take(payload)
 

@@ -1,15 +1,15 @@
 """Filters an engine's server-sent events for a client: whole events in, whole events out. Pure.
 
-The worker asks the engine for more than its client did (progress and usage); that is removed here.  The rest is what
-llama-server would have sent without being asked for it: then its finish chunk carries the timings.  They now arrive in
-the usage chunk after it, so the finish chunk is held until they can be inserted.
+The worker asks the engine for more than its client did (progress and usage), and this removes it. The rest is what
+llama-server would have sent on its own, with the timings in its finish chunk. They now arrive in the usage chunk after
+it, so the finish chunk is held until they can be inserted.
 
 Invariants:
 
-* Only whole events are passed on, and all of them in their order.
+* Only whole events are passed on, all of them in order.
 * Only chunks that every reader of a stream understands are passed on: an engine's bytes are not trusted.
 * ``finished`` is true only if each choice has ended with a reason, and then the engine sent its end marker.
-* No token is written anew.  Searching for a key by its bytes is sound, because inside a JSON string every quote has a
+* No token is encoded again. Searching for a key by its bytes is sound, because inside a JSON string every quote has a
   backslash before it.
 """
 
@@ -31,13 +31,13 @@ _FINISH: Final = b'"finish_reason":"'
 _ROLE: Final = b'"delta":{"role":'
 _NO_CONTENT: Final = b'"delta":{"role":"assistant","content":null}'
 _EMPTY_CONTENT: Final = b'"delta":{"role":"assistant","content":""}'
-"""OpenAI's first chunk of a message has a text, which is empty."""
+"""OpenAI's first chunk of a message has an empty text."""
 _TIMINGS: Final = b',"timings":{'
 _USAGE: Final = b'"usage":{'
 
 
 class FilteredEvents(NamedTuple):
-    """What one piece of an engine's response is worth to the client."""
+    """What one piece of an engine's response means for the client."""
 
     data: bytes
     tokens: int
@@ -54,7 +54,7 @@ class EngineTimings(msgspec.Struct):
     predicted_n: int = 0
 
     def mark(self) -> EngineMark:
-        """Return how far the engine was when it reported them."""
+        """Return the engine's progress when it reported them."""
         return EngineMark(self.predicted_n, self.predicted_ms / 1000)
 
 
@@ -98,10 +98,10 @@ class SseFilter:
         choices: int = 1,
         builds: tuple[str, str] = ("", ""),
     ) -> None:
-        """Keep usage and progress events if asked; write ``model`` where the engine calls the model ``alias``.
+        """Keep usage and progress events if requested; replace the engine's ``alias`` for the model by ``model``.
 
-        ``builds``: what the engine calls its build, and what is to be written there.
-        ``prompts`` of the request, ``choices`` of each: one usage chunk counts all of them, behind the last.
+        ``builds``: the engine's name for its build, and its replacement. ``prompts`` of the request, ``choices`` of
+        each: one usage chunk after the last counts all of them.
         """
         self._choices = choices
         self._counts_apart = prompts * choices > 1
@@ -117,9 +117,9 @@ class SseFilter:
         self._held: list[bytes] = []
         self._summaries: list[bytes] = []
         self.prompt_tokens = 0
-        """Of the longest prompt that the engine has begun to read, as far as it has told."""
+        """For the longest prompt that the engine has begun to read, the tokens reported so far."""
         self.finished = False
-        """All choices have ended, and the end marker has arrived."""
+        """Whether all choices have ended, and the end marker has arrived."""
         self.error: bytes | None = None
         """The engine's error, as JSON, if it sent one in the stream."""
 
@@ -129,14 +129,14 @@ class SseFilter:
         if not block:
             return FilteredEvents(b"", 0, alive=False)
         if not block.isascii():
-            block.decode()  # parts that are not read may have bytes that are no text
+            block.decode()  # parts that are not read may contain bytes that are not text
         tokens = self._tokens_of_plain(block)
         if tokens is not None:
             return FilteredEvents(self._renamed(block), tokens, alive=False)
         return self._filter_each(block)
 
     def _tokens_of_plain(self, block: bytes) -> int | None:
-        """Return the tokens of events that are all passed on as they are; None if there may be others among them."""
+        """Return the tokens of events that are all passed on unchanged; None if there may be others among them."""
         count = block.count(_CHOICE)
         if count == block.count(EVENT_END) and PROGRESS not in block and _FINISH not in block:
             chunks = _chunks(as_list(block))
@@ -174,7 +174,7 @@ class SseFilter:
             self._end()
             return [*self._release_held(), *self._total()], 0, False
         if payload in (b"", b"null"):
-            # llama-server begins the stream of several prompts with ``null``, unless progress is asked for.
+            # llama-server begins the stream of several prompts with ``null``, unless progress is requested.
             return [], 0, True
         if payload.startswith(b'{"error":'):
             self.error = payload
@@ -240,9 +240,9 @@ class SseFilter:
 
 
 def as_list(block: bytes) -> bytes:
-    """Return the data of whole events, none of them a comment, as one JSON list: it is read in half the time.
+    """Return the data of whole events, none of them a comment, as one JSON list, which takes half the time to read.
 
-    JSON has no line feed within a string, so nothing but the beginnings of events is replaced.
+    JSON has no line feed within a string, so only the beginnings of events are replaced.
     """
     return b"[%b]" % block.removeprefix(b"data:").replace(EVENT_END + b"data:", b",")
 

@@ -1,7 +1,9 @@
-"""Says in an engine's finish chunk which stop sequence ended the answer, where llama-server says it in ``__verbose``. Pure.
+"""Adds to an engine's finish chunk which stop sequence ended the answer, which llama-server says in ``__verbose``.
 
-OpenAI's form has no field for it; vLLM's is ``stop_reason`` in the choice, null if no sequence was hit. The rest of ``__verbose``,
-the whole prompt among it, is removed.
+Pure.
+
+OpenAI's form has no field for it; vLLM's is ``stop_reason`` in the choice, null if no sequence was hit. The rest of
+``__verbose``, which includes the whole prompt, is removed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When the tokens of one generation arrived: recorded as they arrive, evaluated at the end. Pure.
 
-Recording costs one clock reading a piece, which the caller makes anyway, and four bytes a token.
+Recording costs one clock reading per piece, which the caller makes anyway, and four bytes per token.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class EngineSpan(NamedTuple):
     decode: float
 
     def merged_with(self, other: EngineSpan) -> EngineSpan:
-        """Return the span of two choices that were computed side by side."""
+        """Return the span of two choices that were computed in parallel."""
         return EngineSpan(max(self.prompt, other.prompt), max(self.decode, other.decode))
 
     def followed_by(self, other: EngineSpan) -> EngineSpan:
-        """Return the span of two choices of which one was computed after the other; each reports the same prompt."""
+        """Return the span of two choices that were computed one after the other; each reports the same prompt."""
         return EngineSpan(max(self.prompt, other.prompt), self.decode + other.decode)
 
 
 class EngineMark(NamedTuple):
-    """How far an engine was at one moment, by its own clock: ``tokens`` so far, ``seconds`` after the prompt."""
+    """An engine's progress at one moment, by its own clock: ``tokens`` so far, ``seconds`` after the prompt."""
 
     tokens: int
     seconds: float
@@ -40,7 +40,7 @@ class TokenTimes(NamedTuple):
     first: float
     """From the request to the first token."""
     decode: float
-    """From the end of the prompt's processing to the last token: the sum of ``each``, were it not cut."""
+    """From the end of the prompt's processing to the last token: the sum of ``each`` before it was cut."""
     each: bytes
     """See :attr:`protocol.messages.events.Outcome.token_times`."""
 
@@ -51,7 +51,7 @@ class TokenTiming:
     __slots__ = ("_first", "_gaps", "_latest", "_sent_at")
 
     def __init__(self, sent_at: float) -> None:
-        """Start at the time at which the request was sent."""
+        """Start at the time when the request was sent."""
         self._sent_at = self._latest = sent_at
         self._first = 0.0
         self._gaps = array("f")
@@ -74,13 +74,13 @@ class TokenTiming:
     def finish(
         self, output: int, now: float, engine: EngineSpan | None, watched: bool, marks: Sequence[EngineMark] = ()
     ) -> TokenTimes:
-        """Return a time for each of ``output`` tokens; call this when the generation has ended.
+        """Return a time for each of ``output`` tokens. Call this when the generation has ended.
 
-        The time of the first token begins when the prompt was processed.  Tokens that never showed (the last one ends
-        the response, others are parts of a character) share the time after the last token that did.  If not every
-        token was ``watched``, or none showed, the engine's own figures are used: those between two of its ``marks`` share the time
-        between them, and all share its sum if it made none.  Without a sum no token has a time, and that of the first is
-        unknown, 0.
+        The time of the first token begins when the prompt was processed. Tokens that never showed (the last one ends
+        the response, others are parts of a character) share the time after the last token that did. If not every token
+        was ``watched``, or none showed, the engine's own figures are used: the tokens between two of its ``marks``
+        share the time between them, and all share its sum if it made none. Without a sum, no token has a time, and that
+        of the first is unknown, 0.
         """
         if not output:
             return TokenTimes(0.0, 0.0, b"")
@@ -111,7 +111,7 @@ class TokenTiming:
 
 
 def _times_between(marks: Sequence[EngineMark], output: int) -> array[float]:
-    """Return the times of ``output`` tokens; those after the last mark took as long as those before it did on average."""
+    """Return the times of ``output`` tokens. Those after the last mark get the average of those before it."""
     times = array("f")
     last = EngineMark(0, 0.0)
     for mark in marks:

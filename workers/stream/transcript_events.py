@@ -1,6 +1,6 @@
 """A transcript as OpenAI's server-sent events: one delta per segment, then the whole text. Pure.
 
-What follows them is for the worker alone: a chunk with the number of tokens, and the end marker of a stream.
+After these, two parts are only for the worker: a chunk with the number of tokens, and the end marker of a stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workers.stream.sse_filter import SseFilter
 from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
 
 _COUNTS: Final = b'{"choices":[]'
-"""How the chunk with the number of tokens begins."""
+"""The beginning of the chunk with the number of tokens."""
 _transcript: Final = msgspec.json.Decoder(Transcript).decode
 
 
@@ -29,7 +29,7 @@ class TranscriptEvents:
         self._tokens = 0
 
     def segment(self, segment: TranscriptSegment) -> bytes:
-        """Return the event of a segment; nothing for one without a text."""
+        """Return the event of a segment; nothing if it has no text."""
         self._tokens += len(segment.tokens)
         text = segment.text.removesuffix("\n")
         delta = text if self._text else text.lstrip()
@@ -49,19 +49,22 @@ class TranscriptEvents:
 
 
 def all_events(transcript: Transcript) -> bytes:
-    """Return all events of a transcript that came whole; a transcript without segments is one delta."""
+    """Return all events of a whole transcript. A transcript without segments is one delta."""
     events = TranscriptEvents()
     segments = transcript.segments or [TranscriptSegment(text=transcript.text)]
     return b"".join(events.segment(segment) for segment in segments) + events.end()
 
 
 def streamed(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Return a function that writes an engine's whole response as events; ``convert`` makes a :class:`Transcript` of it."""
+    """Return a function that writes an engine's whole response as events.
+
+    ``convert`` turns it into a :class:`Transcript`.
+    """
     return lambda answer: all_events(_transcript(convert(answer)))
 
 
 class TranscriptFilter(SseFilter):
-    """Filters the events of this module: the worker's own part is left out."""
+    """Filters the events of this module: leaves out the worker's own part."""
 
     def __init__(self) -> None:
         """Begin a stream."""
@@ -94,7 +97,7 @@ class SegmentStreamTranslator:
         self._whole = WholeEvents()
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine; return the events that they complete. Raises ValueError for a broken one."""
+        """Take bytes from the engine; return the events that they complete. Raises ValueError for a broken one."""
         events = self._whole.feed(data).split(EVENT_END)
         return b"".join(self._translated(payload) for event in events if (payload := payload_of(event)))
 

@@ -1,7 +1,7 @@
-"""Token counts of a request: of all its completions together, in the place that OpenAI's form has for them. Pure.
+"""Token counts of a request, of all its completions together, in their place in OpenAI's form. Pure.
 
-llama-server counts each completion by itself: in the chunk that ends it, in a chunk after that one, or, in a whole answer, for the
-first completion alone.
+llama-server counts each completion separately: in the chunk that ends it, in a chunk after that one, or, in a whole
+answer, only for the first completion.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ChoiceUsage(msgspec.Struct):
 
 
 def total_usage(usages: Sequence[ChoiceUsage], choices: int) -> dict[str, Any]:
-    """Return the ``usage`` of all completions; each reports its whole prompt, which counts once for its ``choices``."""
+    """Return the ``usage`` of all completions. Each reports its whole prompt, which counts once for its ``choices``."""
     completion = sum(usage.completion_tokens for usage in usages)
     prompt = sum(usage.prompt_tokens for usage in usages) // choices
     cached = (
@@ -52,7 +52,10 @@ def without_usage(payload: bytes) -> bytes:
 
 
 def usage_event(payload: bytes, usages: Sequence[ChoiceUsage], choices: int) -> bytes:
-    """Return the last event of a stream: no choices, and the token counts; ``payload`` is a chunk of the same stream."""
+    """Return the last event of a stream: no choices, and the token counts.
+
+    ``payload`` is a chunk of the same stream.
+    """
     fields: dict[str, Any] = {
         name: value for name, value in _fields(payload).items() if name not in ("timings", "__verbose")
     }
@@ -61,7 +64,7 @@ def usage_event(payload: bytes, usages: Sequence[ChoiceUsage], choices: int) -> 
 
 
 def with_usage_of_all(body: bytes) -> bytes:
-    """Return a whole answer that counts the tokens of all its completions, as far as their log probabilities list them."""
+    """Return a whole answer that counts the tokens of all completions that list their log probabilities."""
     document = _object(body)
     usage, choices = document.get("usage"), document.get("choices", [])
     lists = [(choice.get("logprobs") or {}).get("content") for choice in choices]

@@ -18,7 +18,10 @@ class WholeEvents:
         """What has arrived after the last whole event."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine; return the events that they complete. Raises ValueError for one that does not end."""
+        """Take bytes from the engine; return the events that they complete.
+
+        Raises ValueError for one that does not end.
+        """
         if not self.rest and data.endswith(EVENT_END):
             return data
         complete = EVENT_END in bytes(self.rest[-1:]) + data
@@ -34,7 +37,7 @@ class WholeEvents:
 
 
 def payload_of(event: bytes) -> bytes:
-    """Return the data of an event, empty for one that is a comment. Raises ValueError for what no engine sends."""
+    """Return the data of an event, empty for a comment. Raises ValueError for something that no engine sends."""
     event = event.strip()
     if event.startswith(b"data:"):
         return event[5:].strip()

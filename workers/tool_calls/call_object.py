@@ -19,14 +19,14 @@ _NESTED_SCALAR: Final = _SCALAR | {"N", "I"}
 
 
 class NotACallError(Exception):
-    """The characters are no call, or no JSON any more."""
+    """The characters are not a call, or no longer JSON."""
 
 
 class CallObject:
     """One call. :meth:`feed` takes its characters from ``{`` to ``}``."""
 
     def __init__(self, names: Collection[str], needs_arguments: bool) -> None:
-        """``names`` of the tools. ``needs_arguments``: an object with a name alone is no call."""
+        """``names`` of the tools. ``needs_arguments``: an object with only a name is not a call."""
         self._names, self._needs_arguments = names, needs_arguments
         self._step: Callable[[str], None] = self._at_start
         self._after_string: Callable[[str], None] = self._key_ended
@@ -214,7 +214,7 @@ def _decoded(text: str) -> Any:
 
 
 def _object_text(text: str) -> str:
-    """Return the JSON of an object that is written as an object or, as some models do, as a string of its JSON."""
+    """Return the JSON of an object, which some models write as a string that contains its JSON."""
     value = _decoded(text)
     if isinstance(value, str):
         text, value = value, _decoded(value)

@@ -27,7 +27,7 @@ MAX_SPACE: Final = 4_096
 
 
 class TextPiece(NamedTuple):
-    """A piece of the text beside the calls."""
+    """A piece of the text around the calls."""
 
     text: str
 
@@ -56,24 +56,24 @@ class ToolCallParser:
     def __init__(
         self, form: ToolCallFormat, names: Collection[str], new_id: Callable[[], str], most: int = NO_LIMIT
     ) -> None:
-        """``names`` of the tools; ``new_id`` makes the id of a call; after ``most`` calls the rest is left out."""
+        """``names`` of the tools. ``new_id`` makes the id of a call. After ``most`` calls, the rest is left out."""
         self._form, self._names, self._new_id, self._most = form, names, new_id, most
         self._queue: deque[str] = deque()
-        """Characters to be read; those that were taken for a call come back to its front."""
+        """Characters to be read. Those that were mistaken for a call come back to the front."""
         self._events: list[CallEvent] = []
         self._text = ""
-        """Text that may begin a marker, or that is white space in front of one."""
+        """Text that may begin a marker, or white space before one."""
         self._step: Callable[[str], None] = self._in_text
         self._raw: list[str] = []
-        """Characters since an opener that are text again if they turn out to be no call."""
+        """Characters since an opener, which become text again if they are not a call."""
         self._in_list = self._text_began = False
         self._after_call = False
-        """Only white space came since a call."""
+        """Whether only white space has come since a call."""
         self._is_bare = False
         self.calls = 0
         """Calls that have begun."""
         self.complete = False
-        """As many calls as may be have ended."""
+        """Whether the largest allowed number of calls have ended."""
 
     def feed(self, text: str) -> list[CallEvent]:
         """Take the next piece of the answer."""
@@ -82,7 +82,7 @@ class ToolCallParser:
         return self._take_events()
 
     def finish(self) -> list[CallEvent]:
-        """Take the end of the answer: what was held back is text now, except for the beginning of a closer."""
+        """Take the end of the answer: what was held back is now text, except for the beginning of a closer."""
         while self._raw and self._step != self._before_closer:
             self._give_up()
             self._read_queue()
@@ -127,7 +127,7 @@ class ToolCallParser:
         return not self._text.strip() or self._between_bare_calls(self._text)
 
     def _uncertain_length(self) -> int:
-        """Return how many characters at the end may be in front of a call, or belong to an opener."""
+        """Return how many characters at the end may precede a call, or belong to an opener."""
         text = self._text
         overlap = max(_overlap(text, opener) for opener in self._form.openers)
         certain = text[: len(text) - overlap] if overlap else text
@@ -213,7 +213,7 @@ class ToolCallParser:
             self._leave(character)
 
     def _before_closer(self, character: str) -> None:
-        """Pass over the closer; a model may also leave it out."""
+        """Skip the closer, which a model may also leave out."""
         text = "".join([*self._raw, character])
         self._raw = []
         marker, closer = text.lstrip(), self._form.closer
@@ -225,13 +225,13 @@ class ToolCallParser:
             self._raw = [text]
 
     def _leave(self, text: str) -> None:
-        """End the calls of an opener; ``text`` came after them."""
+        """End the calls of an opener. ``text`` came after them."""
         self._raw = []
         self._step = self._in_text
         self._queue.extendleft(reversed(text))
 
     def _give_up(self) -> None:
-        """Make text of the characters that are no call; an opener may be among them, except for the first character."""
+        """Turn the characters that are not a call into text. Beyond the first character, they may contain an opener."""
         raw = "".join(self._raw)
         self._raw = []
         self._step = self._in_text

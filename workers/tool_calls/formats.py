@@ -10,23 +10,24 @@ class ToolCallFormat(NamedTuple):
 
     name: str
     openers: tuple[str, ...]
-    """Texts that announce calls; the first one is what the model is made to write."""
+    """Texts that announce calls. The model is made to write the first one."""
     closer: str = ""
-    """The text after the calls that an opener announced, empty for none."""
+    """The text after the calls that an opener announced; empty if there is none."""
     listed: bool = False
-    """An opener announces a JSON list of calls, not one call."""
+    """Whether an opener announces a JSON list of calls, not a single call."""
     bare: bool = False
-    """A message may also be a call without an opener."""
+    """Whether a message may also be a call without an opener."""
     arguments_key: str = "arguments"
     system_tools_frame: tuple[str, str] | None = None
-    """What stands before and after the tools at the end of the system message, if the model reads them there: functions without
-    OpenAI's frame. They are written into its text: the library would change quotes in the whole prompt for a field ``tools``."""
+    """What is before and after the tools at the end of the system message, if the model reads them there: functions
+    without OpenAI's frame. They are written into its text, because for a field ``tools`` the library would change
+    quotes in the whole prompt."""
     id_length: int = 0
-    """Letters and digits of a call's id that the template insists on, 0 for any."""
+    """How many letters and digits a call's id must have for the template; 0: any number."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """All texts that may be special tokens, which a tokenizer does not show by itself."""
+        """All texts that may be special tokens, which a tokenizer does not show."""
         return (*self.openers, self.closer) if self.closer else self.openers
 
 
@@ -58,7 +59,7 @@ _OTHER_FAMILIES: Final = ("<function=", "<arg_key>")
 
 
 def format_of_template(template: str) -> ToolCallFormat | None:
-    """Return the format of the calls of a model with this chat template, None if it takes no tools or writes them otherwise."""
+    """Return the format of calls for this chat template; None if it takes no tools, or writes them in another way."""
     if "tools" not in template or any(part in template for part in _OTHER_FAMILIES):
         return None
     return next((form for mark, form in _MARKS if mark in template), None)

@@ -5,9 +5,9 @@ The only file of `workers` that knows ZeroMQ.
 Invariants:
 
 * No call blocks.
-* Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
-  other message.
-* Between two supervisors there is no connection, and messages are dropped: the next `Hello` has all that they said.
+* Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any other
+  message.
+* Between two supervisors there is no connection, and messages are dropped: the next `Hello` has everything they said.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class WorkerBus:
     """Sends and receives; decides nothing."""
 
     def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
-        """Open the sockets, but no connection to a supervisor; ``for_gateways``: bind the one for events (a job has none)."""
+        """Open the sockets, but no connection to a supervisor.
+
+        ``for_gateways``: bind the one for events (a job has none).
+        """
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
@@ -50,7 +53,7 @@ class WorkerBus:
         self._ends_timer: Timer | None = None
         """Sends them."""
         self._ends_wanted_at = 0.0
-        """From when on they leave with whatever wakes this process."""
+        """From this time on, they leave with whatever wakes this process."""
         self._errors_reported = 0
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
@@ -77,13 +80,13 @@ class WorkerBus:
         return opened
 
     def connect(self) -> None:
-        """Connect to the supervisor that listens now; `Hello` must be the first message to it."""
+        """Connect to the supervisor that listens now. `Hello` must be the first message to it."""
         self.disconnect()
         self._control = connect_once(self._context.socket(zmq.DEALER), self._runtime, self._name)
         self._control_number = self._loop.on_socket(self._control, self._read_control)
 
     def disconnect(self) -> None:
-        """Drop all that was not sent or not read."""
+        """Drop everything that was not sent or not read."""
         self._take_ends()
         control, self._control = self._control, None
         if control is not None:
@@ -98,7 +101,7 @@ class WorkerBus:
         return is_broken(self._control)
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
         return find_supervisor(self._runtime)
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
@@ -110,7 +113,7 @@ class WorkerBus:
             frames.send(self._control, envelope.encode(message, payload))
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
-        """Send an end within ``seconds``, with others; only for an end that no request waits for."""
+        """Send an end within ``seconds``, with others. Only for an end that no request waits for."""
         self._ends.append(end)
         now = self._loop.now()
         due = now + seconds
@@ -166,7 +169,7 @@ class WorkerBus:
             self.on_subscription(frame[:1] == b"\x01", frame[1:])
 
     def close(self, server_lives: bool) -> None:
-        """Close the sockets; the last messages get a moment to leave."""
+        """Close the sockets. The last messages get a moment to leave."""
         self._send_ends()
         if self._control is not None:
             self._loop.on_socket(self._control, None)

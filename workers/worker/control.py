@@ -2,14 +2,15 @@
 
 Invariants:
 
-* The state changes only along the table in ``process_state.py``.
+* The state only changes along the table in ``process_state.py``.
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
-  `LoadFailed`, also when code of ours raises.
+  `LoadFailed`, even when our own code raises.
 * A worker that no supervisor has ever welcomed ends after ``peer_silence``: either the two run different code, or their
   sockets are gone, so no message would arrive.
-* The supervisor's end changes nothing: ``supervisor_link.py`` connects with the next one.  The keeper's end is the server's.
-* The process ends only when no request is left or the grace is over, and not before its engine.
+* The supervisor's end changes nothing: ``supervisor_link.py`` connects to the next one. The keeper's end is the
+  server's.
+* The process ends only when no request is left or the grace period is over, and not before its engine.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ class WorkerController:
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
         self._metrics: EngineMetricsReader | None = None
-        """Of the engine that is ready."""
+        """The facts of the ready engine."""
         self._checked: tuple[ModelSpec, ModelFacts] | None = None
         """The model that was checked last, and what the headers of its files contain."""
         self._model = ModelRecord()
         self._grace_timer: Timer | None = None
         self._save_caches = False
-        """Whether the engine's prompt caches are kept when it is ended."""
+        """Whether the engine's prompt caches are kept when it ends."""
         self._welcome_timer: Timer | None = None
         self.exit_code = 0
         self._link = SupervisorLink(
@@ -115,7 +116,7 @@ class WorkerController:
         self._model.report = SentReport(message, self._bus.pings)
 
     def _report_again(self) -> None:
-        """Send to a new supervisor what the former one may not have read; the snapshot before it is of the time before."""
+        """Send a new supervisor what the last one may not have read; the snapshot before it describes the time before."""
         report = unread(self._model.report, self._bus.pings)
         if report is not None and self._state is not WorkerProcessState.LEAVING:
             self._report(report)
@@ -159,7 +160,7 @@ class WorkerController:
     # Loading.
 
     def _answer_load(self, spec: ModelSpec, step: Callable[[ModelSpec], None]) -> None:
-        """Take a step of a load; report it as failed if it raises."""
+        """Take a step of a load. If it raises, report it as failed."""
         try:
             step(spec)
         except LemonbusError as problem:
@@ -194,7 +195,7 @@ class WorkerController:
                 self._requests.busy,
                 self._requests.line_attribution,
                 self._requests.report_progress,
-                # What an engine had read when it died may be why it died.
+                # What an engine had read when it died may be the reason.
                 restore_caches=restore_caches and self._state is not WorkerProcessState.ENGINE_LOST,
             )
         except OSError as problem:
@@ -254,7 +255,8 @@ class WorkerController:
     def leave(self, grace: float, reason: str, *, draining: bool = False, save: bool = False) -> None:
         """Let running requests end within ``grace`` seconds, then end this process.
 
-        ``draining``: the whole server ends; ``save``: an idle engine's prompt caches may be kept before, if it keeps any.
+        ``draining``: the whole server ends. ``save``: an idle engine's prompt caches may be kept first, if it keeps
+        any.
         """
         name = self._session.spec.name if self._session else "the model"
         why = f": {reason}" if reason else ""
@@ -267,7 +269,7 @@ class WorkerController:
         self._leave(self._settings.grace, Failure(Code.SUPERVISOR_LOST, message))
 
     def _leave(self, grace: float, failure: Failure, *, save: bool = False) -> None:
-        # An engine that is being ended already stays what it is; a second order without ``save`` ends a save.
+        # An engine that is already being ended stays as it is. A second order without ``save`` ends a save.
         self._save_caches = save and (self._save_caches or self._state is WorkerProcessState.READY)
         self._enter(WorkerProcessEvent.SHUTDOWN)
         self._requests.close()

@@ -1,6 +1,6 @@
-"""Reads what an engine shows under ``/metrics``, for a supervisor that does not wait long.
+"""Reads an engine's ``/metrics``, for a supervisor that does not wait long.
 
-Invariant: at most one such request is at the engine, however often it is asked for: an engine that hangs collects none.
+Invariant: at most one such request is at the engine, however often it is requested, so a hung engine collects none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.response_handler import BufferedResponse
 
 ENGINE_DEADLINE_S: Final = 0.15
-"""Less than the time for which the supervisor waits (``supervisor/metrics/collection.py``)."""
+"""Less than the supervisor's waiting time (``supervisor/metrics/collection.py``)."""
 MAX_METRICS_BYTES: Final = 256 * 1024
 
 Answer = Callable[[MetricsCollected, bytes], None]

@@ -1,7 +1,7 @@
-"""Watches one engine process: ends it when it hangs (``engine_watchdog.py`` decides) or uses more memory than it may.
+"""Watches one engine process: ends it if it hangs (``engine_watchdog.py`` decides) or uses too much memory.
 
-Invariants: an engine is judged only while it has work; after :meth:`EngineMonitor.stop` or
-:meth:`MemoryMonitor.stop` no signal is sent, so a reused process id is safe.
+Invariants: an engine is judged only while it has work. After :meth:`EngineMonitor.stop` or :meth:`MemoryMonitor.stop`
+no signal is sent, so a reused process id is safe.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EngineMonitor:
             self._check()
 
     def stop(self) -> None:
-        """Watch no more: the engine has ended, or its load has."""
+        """Stop watching: the engine has ended, or its load has."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -73,7 +73,7 @@ class EngineMonitor:
 
 
 class MemoryMonitor:
-    """Kills an engine whose processes together use more memory than they may."""
+    """Kills an engine whose processes together use more memory than allowed."""
 
     def __init__(self, loop: Loop, engine: EngineProcess, limit: int, on_exceeded: Callable[[int], None]) -> None:
         """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
@@ -86,7 +86,7 @@ class MemoryMonitor:
             self._timer = loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
 
     def stop(self) -> None:
-        """Check no more: the engine has ended."""
+        """Stop checking: the engine has ended."""
         if self._timer is not None:
             self._timer.cancel()
 

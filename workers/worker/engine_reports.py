@@ -1,4 +1,4 @@
-"""What a worker reports of its engine: that it is ready, or why the load failed."""
+"""What a worker reports about its engine: that it is ready, or why the load failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.worker.engine_session import EngineSession
 
 
 def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) -> EngineReady:
-    """Return what is reported of an engine that is ready; ``parameters``: of its model, 0 if that is not known."""
+    """Return the report about a ready engine. ``parameters``: of its model; 0 if unknown."""
     engine = session.engine
     return EngineReady(
         slots=facts.slots,

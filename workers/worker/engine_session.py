@@ -3,7 +3,7 @@
 Invariants:
 
 * ``failure`` says why the engine is about to end, if this worker ends it; the first reason is kept.
-* The engine is ended by a signal, never by hoping: stopped, hung and oversized engines end as well.
+* The engine is always ended by a signal, because stopped, hung and oversized engines must end as well.
 * After :meth:`EngineSession.close` no timer of the session fires.
 """
 
@@ -28,13 +28,13 @@ _GIB: Final = 1024**3
 
 
 class SessionOwner(Protocol):
-    """Is told how the engine fares."""
+    """Is told about the engine's state."""
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """The engine answers requests."""
 
     def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
-        """The engine's process has ended. Called once, also if it was never ready."""
+        """The engine's process has ended. Called once, even if it was never ready."""
 
 
 class EngineSession:
@@ -55,8 +55,8 @@ class EngineSession:
     ) -> None:
         """Start the engine; raises OSError if it cannot be started.
 
-        ``busy``: whether the engine has requests; ``label``: which request its output belongs to; ``report_progress`` is
-        called when the output says how far the engine is.  ``restore_caches``: whether it gets kept prompt caches.
+        ``busy``: whether the engine has requests. ``label``: which request its output belongs to. ``report_progress``
+        is called when the output reports progress. ``restore_caches``: whether it gets kept prompt caches.
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
@@ -72,7 +72,7 @@ class EngineSession:
         self.caches_unusable = False
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
         self.loops = False
-        """Whether it is ended because it works on a grammar without end."""
+        """Whether it is ended because it works on an endless grammar."""
         self._loading = True
         self._load_monitor = EngineMonitor(
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
@@ -90,7 +90,7 @@ class EngineSession:
 
     @property
     def restored_tokens(self) -> int:
-        """Tokens of prompts that the engine had from the beginning."""
+        """Prompt tokens that the engine had from the beginning."""
         return self._caches.restored_tokens if self._caches else 0
 
     @property
@@ -119,14 +119,14 @@ class EngineSession:
         self._end(Failure(Code.HUNG, f"{message}, and was ended", model=self.spec.name))
 
     def save_and_stop(self) -> None:
-        """End the engine, which is idle, when its prompt caches are saved, or cannot be."""
+        """End the idle engine when its prompt caches are saved, or cannot be."""
         if self._caches is None or self.failure is not None:
             self.stop()
         else:
             self._caches.save(self.stop)
 
     def stop(self) -> None:
-        """End the engine because it is not needed any more."""
+        """End the engine because it is no longer needed."""
         self._stop_loading()
         if self._caches is not None:
             self._caches.abort("the server ends")
@@ -134,7 +134,7 @@ class EngineSession:
         self.engine.stop()
 
     def close(self) -> None:
-        """Release everything after the engine's exit; complete responses that it had sent are still read."""
+        """Release everything after the engine's exit. Complete responses that it had sent are still read."""
         self._stop_loading()
         self.monitor.stop()
         self._memory_monitor.stop()
@@ -155,7 +155,10 @@ class EngineSession:
         self.failure = self.failure or failure
 
     def _answers(self, facts: EngineFacts) -> None:
-        """Restore prompt caches, which is a part of the load: an engine that hangs or dies of it is ended as at any time of it."""
+        """Restore prompt caches.
+
+        This is part of the load: if the engine hangs or dies, it is handled as at any time of the load.
+        """
         if self._caches is None:
             self._ready(facts)
         else:

@@ -1,4 +1,4 @@
-"""Whether an engine that has work makes progress: by output, processor time, bytes read or memory. Pure.
+"""Whether an engine that has work makes progress, judging by output, processor time, bytes read or memory. Pure.
 
 Invariants:
 
@@ -6,7 +6,7 @@ Invariants:
 * An engine that could not run is not judged: while it waits for a processor, or while the watchdog itself was stopped
   (a paused container or virtual machine, a suspended laptop), no silence is counted.
 * An engine without work is never judged.
-* A verdict is final: after ABORT (a core dump tells why it hung) only KILL follows, a second later.
+* A verdict is final: after ABORT (a core dump shows why it hung) only KILL follows, a second later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Watchdog:
         self._judged_at: float | None = None
         """When it was judged last; None while it has no work."""
         self._silent = 0.0
-        """Seconds without progress, as far as the engine could have run in them."""
+        """Seconds without progress in which the engine could have run."""
         self._usage = ProcessUsage()
         self._aborted_at: float | None = None
 
@@ -56,9 +56,9 @@ class Watchdog:
             self._judged_at, self._silent = now, 0.0
 
     def judge(self, now: float, busy: bool, usage: ProcessUsage | None) -> Verdict:
-        """Judge; ``usage`` is what the engine has used so far, None where that means nothing.
+        """Judge. ``usage`` is what the engine has used so far; None if that is meaningless.
 
-        A counter that falls is a sign of life, too: a thread of the engine has ended.
+        A falling counter is also a sign of life: a thread of the engine has ended.
         """
         if self._aborted_at is not None:
             return Verdict.KILL if now - self._aborted_at >= KILL_AFTER_S else Verdict.FINE
@@ -88,7 +88,7 @@ class Watchdog:
 
 
 def is_progress(before: ProcessUsage, after: ProcessUsage) -> bool:
-    """Return whether an engine has worked between two readings, or would work now if it had a processor."""
+    """Return whether an engine has worked between two readings, or would be working now if it had a processor."""
     return (
         after.runnable
         or abs(after.cpu_seconds - before.cpu_seconds) >= MIN_CPU_PROGRESS_S

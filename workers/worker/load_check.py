@@ -16,7 +16,7 @@ MEMORY_FACTOR: Final = 1.2
 
 
 def available_memory(meminfo: str) -> int:
-    """Return the bytes that new work may use, read from the text of /proc/meminfo; 0 if it is not in there."""
+    """Return the bytes that new work may use, from the text of /proc/meminfo; 0 if they are not in it."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 

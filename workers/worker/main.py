@@ -1,4 +1,4 @@
-"""One worker, from its start to its exit; what it must know of its supervisor is in the environment."""
+"""One worker, from its start to its exit. What it must know about its supervisor is in the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.worker.control import WorkerController
 
 
 def main() -> NoReturn:
-    """Run until `Shutdown`, a signal, or the end of the grace after the keeper's death."""
+    """Run until `Shutdown`, a signal, or the end of the grace period after the keeper's death."""
     context = ProcessContext.from_environment()
     settings = context.settings()
     name = os.environ[PEER_VARIABLE]

@@ -1,7 +1,7 @@
 """The states of a worker and the events that change them: one table. Pure.
 
 Invariant: an event that the table does not have for a state changes nothing. The caller decides whether that is an
-error (a second `StartEngine`) or to be expected (a readiness report that a shutdown has overtaken).
+error (a second `StartEngine`) or expected (a readiness report overtaken by a shutdown).
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ TRANSITIONS: Final[dict[tuple[WorkerProcessState, WorkerProcessEvent], WorkerPro
 
 
 def next_state(state: WorkerProcessState, event: WorkerProcessEvent) -> WorkerProcessState | None:
-    """Return the state after an event, None if the event does not fit the state."""
+    """Return the state after an event; None if the event does not fit the state."""
     return TRANSITIONS.get((state, event))

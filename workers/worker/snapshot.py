@@ -1,7 +1,7 @@
-"""What a worker tells a new supervisor: one pure function of what the worker knows.
+"""What a worker tells a new supervisor, as a pure function of what the worker knows.
 
-A report that the former supervisor may not have read (`EngineDied`, or `LoadFailed` of an engine) is sent again after the
-snapshot, which therefore describes the moment before it.
+A report that the last supervisor may not have read (`EngineDied`, or `LoadFailed` of an engine) is sent again after the
+snapshot. So the snapshot describes the moment before it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ModelRecord(msgspec.Struct):
 
 
 def unread(report: SentReport | None, pings: int) -> EngineReport | None:
-    """Return the report if the supervisor may not have read it; ``pings``: how many have come so far."""
+    """Return the report if the supervisor may not have read it. ``pings``: how many have come so far."""
     return report.message if report is not None and pings - report.pings < PINGS_UNTIL_READ else None
 
 
@@ -68,7 +68,7 @@ def worker_snapshot(
     last_use: float,
     pings: int,
 ) -> WorkerSnapshot:
-    """Return the snapshot of a worker; ``ended``: the attempts that ended last, but not with ``returned``."""
+    """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``."""
     phase = _PHASES[state]
     report = unread(model.report, pings) if phase in (WorkerPhase.SPARE, WorkerPhase.ENGINE_LOST) else None
     if report is not None:

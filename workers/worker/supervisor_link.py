@@ -1,12 +1,12 @@
-"""Connects a worker or a job with its supervisor, and with the next one when that has ended.
+"""Connects a worker or a job to its supervisor, and to the next one when that has ended.
 
 Invariants:
 
-* Each connection begins with `Hello` and the snapshot of that moment; when the supervisor has ended, its connection is
-  closed with all that waits in it.
-* A supervisor that lives gets one `Hello`, however late it answers, unless the connection breaks: what it sends with its
+* Each connection begins with `Hello` and the snapshot of that moment. When the supervisor has ended, its connection is
+  closed with everything that waits in it.
+* A living supervisor gets one `Hello`, however late it answers, unless the connection breaks: what it sends with its
   answer would be lost.
-* The keeper's end is the end of the server: from then on no supervisor is looked for.
+* The keeper's end is the end of the server: after that, no supervisor is looked for.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ class SupervisorLink:
     ) -> None:
         """Do nothing before :meth:`start`.
 
-        ``snapshot`` says what this process does; ``send_again`` sends, directly after `Hello`, what the former supervisor may
-        not have read.
+        ``snapshot`` says what this process does. ``send_again`` sends, directly after `Hello`, what the last supervisor
+        may not have read.
         """
         self._loop, self._bus, self._context, self._hello = loop, bus, context, hello
         self._snapshot, self._send_again, self._on_keeper_death = snapshot, send_again, keeper_died
         self._supervisor = 0
-        """The pid of the supervisor that is watched, 0 while there is none."""
+        """The pid of the watched supervisor, 0 while there is none."""
         self._timer: Timer | None = None
         self._lost_at = loop.now()
         """Since when there is no supervisor."""
         self.welcomed = False
-        """Whether the supervisor that is watched has answered."""
+        """Whether the watched supervisor has answered."""
         self.server_lives = True
 
     def start(self) -> None:
-        """Say Hello to the supervisor that listens: it need not be the one that started this process."""
+        """Say Hello to the supervisor that listens, which need not be the one that started this process."""
         self._loop.on_death(self._context.keeper, self._keeper_died)
         self._look_for_supervisor()
 
     def take_welcome(self, welcome: Welcome) -> None:
-        """Take the supervisor's answer: it is the one to be watched."""
+        """Take the supervisor's answer: this is the one to watch."""
         if not self.server_lives:
             return
         self._cancel_timer()
@@ -86,7 +86,7 @@ class SupervisorLink:
         self._supervisor = 0
         self._cancel_timer()
         if not self.welcomed:
-            # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
+            # It was only seen to listen. A dead one may also listen, as long as a child of it holds the socket.
             self._timer = self._loop.call_later(probe_interval(0.0), self._look_for_supervisor)
             return
         self.welcomed = False

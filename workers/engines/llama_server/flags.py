@@ -150,7 +150,7 @@ _ROWS: Final[list[Row]] = [
 FLAGS: Final = flags.table(_ROWS)
 
 _UNSUPPORTED: Final = ("--override-kv",)
-"""Flags that llama-server has and the xllamacpp package has no parameter for."""
+"""Flags of llama-server for which the xllamacpp package has no parameter."""
 
 
 def parse(words: Sequence[str]) -> list[tuple[str, Value]]:

@@ -1,6 +1,7 @@
-"""Waits until llama.cpp has written its log: a thread of its own writes it, and a process that ends loses what is queued.
+"""Waits until llama.cpp has written its log: a separate thread writes it, and a process that ends loses what is queued.
 
-Without it the reason why a model cannot be loaded is lost. The wheel has no function for this; the library in it has.
+Otherwise, the reason why a model cannot be loaded is lost. The wheel has no function for this, but the library in it
+has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _FLUSH: Final = "_Z16common_log_flushP10common_log"
 
 
 def flush_log(library: str) -> bool:
-    """Wait for the log of the extension module of this path; return False if it has no such functions."""
+    """Wait for the log of the extension module with this path; return False if it has no such functions."""
     import ctypes  # noqa: PLC0415 - for a model that cannot be loaded; this module is in every worker, too
 
     try:

@@ -1,8 +1,8 @@
-"""Our ``llama-server``: llama.cpp's own HTTP server out of the xllamacpp wheel, with llama-server's command line.
+"""Our ``llama-server``: llama.cpp's own HTTP server from the xllamacpp wheel, with llama-server's command line.
 
-Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for an
-invalid command line.  It ends with the process that started it.  Only the extension module is loaded:
-the package around it takes another 45 ms for imports that a server does not need.
+Exit codes: 0 after SIGTERM (which ends it at once while it loads), 1 if the model cannot be loaded, 2 for an invalid
+command line. It ends with the process that started it. Only the extension module is loaded: the package around it takes
+another 45 ms for imports that a server does not need.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _EXPERTS: Final = r"blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """Tensors of a layer's experts, as llama-server's ``--n-cpu-moe`` names them."""
 
 _server_reference: Final[list[Any]] = []
-"""The server, kept to the end of the process.
+"""The server, kept until the end of the process.
 
-The library's own shutdown is never run: a server that is stopped before its loop runs waits for ever. On a busy machine
-that happened to one in fifteen servers that were stopped as soon as they were healthy.
+The library's own shutdown is never run: a server that is stopped before its loop runs waits forever. On a busy machine,
+this happened to one in fifteen servers that were stopped as soon as they were healthy.
 """
 
 
@@ -55,7 +55,7 @@ def load_library() -> Any:
 
 
 def llamacpp_build() -> str:
-    """Return llama.cpp's build (``b11549``), which is only in the version of the wheel; empty without the wheel."""
+    """Return llama.cpp's build (``b11549``), which only the wheel's version tells; empty without the wheel."""
     package = importlib.util.find_spec("xllamacpp")
     for folder in (package.submodule_search_locations or []) if package else []:
         for facts in Path(folder).parent.glob("xllamacpp-*.dist-info"):
@@ -132,7 +132,7 @@ def _apply_model_flags(library: Any, parameters: Any, special: dict[str, Value])
         parameters.sampling.grammar = library.CommonGrammar(kind, str(special["grammar"]))
     if "draft_model" in special:
         parameters.speculative.draft.mparams.path = str(special["draft_model"])
-        special.setdefault("spec_type", "draft-simple")  # the library does not choose a type by itself
+        special.setdefault("spec_type", "draft-simple")  # the library does not choose a type itself
     if "spec_type" in special:
         family = library.common_speculative_type
         members = (name.upper().replace("-", "_") for name in str(special["spec_type"]).split(","))

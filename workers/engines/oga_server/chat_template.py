@@ -1,4 +1,4 @@
-"""What a model's folder tells about its chat template: whether there is one, and how the model writes tool calls."""
+"""What a model's folder says about its chat template: whether there is one, and how the model writes tool calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ChatTemplate(NamedTuple):
 
     exists: bool
     tool_format: ToolCallFormat | None
-    """How the model writes calls, None if it takes no tools or has a format that is not known here."""
+    """How the model writes calls; None if it takes no tools, or uses a format that is not known here."""
     shows_calls: bool
     """Whether it writes the tool calls of past messages."""
     takes_custom_tools: bool
-    """Whether it reads the tools from a variable of that name, too."""
+    """Whether it also reads the tools from a variable of that name."""
     special_markers: frozenset[str]
-    """Markers of the tool format that are special tokens: the tokenizer does not show them."""
+    """Markers of the tool format that are special tokens, which the tokenizer does not show."""
 
 
 class _TokenizerConfig(msgspec.Struct):
@@ -44,7 +44,7 @@ _tokenizer: Final = msgspec.json.Decoder(_Tokenizer).decode
 
 
 def read_chat_template(folder: Path) -> ChatTemplate:
-    """Read a model's files; a file that is missing or broken tells nothing."""
+    """Read a model's files. A missing or broken file yields nothing."""
     text = _template_text(folder)
     form = format_of_template(text)
     special: frozenset[str] = frozenset()

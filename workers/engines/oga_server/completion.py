@@ -1,4 +1,4 @@
-"""Answers one request: each choice of each prompt after the other, whole or streamed, until its client hangs up."""
+"""Answers one request: each choice of each prompt in turn, whole or streamed, until its client hangs up."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class OgaChoice:
         parser: ToolCallParser | None,
         index: int,
     ) -> None:
-        """``parser``: finds tool calls in the text, None if there can be none."""
+        """``parser``: finds tool calls in the text; None if there can be none."""
         self._completion, self._writer, self._request = completion, writer, request
         self._parser, self._index = parser, index
         self._stop_words = StopWordFilter(request.stop_words)

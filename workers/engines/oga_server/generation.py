@@ -1,7 +1,7 @@
 """One generation in ONNX Runtime GenAI, token by token.
 
-The library holds Python's global lock while it computes. A long prompt is therefore given to it in batches: between two
-batches the other threads run, and a client that hung up is noticed.
+The library holds Python's global lock while it computes. So it gets a long prompt in batches: between two batches,
+other threads run, and a hang-up of the client is noticed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class OgaGeneration:
         prompt_cache: PromptCache | None,
         shown_tokens: Mapping[int, str],
     ) -> None:
-        """At most ``limit`` tokens, until one of ``end_tokens``; the generator has ``reused`` tokens of the prompt.
+        """At most ``limit`` tokens, until one of ``end_tokens``.
+
+        The generator already has ``reused`` tokens of the prompt.
 
         ``shown_tokens``: number → text of tokens that are shown although the tokenizer has no text for them.
         """
@@ -49,12 +51,12 @@ class OgaGeneration:
         self.reused = reused
         """Tokens of the prompt that are not computed again."""
         self.count = 0
-        """Tokens that were generated, the one that ends the answer included."""
+        """Generated tokens, including the one that ends the answer."""
         self.reason = "length"
         """Why it ended, in OpenAI's words."""
 
     def prefill(self) -> Iterator[int]:
-        """Compute the prompt; yield after each batch how many of its tokens are done."""
+        """Compute the prompt; after each batch, yield how many of its tokens are done."""
         for start in range(self.reused, len(self._tokens), PREFILL_BATCH_TOKENS):
             batch = self._tokens[start : start + PREFILL_BATCH_TOKENS]
             self._generator.append_tokens(batch)
@@ -87,9 +89,9 @@ class OgaGeneration:
         return str(self._tokenizer.decode([token]))
 
     def prompt_logprobs(self) -> Iterator[Logprobs]:
-        """Compute the prompt, of which nothing is reused; yield the log probabilities of its tokens batch by batch.
+        """Compute the prompt without reusing anything; yield the log probabilities of its tokens batch by batch.
 
-        Raises :class:`EngineHttpError` for a model whose file has those of the last token alone.
+        Raises :class:`EngineHttpError` for a model whose file only has those of the last token.
         """
         top, tokens = self._top_logprobs or 0, [*map(int, self._tokens)]
         yield [unscored(tokens[0], self._text_of)]
@@ -98,12 +100,12 @@ class OgaGeneration:
             rows = rows_of(self._generator.get_output("logits"))
             if len(rows) != end - begin:
                 raise field_error("echo", "this model's file does not give the probabilities of a prompt's tokens")
-            pairs = zip(rows, tokens[begin + 1 : end + 1], strict=False)  # nothing follows on the last token
+            pairs = zip(rows, tokens[begin + 1 : end + 1], strict=False)  # nothing follows the last token
             yield [token_logprobs(row, token, top, self._text_of) for row, token in pairs]
             begin = end
 
     def take_logprobs(self) -> Logprobs | None:
-        """Return the log probabilities of the tokens since the last call, None if they were not asked for."""
+        """Return the log probabilities of the tokens since the last call, None if they were not requested."""
         if self._top_logprobs is None:
             return None
         taken, self._logprobs = self._logprobs, []

@@ -13,7 +13,7 @@ from workers.engines.oga_server.tools.schema_limits import schema_problem
 from workers.tool_calls.formats import ToolCallFormat
 
 _DETAILS: Final = re.compile(r"\n +1 \||<state>")
-"""Where the library begins to quote the grammar, or its own state."""
+"""Where the library begins to quote the grammar or its own state."""
 _MAX_REASON_LENGTH: Final = 300
 
 
@@ -28,7 +28,7 @@ class Guidance(NamedTuple):
 def guidance_of(request: OgaRequest, form: ToolCallFormat | None, special_tokens: Mapping[str, int]) -> Guidance | None:
     """Return the grammar of a request, None if its answer may be any text; raises :class:`EngineHttpError`.
 
-    ``form``: how the model writes calls.  ``special_tokens``: its markers that are special tokens, and their numbers.
+    ``form``: how the model writes calls. ``special_tokens``: its markers that are special tokens, with their numbers.
     """
     if request.offered_tools and form is None:
         raise field_error("tools", "the chat template of this model takes no tools in a form that is known here")
@@ -48,6 +48,6 @@ def guidance_of(request: OgaRequest, form: ToolCallFormat | None, special_tokens
 
 
 def guidance_error(problem: Exception, field: str) -> EngineHttpError:
-    """Return what the library says of a grammar as the refusal of the request's field, without the grammar itself."""
+    """Return what the library says about a grammar as the refusal of the request's field, without the grammar itself."""
     reason = " ".join(_DETAILS.split(str(problem), maxsplit=1)[0].split())[:_MAX_REASON_LENGTH]
     return field_error(field, f"ONNX Runtime GenAI cannot force an answer of this form: {reason}")

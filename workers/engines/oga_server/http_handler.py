@@ -18,7 +18,7 @@ from workers.engines.oga_server.model import OgaModel
 from workers.engines.oga_server.response_writer import ResponseWriter
 
 _GUIDANCE_FAILED: Final = ("Error computing mask", "Error committing tokens")
-"""A part of what the library says if a grammar turns out to be too complex when it is used."""
+"""A part of the library's message if a grammar turns out to be too complex when it is used."""
 
 
 class OgaHttpServer(EngineHttpServer):

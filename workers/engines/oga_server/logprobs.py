@@ -9,7 +9,7 @@ import numpy as np
 
 
 def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], str]) -> dict[str, Any]:
-    """Return the entry of a token; ``scores`` are those of the whole vocabulary before sampling."""
+    """Return the entry of a token. ``scores`` are those of the whole vocabulary before sampling."""
     row = rows_of(scores)[-1]
     highest = row.max()
     logs = row - highest - np.log(np.exp(row - highest).sum())
@@ -22,12 +22,12 @@ def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], s
 
 
 def rows_of(scores: Any) -> Any:
-    """Return scores as a row for each token that they follow on."""
+    """Return scores as a row for each preceding token."""
     return np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])
 
 
 def unscored(token: int, text_of: Callable[[int], str]) -> dict[str, Any]:
-    """Return the entry of a token that follows on none, which has no probability."""
+    """Return the entry of a token without a preceding one, which has no probability."""
     return {"id": token, "token": text_of(token), "bytes": list(text_of(token).encode()), "top_logprobs": []}
 
 

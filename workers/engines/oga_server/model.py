@@ -23,7 +23,7 @@ _SEEDS: Final = 2**31
 
 
 class OgaSampling(NamedTuple):
-    """Sampling options of requests that set none themselves."""
+    """Sampling options of requests that do not set their own."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -67,7 +67,7 @@ class OgaModel:
         self._prompt_cache = PromptCache()
 
     def prompts_of(self, request: OgaRequest) -> list[Sequence[int]]:
-        """Return the tokens of each prompt; raises :class:`EngineHttpError`, also if one leaves no token of the context for an answer."""
+        """Return the tokens of each prompt; raises :class:`EngineHttpError`, also if one leaves no space in the context for an answer."""
         if request.messages is not None:
             return [self._checked(self._chat(request))]
         return [self._checked(self._prompt(each)) for each in split_prompts(request.prompt)]
@@ -97,7 +97,7 @@ class OgaModel:
         return self._encode(text, whole=True)
 
     def _rendered(self, given: TemplateInput, variables: dict[str, Any]) -> str:
-        # The library simplifies the schemas of `tools` for some templates, but not those of this variable.
+        # For some templates, the library simplifies the schemas of `tools`, but not those of this variable.
         tools = given.tools
         if tools and self._template.takes_custom_tools:
             variables, tools = {**variables, "custom_tools": json.loads(tools)}, None
@@ -113,7 +113,7 @@ class OgaModel:
         return self._encode(prompt, whole=False)
 
     def _encode(self, text: str, whole: bool) -> Sequence[int]:
-        """Return the tokens of a text; one that is not ``whole`` lacks the token that some tokenizers put first."""
+        """Return the tokens of a text. If it is not ``whole``, the token that some tokenizers put first is missing."""
         with self._tokenizer_lock:
             self._tokenizer.update_options(add_special_tokens="false" if whole else "true")
             found: Sequence[int] = self._tokenizer.encode(text)
@@ -135,7 +135,8 @@ class OgaModel:
     ) -> OgaGeneration:
         """Return a generation that has not begun; raises what the library raises, or :class:`EngineHttpError` for the guidance.
 
-        ``choice`` counts the answers to the same prompt: each has a seed of its own.  ``reuse``: what was computed may be used again.
+        ``choice`` counts the answers to the same prompt, each of which has its own seed. ``reuse``: whether what was
+        computed may be used again.
         """
         longest = min(self.context, len(tokens) + request.max_answer_tokens)
         sampling = self._sampling_options(request, choice)
@@ -149,7 +150,7 @@ class OgaModel:
             capacity = capacity_for(longest, self.context) if reusable else longest
             parameters = self._library.GeneratorParams(self._model)
             parameters.set_search_options(max_length=capacity, **sampling)
-        # A grammar says itself where an answer may end; the library fails on an answer that goes on.
+        # A grammar decides itself where an answer may end; the library fails on an answer that goes on.
         least = 0 if guidance else max(0, request.min_length or 0)
         # These two are read at every token.
         parameters.set_search_options(
@@ -184,7 +185,7 @@ class OgaModel:
             raise guidance_error(problem, guidance.field) from None
 
     def _sampling_options(self, request: OgaRequest, choice: int) -> dict[str, Any]:
-        """Return the options that the library reads only when a generator is made."""
+        """Return the options that the library only reads when a generator is made."""
         temperature = self._sampling.temperature if request.temperature is None else request.temperature
         if request.do_sample is False or temperature <= 0:
             return {"do_sample": False}

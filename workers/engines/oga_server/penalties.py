@@ -1,4 +1,4 @@
-"""OpenAI's presence and frequency penalties, which the library does not have: scores of used tokens are lowered. Pure."""
+"""OpenAI's presence and frequency penalties, which the library lacks: they lower the scores of used tokens. Pure."""
 
 from __future__ import annotations
 

@@ -35,9 +35,11 @@ class PromptCache:
         self._kept: CachedGenerator | None = None
 
     def take(self, sampling: tuple[Any, ...], length: int) -> CachedGenerator | None:
-        """Return the kept generator if it has these options and capacity for ``length`` tokens. The cache is empty then.
+        """Return the kept generator if it has these options and capacity for ``length`` tokens.
 
-        A generator that does not fit is dropped at once: two key-value caches could be more than the memory holds.
+        The cache is then empty.
+
+        A generator that does not fit is dropped at once: two key-value caches might need more than the memory.
         """
         kept, self._kept = self._kept, None
         return kept if kept and kept.sampling == sampling and kept.capacity >= length else None

@@ -1,6 +1,6 @@
 """Parses an OpenAI request for ONNX Runtime GenAI strictly; refuses what the library cannot do. Pure.
 
-A message that begins with ``Field 'NAME': `` names the field of the request that is wrong.
+A message that begins with ``Field 'NAME': `` names the request's wrong field.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class StreamOptions(msgspec.Struct):
 
 
 class JsonSchemaFormat(msgspec.Struct):
-    """The schema of an answer, as OpenAI has it."""
+    """The schema of an answer in OpenAI's form."""
 
     schema: dict[str, Any] | None = None
 
 
 class ResponseFormat(msgspec.Struct):
-    """The form that an answer must have. ``schema`` is llama-server's place for it."""
+    """The required form of an answer. ``schema`` is where llama-server has it."""
 
     type: str = "text"
     json_schema: JsonSchemaFormat | None = None
@@ -73,7 +73,7 @@ class NamedTool(msgspec.Struct):
 
 
 class OgaRequest(msgspec.Struct):
-    """A chat or a completion. None: the request has no such field."""
+    """A chat or a completion. None: the request lacks the field."""
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | list[Any] | None = None
@@ -111,19 +111,19 @@ class OgaRequest(msgspec.Struct):
 
     @property
     def max_answer_tokens(self) -> int:
-        """How many tokens the answer may have; a negative limit is none, as llama-server has it."""
+        """How many tokens the answer may have. As in llama-server, a negative limit means none."""
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         limit = next((each for each in limits if each is not None), -1)
         return min(limit, NO_LIMIT) if limit >= 0 else NO_LIMIT
 
     @property
     def stop_words(self) -> list[str]:
-        """The words that end the answer and are not part of it."""
+        """The words that end the answer but are not part of it."""
         return [word for word in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if word]
 
     @property
     def logprob_count(self) -> int | None:
-        """Number of most likely tokens beside each token; None: no probabilities are asked for."""
+        """How many most likely tokens to return with each token; None: no probabilities are requested."""
         count = max(
             self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.logprobs_is_number else 0
         )
@@ -132,7 +132,7 @@ class OgaRequest(msgspec.Struct):
 
     @property
     def scores_prompts(self) -> bool:
-        """Whether the log probabilities of the prompts' own tokens are wanted."""
+        """Whether the log probabilities of the prompts' own tokens are requested."""
         return self.messages is None and bool(self.echo) and self.logprob_count is not None
 
     @property
@@ -211,7 +211,7 @@ def parse_request(body: bytes, chat: bool) -> OgaRequest:
 
 
 def field_error(field: str, reason: str) -> EngineHttpError:
-    """Return the refusal of a request for what is wrong in one of its fields."""
+    """Return the refusal of a request because of one of its fields."""
     return EngineHttpError(f"Field '{field}': {reason}")
 
 
@@ -258,7 +258,7 @@ def _check_possible(request: OgaRequest) -> None:
 
 
 def split_prompts(prompt: str | list[Any] | None) -> list[Any]:
-    """Return the prompts of a completion: a text and a list of token numbers are one."""
+    """Return the prompts of a completion. A text is one; so is a list of token numbers."""
     if isinstance(prompt, list) and any(isinstance(each, str | list) for each in prompt):
         return prompt
     return [prompt]

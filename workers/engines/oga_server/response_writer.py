@@ -1,4 +1,4 @@
-"""Answers of ONNX Runtime GenAI with llama-server's fields in llama-server's order, whole or as a stream. Pure."""
+"""Answers of ONNX Runtime GenAI with llama-server's fields in llama-server's order, whole or streamed. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Logprobs = list[dict[str, Any]]
 
 
 class GenerationCost(NamedTuple):
-    """Tokens and seconds of one choice. Choices of one prompt share its computation, and each tells of it."""
+    """Tokens and seconds of one choice. Choices of one prompt share its computation, and each reports it."""
 
     prompt: int
-    """All tokens of the prompt, the cached ones included."""
+    """All tokens of the prompt, including cached ones."""
     cached: int
     """Tokens of the prompt that were not computed again."""
     output: int
@@ -64,12 +64,12 @@ class WholeChoice(NamedTuple):
     calls: Sequence[ToolCall]
     reason: str
     logprobs: Logprobs | None
-    """None if they were not asked for."""
+    """None if they were not requested."""
     cost: GenerationCost
 
 
 class ResponseWriter:
-    """Writes one answer; ``index`` is the number of one of its choices."""
+    """Writes one answer. ``index`` is the number of one of its choices."""
 
     def __init__(self, chat: bool, model: str, number: str, created: int, build: str) -> None:
         """``number`` names the answer; ``created`` in Unix seconds."""
@@ -84,7 +84,7 @@ class ResponseWriter:
         return b"data: " + _encode({"choices": choices, **self._chunk, **rest}) + b"\n\n"
 
     def prompt_logprobs(self, prompts: Sequence[Logprobs]) -> bytes:
-        """Return those of each prompt's tokens, before any choice."""
+        """Return the log probabilities of each prompt's tokens, before any choice."""
         return self._event([self._choice(0, "", None)], prompt_logprobs=prompts)
 
     def _choice(self, index: int, text: str, reason: str | None, logprobs: Logprobs | None = None) -> dict[str, Any]:
@@ -104,12 +104,15 @@ class ResponseWriter:
         return self._event([self._delta(index, {"role": "assistant", "content": None})]) if self._chat else b""
 
     def progress(self, index: int, total: int, cached: int, processed: int, milliseconds: int) -> bytes:
-        """Return how many of the prompt's tokens are processed, the cached ones included."""
+        """Return how many of the prompt's tokens are processed, including cached ones."""
         progress = {"total": total, "cache": cached, "processed": processed, "time_ms": milliseconds}
         return self._event([self._choice(index, "", None)], prompt_progress=progress)
 
     def piece(self, index: int, text: str, logprobs: Logprobs | None) -> bytes:
-        """Return a piece of the answer; ``logprobs``: its tokens' log probabilities, None if they were not asked for."""
+        """Return a piece of the answer.
+
+        ``logprobs``: its tokens' log probabilities; None if they were not requested.
+        """
         return self._event([self._choice(index, text, None, logprobs)])
 
     def call_start(self, index: int, number: int, call: ToolCall) -> bytes:
@@ -125,7 +128,7 @@ class ResponseWriter:
     def ending(
         self, index: int, reason: str, cost: GenerationCost, usage: bool, stopped_by: str | None = None
     ) -> bytes:
-        """Return the events that end a choice: the reason, and the usage if it was asked for.
+        """Return the events that end a choice: the reason, and the usage if requested.
 
         ``stopped_by``: the stop word that ended the answer, empty if none did; None if the client did not ask for it.
         """
@@ -138,9 +141,9 @@ class ResponseWriter:
     def whole(
         self, choices: Sequence[WholeChoice], choices_of_prompt: int, scored: Sequence[Logprobs] | None = None
     ) -> bytes:
-        """Return the whole answer; of the choices, ``choices_of_prompt`` after one another have one prompt.
+        """Return the whole answer. Each run of ``choices_of_prompt`` choices has the same prompt.
 
-        ``scored``: the log probabilities of each prompt's tokens, None if they were not asked for.
+        ``scored``: the log probabilities of each prompt's tokens; None if they were not requested.
         """
         prompts = [choice.cost for choice in choices[::choices_of_prompt]]
         total = GenerationCost(

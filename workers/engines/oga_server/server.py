@@ -1,8 +1,8 @@
 """Our server for ONNX Runtime GenAI: OpenAI's chats and completions over its library, one answer at a time.
 
-The command line includes ryzenai-server's (``-m DIR --port P --ctx-size N``).  Exit codes: 0 after
-SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for an invalid
-command line.  It listens on this machine only, and ends with the process that started it.
+The command line includes ryzenai-server's (``-m DIR --port P --ctx-size N``). Exit codes: 0 after SIGTERM (which ends
+it at once while it loads), 1 if the model cannot be loaded, 2 for an invalid command line. It listens on this machine
+only, and ends with the process that started it.
 """
 
 from __future__ import annotations

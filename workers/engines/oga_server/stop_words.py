@@ -9,7 +9,7 @@ class StopWordFilter:
     """Cuts one answer off before its first stop word."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """``words``: none of them is empty."""
+        """``words``: all non-empty."""
         self._words = words
         self._held = ""
         self.found = ""

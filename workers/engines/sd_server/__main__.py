@@ -1,8 +1,8 @@
-"""Our ``sd-server``: stable-diffusion.cpp's library behind the HTTP of its own server, with that one's command line.
+"""Our ``sd-server``: stable-diffusion.cpp's library behind the HTTP API and the command line of its own server.
 
-Exit codes: 0 after SIGTERM, 1 if the model cannot be loaded, 2 for a command line that makes no sense.  It listens
-once the model is loaded and ends with the process that started it.  It draws one picture at a time, and what it has
-begun it finishes: the library cannot be interrupted.  Of sd-server's many routes it has those that are asked for here.
+Exit codes: 0 after SIGTERM, 1 if the model cannot be loaded, 2 for an invalid command line. It listens once the model
+is loaded, and ends with the process that started it. It draws one image at a time, and finishes what it has begun: the
+library cannot be interrupted. Of sd-server's many routes, it has those that lemonbus needs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workers.engines.sd_server.image_request_reader import ParsedImageRequest, p
 from workers.engines.sd_server.library import SdLibrary, encode_image
 
 ALIAS: Final = "sd-cpp-local"
-"""What sd-server calls whatever model it has."""
+"""sd-server's name for whatever model it has."""
 
 
 class SdHttpServer(EngineHttpServer):

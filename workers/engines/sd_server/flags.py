@@ -1,7 +1,7 @@
 """The command line of our sd-server: a table, and a strict reader that knows no library.
 
-Names and meanings are sd-server's own.  The worker reads a user's arguments with the same table before anything is
-started, so that no model is evicted for an unknown flag.
+Names and meanings are sd-server's own. The worker reads a user's arguments with the same table before anything is
+started, so that an unknown flag evicts no model.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from workers.engines import flags
 from workers.engines.flags import Row, Value
 
 PACKAGE: Final = "stable_diffusion_cpp"
-"""The Python package that holds the library; it comes as source only, so installing it compiles it."""
+"""The Python package that contains the library. It comes only as source, so installing it compiles it."""
 KEY: Final = "SD_SERVER_API_KEY"
-"""Variable with the key that callers must show; ours, the original knows none."""
+"""Variable with the key that callers must show. It is ours: the original has no keys."""
 
 _ROWS: Final[list[Row]] = [
     ("-l --listen-ip", "host", str, ""),
@@ -86,10 +86,10 @@ def parse(words: Sequence[str]) -> list[tuple[str, Value]]:
 
 
 def version() -> str:
-    """Return the version of the Python package that holds the library; empty if it is not there."""
+    """Return the version of the Python package that contains the library; empty if it is not installed."""
     package = importlib.util.find_spec(PACKAGE)
     for folder in (package.submodule_search_locations or []) if package else []:
-        # Its distribution is called otherwise than what it brings.
+        # Its distribution has another name than the module.
         for facts in Path(folder).parent.glob(f"{PACKAGE}*-*.dist-info"):
             return facts.name.removesuffix(".dist-info").rpartition("-")[2]
     return ""

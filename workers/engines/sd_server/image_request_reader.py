@@ -1,4 +1,7 @@
-"""What a request asks of our sd-server, as JSON or as a form: read as sd-server reads it. Decodes pictures, draws none."""
+"""What a request asks of our sd-server, as JSON or as a form, read as sd-server reads it.
+
+Decodes images, draws none.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "sample_params.guidance.img_cfg": (int, float),
     "sample_params.guidance.distilled_guidance": (int, float),
 }
-"""What the JSON inside a prompt may say; the rest of it is passed over, as sd-server passes over what it does not know."""
+"""The known fields of the JSON inside a prompt. Others are ignored, as sd-server does."""
 _FORMS: Final = ("png", "jpeg", "webp")
 
 
 class ParsedImageRequest:
-    """A request as it is meant; raises :class:`EngineHttpError`."""
+    """Return a request as it is meant; raises :class:`EngineHttpError`."""
 
     def __init__(self, fields: dict[str, Any], images: list[bytes], mask: bytes) -> None:
         prompt = fields.get("prompt")
@@ -63,7 +66,7 @@ class ParsedImageRequest:
 
 
 def parse_json_request(body: bytes) -> ParsedImageRequest:
-    """Return what a request for pictures asks; raises :class:`EngineHttpError`."""
+    """Return what an image request asks for; raises :class:`EngineHttpError`."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
@@ -74,7 +77,7 @@ def parse_json_request(body: bytes) -> ParsedImageRequest:
 
 
 def parse_form_request(kind: str, body: bytes) -> ParsedImageRequest:
-    """Return what a request for pictures from pictures asks; raises :class:`EngineHttpError`."""
+    """Return what a request for images from images asks for; raises :class:`EngineHttpError`."""
     try:
         parts = form_data.parse(form_data.boundary_from_content_type(kind), body)
         fields: dict[str, Any] = {part.name: part.text() for part in parts if not part.filename}

@@ -1,7 +1,7 @@
-"""stable-diffusion.cpp's C interface, as far as our sd-server uses it: one model, and the pictures it draws.
+"""The part of stable-diffusion.cpp's C interface that our sd-server uses: one model, and the images it draws.
 
-The structures are those of the stable-diffusion-cpp-python package.  Only its module of bindings is loaded: the
-package around it imports an imaging library first, prints, and reads the names of files out of prompts.
+The structures are those of the stable-diffusion-cpp-python package. Only its module of bindings is loaded: the package
+around it imports an imaging library first, prints, and reads file names out of prompts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORDS: Final = {
 }
 """Parameter → the library's function that reads its names, and the names it has.
 
-The last of those is their number, which is also what a name that there is not is read as.
+The last number is their count, which is also the result for an unknown name.
 """
 _TAGS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
 
@@ -58,7 +58,7 @@ def load_bindings() -> ModuleType:
 
 
 class SdLibrary:
-    """The library with one model, and what a picture is like unless a request says otherwise."""
+    """The library with one model, and the defaults of an image."""
 
     def __init__(self, bindings: Any, given: list[tuple[str, Value]]) -> None:
         """Read the command line's part of the parameters; raises :class:`FlagError`. Loads nothing yet."""
@@ -71,7 +71,7 @@ class SdLibrary:
         self._listen("verbose" in {target for target, _ in given})
         self._context = bindings.sd_ctx_params_t()
         self._calls.sd_ctx_params_init(ctypes.byref(self._context))
-        # A model that serves again and again, and reads pictures too.
+        # A model that is used again and again, and also reads images.
         self._context.free_params_immediately = self._context.vae_decode_only = False
         for target, value in given:
             length, _, name = target.partition(".")
@@ -123,9 +123,9 @@ class SdLibrary:
     def draw(
         self, prompt: str, count: int, asked: dict[str, Value], given: list[RawImage], mask: RawImage | None
     ) -> list[RawImage]:
-        """Draw; ``asked``: field of the library's parameters → value. Raises :class:`FlagError` for a wrong one.
+        """Draw. ``asked``: field of the library's parameters → value. Raises :class:`FlagError` for a wrong one.
 
-        ``given``: pictures to begin with, the first of which is drawn over where ``mask`` is white, or everywhere.
+        ``given``: images to begin with. The first is drawn over where ``mask`` is white, or everywhere.
         """
         picture = self._bindings.sd_img_gen_params_t()
         self._calls.sd_img_gen_params_init(ctypes.byref(picture))
@@ -154,7 +154,7 @@ class SdLibrary:
             self._free(drawn)
 
     def _lent(self, picture: RawImage) -> Any:
-        """Return the library's form of a picture, whose pixels live as long as it does."""
+        """Return the library's form of an image, whose pixels live as long as it does."""
         pixels = (ctypes.c_uint8 * len(picture.data)).from_buffer_copy(picture.data)
         return self._bindings.sd_image_t(picture.width, picture.height, picture.channels, pixels)
 
@@ -181,7 +181,7 @@ def decode_image(data: bytes, channels: int, size: tuple[int, int] | None) -> Ra
 
 
 def encode_image(picture: RawImage, form: str, quality: int) -> bytes:
-    """Return a picture as ``png``, ``jpeg`` or ``webp``; ``quality`` from 0 to 100 counts for the latter two."""
+    """Return an image as ``png``, ``jpeg`` or ``webp``. ``quality`` from 0 to 100 only applies to the latter two."""
     from PIL import Image  # noqa: PLC0415 - 60 ms that would delay the start
 
     mode = {1: "L", 3: "RGB", 4: "RGBA"}[picture.channels]

@@ -1,11 +1,10 @@
 """Our ``whisper-server``: whisper.cpp's HTTP server in Python, over the pywhispercpp wheel, with its command line.
 
-``GET /health`` is 503 while the model loads, then 200.  ``POST /inference`` takes a form with ``file`` in it and
-transcribes one recording at a time, in the order of arrival; when the client hangs up, it stops at the end of a window of
-30 seconds or earlier.  Unlike the original, it takes ``stream=true``: each segment is sent as soon as it is known
-(``data: {"segment": …}``), then ``data: [DONE]``.
-Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command
-line that makes no sense.  It ends with the process that started it.
+``GET /health`` is 503 while the model loads, then 200. ``POST /inference`` takes a form with ``file`` in it and
+transcribes one recording at a time, in the order of arrival. When the client hangs up, it stops at the latest at the
+end of a window of 30 seconds. Unlike the original, it takes ``stream=true``: each segment is sent as soon as it is
+known (``data: {"segment": …}``), then ``data: [DONE]``. Exit codes: 0 after SIGTERM (which ends it by itself while it
+loads), 1 if the model cannot be loaded, 2 for an invalid command line. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class WhisperHttpServer(EngineHttpServer):
         self.ready = False
 
     def begin(self, transcriber: Transcriber) -> None:
-        """Hear with this model from now on."""
+        """Transcribe with this model from now on."""
         self.transcriber = transcriber
         self.ready = True
 
@@ -55,7 +54,7 @@ class WhisperHttpHandler(EngineHttpHandler):
     largest = 1024 * 1024 * 1024
 
     def serve(self, path: str, body: bytes) -> None:
-        """Answer ``/inference`` when it is its turn; also what is wrong with it, as whisper-server does."""
+        """Answer ``/inference`` in turn; errors are answered as whisper-server does."""
         if path != "/inference":
             raise not_found_error()
         transcriber = self.server.transcriber
@@ -76,7 +75,10 @@ class WhisperHttpHandler(EngineHttpHandler):
         self.answer(*_format_transcript(transcript, form))
 
     def _stream(self, transcriber: Transcriber, samples: Samples, options: dict[str, Any]) -> None:
-        """Send each segment as soon as it is known; an error is an event, because the status is sent already."""
+        """Send each segment as soon as it is known.
+
+        An error becomes an event, because the status has already been sent.
+        """
         self.begin_stream()
         try:
             self._transcribe(transcriber, samples, options, self._send_segment)
@@ -119,7 +121,7 @@ class WhisperHttpHandler(EngineHttpHandler):
 
 
 def _format_transcript(transcript: Transcript, form: str) -> tuple[bytes, str]:
-    """Return an answer in whisper-server's own forms; its long JSON has the words inside the segments."""
+    """Return an answer in whisper-server's own forms. Its long JSON has the words inside the segments."""
     if form in transcripts.TEXT_FORMATS:
         kind, write = transcripts.TEXT_FORMATS[form]
         return write(transcript).encode(), kind
@@ -151,7 +153,7 @@ def main(words: list[str]) -> int:
         return 1
     server.open()
     try:
-        ggml.check(Path(path))  # the library would read on behind the end
+        ggml.check(Path(path))  # the library would read on beyond the end
         server.begin(Transcriber(path, given))
     except (ImportError, OSError, BrokenError, TranscriptionError) as problem:
         sys.stderr.write(f"whisper-server: cannot load the model: {problem}\n")

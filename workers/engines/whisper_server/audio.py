@@ -1,7 +1,7 @@
-"""Decodes recordings to what whisper models need: one channel, 16,000 samples a second.
+"""Decodes recordings for whisper models: one channel, 16,000 samples a second.
 
-FFmpeg's libraries read the file. PyAV brings them, so no program is needed, and the usual formats all work: WAV of every
-kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
+FFmpeg's libraries read the file. They come with PyAV, so no program is needed, and the usual formats all work: WAV of
+every kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_DECODING_BYTES: Final = 5 * 2**29
 _PACKETS_PER_CHECK: Final = 64
 """Packets between two checks whether the client is still connected."""
 _DEMUXERS: Final = {"riff": "wav", "rf64": "wav"}
-"""Format → FFmpeg's name of what reads it, where that is another one."""
+"""Format → FFmpeg's name for its reader, if that differs."""
 _OTHER_CODECS: Final = frozenset(
     {"aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "g722", "gsm", "gsm_ms", "libopus"}
     | {"mp1float", "mp2", "mp2float", "mp3", "mp3float"}
@@ -40,7 +40,7 @@ _OTHER_CODECS: Final = frozenset(
 _CODECS: Final = ",".join(
     sorted(name for name in av.codecs_available if name in _OTHER_CODECS or name.startswith(("pcm_", "adpcm_")))
 )
-"""What is decoded. Of a video, nothing but its sound is, not even to look at it."""
+"""Codings that are decoded. Of a video, only the sound is read; nothing else is even looked at."""
 _FULL_SCALE: Final = np.float32(2**15)
 _CURE: Final = f"send {NAMES}, or convert it first, as with `ffmpeg -i recording recording.wav`"
 
@@ -51,7 +51,7 @@ class AudioError(ValueError):
     """A recording that cannot be read; the text is for the caller."""
 
 
-# A title in an unknown encoding is no reason to refuse a recording; from 19 on, PyAV takes any without being told.
+# A title in an unknown encoding is not a reason to refuse a recording. From version 19 on, PyAV accepts any by default.
 _open: Final = av.open if int(av.__version__.split(".")[0]) >= 19 else partial(av.open, metadata_errors="ignore")
 
 
@@ -77,7 +77,7 @@ def _joined(found: Iterator[NDArray[np.int16]]) -> Samples:
         length += piece.size
         if length > MAX_RECORDING_S * SAMPLE_RATE_HZ:
             raise AudioError(f"the recording is longer than {MAX_RECORDING_S / 3600:g} hours: send it in parts")
-    # 16-bit integers until here: they take half the memory, and FFmpeg mixes their channels without making them louder.
+    # 16-bit integers up to here: they take half the memory, and FFmpeg mixes their channels without making them louder.
     samples = np.empty(length, np.float32)
     end = length
     while pieces:
@@ -89,7 +89,7 @@ def _joined(found: Iterator[NDArray[np.int16]]) -> Samples:
 
 @contextlib.contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Let the address space grow by no more than :data:`MAX_DECODING_BYTES`.  One recording is decoded at a time."""
+    """Let the address space grow by at most :data:`MAX_DECODING_BYTES`. One recording is decoded at a time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     most = now + MAX_DECODING_BYTES
@@ -112,7 +112,7 @@ def _pieces(data: bytes, demuxer: str, client_disconnected: Callable[[], bool]) 
         for frame in _frames(container, client_disconnected):
             found = (frame.format.name, frame.layout.name, frame.sample_rate)
             if found != kind:
-                # Recordings that were concatenated may change their format in the middle.
+                # Concatenated recordings may change their format in the middle.
                 yield from _resampled(resampler, None)
                 if not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ:
                     what = f"the recording has {frame.sample_rate} samples a second"
@@ -123,7 +123,7 @@ def _pieces(data: bytes, demuxer: str, client_disconnected: Callable[[], bool]) 
 
 
 def _frames(container: av.container.InputContainer, client_disconnected: Callable[[], bool]) -> Iterator[av.AudioFrame]:
-    """Yield what can be decoded: of a truncated or damaged recording, everything but the damaged parts."""
+    """Yield what can be decoded: of a truncated or damaged recording, everything except the damaged parts."""
     decoded = False
     damage: Exception | None = None
     packets = container.demux(container.streams.audio[0])

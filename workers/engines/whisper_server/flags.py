@@ -1,4 +1,4 @@
-"""The command line and the form fields of our whisper-server, with whisper.cpp's own names, where both mean the same.
+"""The command line and the form fields of our whisper-server, with whisper.cpp's own names if both mean the same.
 
 Targets without angle brackets are attributes of the library's ``whisper_full_params``.
 """
@@ -15,7 +15,7 @@ from workers.engines.flags import FlagError, Row, Value, parse, table
 KEY: Final = "WHISPER_API_KEY"
 """Variable with the key that callers must show; whisper-server itself has none."""
 LANGUAGE: Final = "<language>"
-"""Target of the language that was asked for, as a code."""
+"""Target of the requested language, as a code."""
 _TRUE: Final = frozenset({"1", "on", "true", "y", "yes"})
 _MIN_INCREMENT: Final = 0.05
 _FALSE: Final = frozenset({"", "0", "false", "n", "no", "off"})
@@ -98,7 +98,7 @@ _DECODING: Final[list[tuple[str, str, str, Callable[[str], Value]]]] = [
     ("", "temperature_inc", "temperature_inc", _increment),
     ("", "response_format", "<form>", _form),
 ]
-"""Flags, field of a form, target, reader; empty where there is none."""
+"""Flags, field of a form, target, reader; empty if there is none."""
 
 _SWITCHES: Final[list[tuple[str, str, str]]] = [
     ("-tr --translate", "translate", "translate"),
@@ -119,7 +119,7 @@ _ROWS: Final[list[Row]] = [
     ("-m --model", "<model>", str, ""),
     ("--host", "<host>", str, ""),
     ("--port", "<port>", _integer_between(0, 65_535), 0),
-    ("--convert", "<convert>", None, True),  # asks the original to use ffmpeg; ours needs no leave to read a file
+    ("--convert", "<convert>", None, True),  # asks the original to use ffmpeg; ours needs no permission to read a file
     ("-ng --no-gpu", "<use_gpu>", None, False),
     ("-fa --flash-attn", "<flash_attn>", None, True),
     ("-nfa --no-flash-attn", "<flash_attn>", None, False),
@@ -142,7 +142,7 @@ def parse_command_line(words: Iterable[str]) -> list[tuple[str, Value]]:
 
 
 def parse_form_fields(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return target → value for what a form asks; unknown fields are passed over. Raises :class:`FlagError`."""
+    """Return target → value for the fields of a form. Unknown fields are ignored. Raises :class:`FlagError`."""
     found: dict[str, Any] = {}
     for name, text in fields.items():
         if name not in _FIELDS:
@@ -156,7 +156,7 @@ def parse_form_fields(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def version() -> str:
-    """Return the version of the wheel in this Python; empty if it is not there."""
+    """Return the version of the wheel in this Python; empty if it is not installed."""
     from importlib import metadata  # noqa: PLC0415 - slow to import, and this module is in every worker
 
     try:

@@ -1,8 +1,9 @@
-"""The probability that a segment has no speech in it, which whisper.cpp knows and the pywhispercpp wheel does not pass on.
+"""The probability that a segment contains no speech, which whisper.cpp knows but its wheel does not pass on.
 
-The wheel brings whisper.cpp as a library of its own, so the missing function is called there.  It needs the address of
-the context, which the wheel keeps inside its Python object: an instance of pybind11 begins with a pointer to the wrapped
-structure, and that one with the pointer to the context.  Both are checked; where anything differs, no probability is given.
+The wheel contains whisper.cpp as a separate library, so the missing function is called there. It needs the address of
+the context, which the wheel keeps inside its Python object: an instance of pybind11 begins with a pointer to the
+wrapped structure, which begins with the pointer to the context. Both are checked; if anything differs, no probability
+is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _POINTER: Final = struct.Struct("P")
 
 
 def no_speech_reader(library: Any, context: Any) -> Callable[[int], float | None]:
-    """Return what tells the probability of a segment by its index; it returns None where that is not known."""
+    """Return a function from a segment's index to its probability; it returns None if that is unknown."""
     whisper = _loaded_library()
     address = _address_of(context)
     if whisper is None or not address or not _is_context(whisper, address, library, context):
@@ -33,7 +34,7 @@ def no_speech_reader(library: Any, context: Any) -> Callable[[int], float | None
 
 
 def _loaded_library() -> ctypes.CDLL | None:
-    """Return whisper.cpp's library as this process has it loaded; None if it has not, or the function is missing."""
+    """Return whisper.cpp's library as loaded in this process; None if it is not loaded, or the function is missing."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
         path = next((line.split(maxsplit=5)[5] for line in maps.splitlines() if "/libwhisper" in line), "")
@@ -44,7 +45,7 @@ def _loaded_library() -> ctypes.CDLL | None:
 
 
 def _address_of(context: Any) -> int:
-    """Return the address of the context; 0 if the object is not built as expected."""
+    """Return the address of the context; 0 if the object does not have the expected layout."""
     if type(context).__basicsize__ != _INSTANCE_BYTES or not hasattr(context, "_pybind11_conduit_v1_"):
         return 0
     wrapper = _read_pointer(id(context) + _POINTER_OFFSET)
@@ -52,7 +53,7 @@ def _address_of(context: Any) -> int:
 
 
 def _read_pointer(address: int) -> int:
-    """Return the pointer at an address; 0 if nothing can be read there, where a dereference would end this process."""
+    """Return the pointer at an address; 0 if nothing can be read there. A dereference would end this process."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -65,7 +66,7 @@ def _read_pointer(address: int) -> int:
 
 
 def _is_context(whisper: ctypes.CDLL, address: int, library: Any, context: Any) -> bool:
-    """Return whether the library says the same of the address as the wheel says of its object."""
+    """Return whether the library says the same about the address as the wheel says about its object."""
     if not _read_pointer(address):
         return False
     names = ("whisper_n_vocab", "whisper_n_text_ctx", "whisper_model_n_audio_state", "whisper_model_n_text_layer")

@@ -1,6 +1,6 @@
 """whisper.cpp from the pywhispercpp wheel: loads a model and transcribes recordings.
 
-Only the extension module is loaded: the package around it brings a downloader along.
+Only the extension module is loaded, because the package around it also loads a downloader.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from workers.engines.whisper_server.no_speech import no_speech_reader
 
 LIBRARY: Final = "_pywhispercpp"
 _ERROR: Final = 4
-"""ggml's level of what went wrong."""
+"""ggml's log level for errors."""
 _TICK: Final = 0.01
-"""Seconds that whisper.cpp counts times in."""
+"""Unit of whisper.cpp's times, in seconds."""
 
 
 class TranscriptionError(Exception):
-    """The library could not do it; the text is for the caller."""
+    """The library failed; the text is for the caller."""
 
 
 class Transcriber:
     """One loaded model. It transcribes one recording at a time."""
 
     def __init__(self, path: str, given: Mapping[str, Any]) -> None:
-        """Load ``path``; ``given``: the command line. Raises ImportError, and :class:`TranscriptionError` if it cannot be."""
+        """Load ``path``.
+
+        ``given``: the command line. Raises ImportError, or :class:`TranscriptionError` if loading fails.
+        """
         self._library = importlib.import_module(LIBRARY)
         self._given = dict(given)
         wanted = self._library.whisper_context_default_params()
@@ -49,7 +52,7 @@ class Transcriber:
                 wrong.append(text.strip())
                 sys.stderr.write(text)
 
-        # The library hands out a context even if there is none, and says so here alone.
+        # The library returns a context even if there is none, and only says so here.
         self._library.whisper_log_set(reported)
         try:
             context = self._library.whisper_init_from_file_with_params(path, wanted)
@@ -68,8 +71,8 @@ class Transcriber:
     ) -> Transcript | None:
         """Return the transcript; None if the client disconnected meanwhile. Raises :class:`TranscriptionError`.
 
-        ``options``: the request's, by the targets of ``flags.py``.  ``on_segment`` is called with each segment as soon as
-        it is known; if it raises OSError, the client has disconnected.
+        ``options``: the request's, by the targets of ``flags.py``. ``on_segment`` is called with each segment as soon
+        as it is known. If it raises OSError, the client has disconnected.
         """
         library = self._library
         parameters, task = self._parameters({**self._given, **options})
@@ -165,7 +168,7 @@ class Transcriber:
         )
 
     def _pieces(self, tokens: list[Any]) -> Iterator[TranscriptWord]:
-        """Yield what can be read: a token may be half a character."""
+        """Yield readable text: a token may be half a character."""
         begun, start = b"", 0
         for token in tokens:
             start = start if begun else token.t0

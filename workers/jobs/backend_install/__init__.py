@@ -1,4 +1,4 @@
-"""How a backend's program gets here: pinned wheels, or the archive of a release, checked by sha256 and unpacked safely.
+"""How a backend's program gets here: pinned wheels, or a release's archive, checked by sha256 and unpacked safely.
 
-Used by the job `install` alone. Messages to the supervisor do not belong here.
+Only the job `install` uses it. Messages to the supervisor do not belong here.
 """

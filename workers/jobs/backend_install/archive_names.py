@@ -1,4 +1,4 @@
-"""The names of a release's archive: in messages, and of the partial file while it is downloaded."""
+"""The names of a release's archive: in messages, and for its partial file during the download."""
 
 from __future__ import annotations
 

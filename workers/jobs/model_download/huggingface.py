@@ -1,7 +1,7 @@
-"""Fetching from a Hugging Face hub, into the hub library's own cache, where other programs find it too.
+"""Downloads from a Hugging Face hub, into the hub library's own cache, where other programs also find the files.
 
-The library lists, authenticates, transfers and files; what it does not do across processes is going on with a
-file that broke off, so the partial file (``blobs/ETAG.incomplete``, under the library's own lock) is kept here.
+The library lists, authenticates, transfers and stores files. It does not continue a broken file across processes, so
+the partial file (``blobs/ETAG.incomplete``, under the library's own lock) is handled here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workers.jobs.model_download.resumable_file import ResumableFile
 from workers.jobs.progress import DownloadProgress
 
 _MAX_HTTP_BYTES: Final = 50_000_000_000
-"""Larger files are left to the library's own transfer protocol, whole."""
+"""Larger files are left entirely to the library's own transfer protocol."""
 _CHUNK: Final = 128 << 10
 _BEYOND: Final = 416
 
@@ -35,15 +35,15 @@ _BEYOND: Final = 416
 def fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
     """Bring all files of a checkpoint into the hub's cache; return how many. Raises :class:`SourceError`."""
     disable_progress_bars()
-    # The default of 10 MB would make progress jump and lose that much at each break.
+    # The default of 10 MB would make progress jump, and lose that much at each break.
     constants.DOWNLOAD_CHUNK_SIZE = _CHUNK
-    # Older versions have a faster way of transfer that cannot write into our file.
+    # Older versions have a faster transfer that cannot write into our file.
     constants.HF_HUB_ENABLE_HF_TRANSFER = False  # type: ignore[attr-defined,unused-ignore]
     try:
         return _fetch(checkpoint, source, progress)
     except SourceError:
         raise
-    except Exception as problem:  # the library raises those of three HTTP libraries, by its version
+    except Exception as problem:  # the library raises errors of three HTTP libraries, depending on its version
         raise huggingface_listing.explain_hub_error(problem, checkpoint.repo) from problem
 
 
@@ -102,7 +102,7 @@ def _missing(blobs: Path, remote: RemoteFile) -> int:
 
 
 def _file(repo: str, name: str) -> None:
-    """Let the library put a file under its name and ``main``."""
+    """Let the library store a file under its name and ``main``."""
     huggingface_listing.retry_while_busy(
         lambda: huggingface_hub.hf_hub_download(
             repo, name, etag_timeout=2 * huggingface_listing.FIRST_RESPONSE_TIMEOUT_S
@@ -111,7 +111,7 @@ def _file(repo: str, name: str) -> None:
 
 
 def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgress) -> None:
-    """Download one file into the cache as a blob; continues where an earlier job stopped."""
+    """Download one file into the cache as a blob; continue where an earlier job stopped."""
     blob, partial = blobs / remote.etag, blobs / f"{remote.etag}.incomplete"
     lock = Path(constants.HF_HUB_CACHE) / ".locks" / blobs.parent.name / f"{remote.etag}.lock"
     with disk.locked(lock, lambda: progress.at(disk.size_of(partial))):
@@ -133,7 +133,7 @@ def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgr
 
 
 def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadProgress) -> None:
-    """Fetch what is missing of a file and check it; delete it and raise :class:`SourceError` if it is wrong."""
+    """Fetch the missing part of a file and check it. If it is wrong, delete it and raise :class:`SourceError`."""
     try:
         with ResumableFile(partial, remote.size, remote.etag, progress) as file:
             _receive(url, remote, file)
@@ -145,7 +145,7 @@ def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadPro
 
 
 def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
-    """Let the library write what is missing of a file; try again as long as each transfer adds bytes."""
+    """Let the library write the missing part of a file; try again as long as each transfer adds bytes."""
     while True:
         before = file.tell()
         try:
@@ -158,7 +158,7 @@ def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
                 raise SourceError(f"it ends before the {remote.size} bytes that the hub says") from problem
             raise
         except Exception:
-            # The versions of the library differ in which broken transfers they take up again themselves.
+            # Versions of the library differ in which broken transfers they resume themselves.
             if file.failed or file.tell() <= before:
                 raise
 

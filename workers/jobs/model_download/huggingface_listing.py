@@ -29,9 +29,9 @@ from workers.jobs.errors import SourceError
 T = TypeVar("T")
 
 FIRST_RESPONSE_TIMEOUT_S: Final = 5.0
-"""Seconds for the hub's first answer: a closed network must not cost more before the next source is tried."""
+"""Seconds to wait for the hub's first answer: a closed network must not cost more before the next source is tried."""
 MAX_RETRY_TIME_S: Final = 20.0
-"""Seconds that a busy hub is waited for, all pauses together."""
+"""Seconds to wait for a busy hub, all pauses together."""
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.3
 _BUSY: Final = (429, 502, 503, 504)
@@ -48,7 +48,7 @@ class RemoteFile(NamedTuple):
 
 
 class RepositoryListing(NamedTuple):
-    """A repository as it is now."""
+    """The present state of a repository."""
 
     revision: str
     files: list[RemoteFile]
@@ -68,7 +68,7 @@ def list_repository(repo: str) -> RepositoryListing:
 
 
 def _digest(given: str) -> str:
-    """Return what names a file in the cache, if it is a digest: a hub may not choose a path of this machine."""
+    """Return the name of a file in the cache if it is a digest, because a hub may not choose a path on this machine."""
     return given if _DIGEST.fullmatch(given) else ""
 
 
@@ -77,7 +77,7 @@ def _is_inside_repository(name: str) -> bool:
 
 
 def retry_while_busy(ask: Callable[[], T]) -> T:
-    """Ask the hub; one that is only busy is asked again after as long as it wants, one that is absent is not."""
+    """Ask the hub. If it is only busy, ask again after the time it wants; if it is absent, do not."""
     waited = 0.0
     for attempt in itertools.count(1):
         try:
@@ -95,7 +95,7 @@ def retry_while_busy(ask: Callable[[], T]) -> T:
 
 
 def status_of(problem: Any) -> int:
-    """Return the HTTP status that an exception of the library carries, 0 if it carries none."""
+    """Return the HTTP status in an exception of the library, 0 if it has none."""
     return int(getattr(getattr(problem, "response", None), "status_code", 0) or 0)
 
 
@@ -112,7 +112,7 @@ def _retry_after(problem: Any) -> float | None:
 
 
 def explain_hub_error(problem: Exception, repo: str) -> SourceError:
-    """Return a failure for clients: without the library's own text, which has addresses in it."""
+    """Return a failure for clients, without the library's own text, which contains addresses."""
     detail = f"{type(problem).__name__}: {problem}"
     if isinstance(problem, LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
         return explain_hub_error(problem.__cause__, repo)
@@ -139,7 +139,7 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
 
 
 def _connection_problem(detail: str) -> str:
-    """Return in words why there is no connection; every HTTP library quotes the system's error number."""
+    """Return in words why there is no connection. Every HTTP library quotes the system's error number."""
     found = _ERRNO.search(detail)
     number = int(found[1]) if found else 0
     if number in (socket.EAI_AGAIN, socket.EAI_NONAME):

@@ -31,7 +31,7 @@ def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Varia
 
 
 def _name(group: list[str], files: list[str]) -> str:
-    """Return the quantization, if it means this model and no other, else the file."""
+    """Return the quantization, if it means only this model, else the file."""
     name = checkpoints.quantization(group[0])
     return name if name and checkpoints.choose_files(files, name) == group else group[0]
 

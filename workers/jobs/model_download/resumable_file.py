@@ -12,14 +12,17 @@ from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 
 _GIT_DIGEST_LENGTH: Final = 40
-"""Digits of git's digest: that of a small file, which the hub does not keep as a large one."""
+"""Digits of git's digest, which small files have at the hub."""
 
 
 class ResumableFile:
     """The partial file, opened to append."""
 
     def __init__(self, path: Path, size: int, etag: str, progress: DownloadProgress) -> None:
-        """Read the bytes that are already downloaded. ``size`` and ``etag`` are what the hub says of the whole file."""
+        """Read the bytes that are already downloaded.
+
+        ``size`` and ``etag`` are what the hub says about the whole file.
+        """
         self._path = path
         self._size = size
         self._etag = etag
@@ -46,7 +49,7 @@ class ResumableFile:
         self._file.close()
 
     def tell(self) -> int:
-        """Return how much is there."""
+        """Return how many bytes are there."""
         return self._file.tell()
 
     def write(self, data: bytes) -> int:
@@ -76,7 +79,7 @@ class ResumableFile:
         """Do nothing: writes are not buffered."""
 
     def check(self) -> None:
-        """Write it to the disk; raises :class:`SourceError` if size or digest are not the hub's."""
+        """Write it to the disk; raises :class:`SourceError` if size or digest differ from the hub's."""
         os.fsync(self._file.fileno())
         if not self._in_order:
             self._digest = self._fresh()

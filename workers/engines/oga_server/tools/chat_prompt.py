@@ -1,4 +1,4 @@
-"""Messages and tools of a chat as the model's chat template reads them. Pure."""
+"""Messages and tools of a chat in the form that the model's chat template reads. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class TemplateInput(NamedTuple):
-    """What is given to the library's template engine, both as JSON."""
+    """The input of the library's template engine, both parts as JSON."""
 
     messages: str
     tools: str | None
@@ -27,8 +27,8 @@ def template_input(
 ) -> TemplateInput:
     """Return the input of a template; raises :class:`EngineHttpError` for malformed messages.
 
-    ``form``: how the model writes calls, None if it takes no tools.  ``shows_calls``: the template writes the calls of past
-    messages itself; otherwise they are written into the content.
+    ``form``: how the model writes calls; None if it takes no tools. ``shows_calls``: the template itself writes the
+    calls of past messages; otherwise they are written into the content.
     """
     shown = [_shown(message, index, form, shows_calls=shows_calls) for index, message in enumerate(messages)]
     if tools and form is not None and form.system_tools_frame:
@@ -59,7 +59,7 @@ def _shown(message: Message, index: int, form: ToolCallFormat | None, *, shows_c
 
 
 def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Return a message's calls with arguments as objects, as templates want them; raises :class:`EngineHttpError`."""
+    """Return a message's calls with objects as arguments, as templates want; raises :class:`EngineHttpError`."""
     if not isinstance(calls, list):
         raise EngineHttpError(f"`{where}` must be a list")
     read = []
@@ -99,7 +99,7 @@ def written_calls(calls: Sequence[dict[str, Any]], form: ToolCallFormat) -> str:
 
 
 def _short_id(given: str, form: ToolCallFormat | None) -> str:
-    """Return an id of the length that the template insists on: the same for the same id."""
+    """Return an id of the length that the template insists on; the same id always yields the same one."""
     length = form.id_length if form is not None else 0
     if not length or (len(given) == length and given.isalnum()):
         return given

@@ -1,7 +1,7 @@
 """Grammars that force the form of an answer: JSON by a schema, tool calls, or either. In llguidance's form of Lark. Pure.
 
-Guidance is compiled into the library's wheels. It masks the tokens that cannot follow, so an answer that ends by itself has the
-form. White space in JSON is fixed: where it is free, small models write nothing else until their limit.
+Guidance is compiled into the library's wheels. It masks the tokens that cannot follow, so an answer that ends by itself
+has the form. White space in JSON is fixed: if it is free, small models write nothing else up to their limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workers.tool_calls.formats import ToolCallFormat
 
 _SPACING: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _MORE_CALLS: Final = "{0,15}"
-"""Calls beside the first one; a bound, because small models repeat themselves."""
+"""Calls after the first one. The number is bounded, because small models repeat themselves."""
 ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
 

@@ -1,7 +1,8 @@
 """Which JSON schemas are small enough for the library's guidance. Pure.
 
-The library compiles a grammar with Python's lock held, in time and memory that a schema of a hundred bytes can make endless: the engine
-then answers nothing, not even whether it is healthy. Measured in docs/engines/oga.md; within these limits it takes about a second.
+The library compiles a grammar while it holds Python's lock. A schema of a hundred bytes can make this endless in time
+and memory: the engine then answers nothing, not even whether it is healthy. docs/engines/oga.md has measurements;
+within these limits it takes about a second.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any, Final
 MAX_BYTES: Final = 65_536
 """All schemas of a request together, as JSON."""
 MAX_ITEMS: Final = 10_000
-"""Items of all lists together: each item that may be there is a rule of the grammar."""
+"""Items of all lists together: each optional item is a rule of the grammar."""
 MAX_MULTIPLE: Final = 10_000
 """Product of all ``multipleOf``, without powers of ten: it is the number of states where several meet."""
 MAX_PATTERNS: Final = 8
-"""``pattern`` where ``allOf`` or ``$ref`` may combine them: whether any text fits all is searched for."""
+"""``pattern`` where ``allOf`` or ``$ref`` may combine them: the library searches for a text that matches all."""
 
 
 def schema_problem(schemas: Iterable[Mapping[str, Any]]) -> str:
-    """Return why a grammar of these schemas is not made, in words; empty if it may be."""
+    """Return why no grammar is made from these schemas, in words; empty if one may be."""
     schemas = list(schemas)
     if sum(len(json.dumps(schema)) for schema in schemas) > MAX_BYTES:
         return f"its schemas may have {MAX_BYTES} bytes of JSON"
@@ -39,7 +40,7 @@ def schema_problem(schemas: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _objects(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield all JSON objects of a schema, without recursion: it may be nested as deep as the parser of requests allows."""
+    """Yield all JSON objects of a schema, without recursion: it may be as deeply nested as the parser of requests allows."""
     left: list[Any] = [schema]
     while left:
         value = left.pop()
@@ -51,7 +52,7 @@ def _objects(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _number(node: Mapping[str, Any], keyword: str) -> float:
-    """Return a keyword's number, 0 if it has none; whether it makes sense is the library's to say."""
+    """Return a keyword's number; 0 if it has none. The library decides whether it makes sense."""
     value = node.get(keyword)
     return max(0, value) if isinstance(value, int | float) else 0
 
