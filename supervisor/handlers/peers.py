@@ -119,9 +119,9 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.scheduler.gateway_gone(peer)
     for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)
-    (log.info if supervisor.scheduler.closing else log.warning)(
-        "gateway worker gone", gateway=peer, gateway_pid=known.pid if known else 0
-    )
+    pid = known.pid if known else 0
+    planned = supervisor.scheduler.closing or supervisor.gateway.is_replaced(pid)
+    (log.info if planned else log.warning)("gateway worker gone", gateway=peer, gateway_pid=pid)
     supervisor.reconcile()
 
 

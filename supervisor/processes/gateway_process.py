@@ -56,6 +56,8 @@ class GatewayProcess:
         """Masters of another release, until gateways of this one serve."""
         self._retired: list[ChildProcess] = []
         """Masters that were replaced: they accept no connections, and end with their last request."""
+        self._replaced_workers: set[int] = set()
+        """Pids of gateways of such masters."""
         self.serves = False
         """Whether a gateway that this supervisor does not replace has said Hello."""
         self._when_serving: list[Callable[[], None]] = []
@@ -122,8 +124,13 @@ class GatewayProcess:
                 self._loop.call_later(RETIRE_INTERVAL_S, remind)
 
         self._retired.append(child)
+        self._replaced_workers.update(process_tree.children(child.pid))
         log.info("gateway replaced: it ends with its last request", gateway_pid=child.pid)
         remind()
+
+    def is_replaced(self, pid: int) -> bool:
+        """Return whether the gateway with this pid is one that another has taken the place of, so that its end is no fault."""
+        return pid in self._replaced_workers
 
     def terminate(self) -> None:
         """Ask every master to end within the grace period."""

@@ -167,6 +167,13 @@ def test_gateways_are_replaced_gracefully(server: ConfiguredServer) -> None:
         wait_for(lambda: server.client.post("/v1/chat/completions", b"{" + b" " * 3000).status == 413, "new limit")
         assert holder in {process.pid for process in server.process_tree()}, "the stream's gateway lives while it runs"
     wait_for(lambda: former not in masters(server), "the former gateway has ended")
+    gone = wait_for(
+        lambda: [
+            line for line in server.lines if line["event"] == "gateway worker gone" and line["gateway_pid"] == holder
+        ],
+        "its end is logged",
+    )
+    assert [line["level"] for line in gone] == ["info"], "nothing went wrong"
     assert [server.engine_pid(model) for model in (CHAT, TALES)] == engines
 
 
