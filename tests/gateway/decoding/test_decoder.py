@@ -223,8 +223,6 @@ def test_one_client_leaves_a_decoder_to_others() -> None:
     sessions = [DecoderSession("greedy") for _ in range(MAX_DECODERS_OF_CLIENT + 1)]
     endless = many_scans(MAX_SIDE_PIXELS, 2000)
     greenlets = [gevent.spawn(decode, session, endless) for session in sessions]
-    for greenlet in greenlets:
-        greenlet.link_exception(lambda _: None)
     gevent.sleep(0)
     assert [session._decoder is not None for session in sessions] == [True] * MAX_DECODERS_OF_CLIENT + [False]
     assert decode(DecoderSession("other"), written(NOISE, "PNG")).cost == NOISE.width * NOISE.height
