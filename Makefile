@@ -113,7 +113,7 @@ $(BIN)/python: | tools
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -q pip; }
 
-# Stamps: the second time there is nothing to do. Who has installed more has installed less, too.
+# Stamps: the second time there is nothing to do. A larger installation includes a smaller one.
 $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp]' 'lemonbus and its engine'
 	@touch $@

@@ -187,7 +187,7 @@ def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> Non
 
 
 def test_no_test_needs_anothers_file() -> None:
-    """What several tests need lies beside them, in a file that is no test."""
+    """What several tests need is beside them, in a file that is not a test."""
     wrong = [
         f"{name(path)} imports {module}"
         for path in TESTS

@@ -31,7 +31,7 @@ def test_files_are_of_a_size_to_be_read() -> None:
 
 
 def literals(path: Path) -> set[str]:
-    """Return the strings of a file that are no docstrings."""
+    """Return the strings of a file that are not docstrings."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     docstrings = {
         id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -67,7 +67,7 @@ class PendingRequests:
         """Fail one request or call. An exception on the way is logged and counted. Raises nothing."""
         try:
             waiting.fail(failure)
-        except Exception as problem:  # noqa: BLE001 - others wait for their failure, too
+        except Exception as problem:  # noqa: BLE001 - others also wait for their failure
             INTERNAL_ERRORS.log(problem, request_id=waiting.label)
 
     def end_withdrawn(self) -> None:

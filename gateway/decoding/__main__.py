@@ -43,7 +43,7 @@ def answer(kind: int, budget: wire.Budget, data: bytes, *, coded: bool = False) 
     if coded:
         decoded = decoded._replace(data=binascii.b2a_base64(decoded.data, newline=False))
     if len(decoded.data) > budget.size:
-        return _refused(f"written anew, it has {len(decoded.data)} bytes; its request may have {budget.size} more")
+        return _refused(f"encoded again, it has {len(decoded.data)} bytes; its request may have {budget.size} more")
     return wire.DONE, decoded
 
 

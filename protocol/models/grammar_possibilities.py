@@ -174,7 +174,7 @@ class _Schema:
                 break
             node = self._found(node["$ref"])
         else:
-            return ENDLESS  # an engine would follow it for ever, and overflow its stack
+            return ENDLESS  # an engine would follow it forever, and overflow its stack
         if id(node) not in self._targets:
             self._targets[id(node)] = 1  # within itself
             self._targets[id(node)] = self.most(node, level + 1)

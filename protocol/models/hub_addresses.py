@@ -33,7 +33,7 @@ def checkpoint_from_address(text: str) -> str:
     path = re.split(r"[?#]", found[2], maxsplit=1)[0].rstrip("/")
     page = _PAGE.fullmatch(unquote(path))
     if page is None:
-        raise invalid("this address of a hub is no page of a repository: /OWNER/REPO, or a file of it", "checkpoint")
+        raise invalid("this address of a hub is not a page of a repository: /OWNER/REPO, or a file of it", "checkpoint")
     repo, _, revision, file, variant = page.groups()
     if revision not in (None, REVISION):
         raise invalid(f"the address names a revision: only {REVISION} can be downloaded", "checkpoint")

@@ -50,7 +50,7 @@ class SamplingParam(NamedTuple):
 SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
     "temperature": SamplingParam(0.7, 0, 2, "randomness: higher is more random, 0 always takes the likeliest token"),
     "top_p": SamplingParam(0.95, 0, 1, "likeliest tokens of this cumulative probability are considered"),
-    "top_k": SamplingParam(50, 0, _MOST, "so many likeliest tokens are considered; 0: all"),
+    "top_k": SamplingParam(50, 0, _MOST, "number of likeliest tokens to consider; 0: all"),
     "min_length": SamplingParam(0, 0, _MOST, "fewest tokens of an answer"),
     "max_length": SamplingParam(
         2048,
@@ -99,7 +99,7 @@ def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
         param = SAMPLING_PARAMS.get(name)
         if param is None:
             shown = name if name.isprintable() and len(name) <= 80 else "a field"
-            raise invalid(f"{shown} is no generation parameter; there are: {', '.join(SAMPLING_PARAMS)}", shown)
+            raise invalid(f"{shown} is not a generation parameter; there are: {', '.join(SAMPLING_PARAMS)}", shown)
         found[name] = None if value is None else param.checked(name, value)
     return found
 

@@ -57,7 +57,7 @@ class TakenOverJobs:
             if on_ended is not None:
                 self._on_ended[job] = on_ended
             elif child is not None:
-                log.info("job ended, it is begun anew when it is asked for", job=job, order=type(order).__name__)
+                log.info("job ended, it is started again on request", job=job, order=type(order).__name__)
                 supervisor.processes.kill(child)
         return len(self._on_ended)
 

@@ -20,7 +20,7 @@ from tests.support.processes import ENGINE_KEYS, ProcessInfo
 def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple[int, float]]:
     """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer.
 
-    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if
+    ``policy``: also with the scheduling policy that the worker chose for its engine; else with this process's, as if
     it had been started by hand. It demands no key.
     """
     port = free_port()

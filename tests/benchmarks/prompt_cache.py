@@ -111,7 +111,7 @@ def _settle(server: LemonbusServer) -> None:
 
 
 def _text(server: LemonbusServer, model: str) -> str:
-    """Return a text of so many tokens that no prompt cache has seen."""
+    """Return a text with this many tokens that no prompt cache has seen."""
     words = " ".join(f"Item {number} of {os.urandom(2).hex()} is on the list." for number in range(TOKENS // 4))
     tokens = server.client.post("/v1/tokenize", {"model": model, "content": words}).json()["tokens"]
     text: str = server.client.post("/v1/detokenize", {"model": model, "tokens": tokens[:TOKENS]}).json()["content"]

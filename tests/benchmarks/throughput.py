@@ -19,7 +19,7 @@ CLIENTS = (1, 8, 32)
 TOKENS, FEW = 256, 8
 STREAMS = {1: 12, 8: 3, 32: 1}
 SMALL = {1: 120, 8: 40, 32: 24}
-"""Streams of a client in a round, and small requests: so many that their beginning and end do not count for much."""
+"""Streams of a client in a round, and small requests: enough that their beginning and end hardly matter."""
 
 
 class ThroughputResult(msgspec.Struct):

@@ -26,7 +26,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="package")
 def start_package_server() -> Iterator[StartServer]:
-    """Starts servers that end when a test process is done with this folder: one that idles costs processor time, too."""
+    """Starts servers that end when a test process is done with this folder: even an idle one costs processor time."""
     with ExitStack() as stack:
         yield server_starter(stack)
 

@@ -1,7 +1,7 @@
 """``flm serve`` of the stand-in: it listens before it has a model, answers after it tried, and fails with 200.
 
 It works on one request at a time and lets some wait; text completions know nothing of that, nor of clients that hang
-up.  Every connection ends after one answer, and one that a client ended is counted for ever.
+up.  Every connection ends after one answer, and one that a client ended is counted forever.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class FakeFlmServer:
 
 
 def prompt(body: Body, chat: bool) -> str:
-    """Return all that is to be read; raises TypeError for what is no text."""
+    """Return everything to be read; raises TypeError for anything that is not text."""
     for name in ("max_tokens", "temperature", "top_p", "top_k"):
         if name in body and not isinstance(body[name], int | float):
             raise TypeError(f"type must be number, but is {type(body[name]).__name__}")

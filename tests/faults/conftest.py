@@ -23,7 +23,7 @@ _MANY: Final = 10_000
 
 @pytest.fixture(scope="package")
 def start_package_server() -> Iterator[StartServer]:
-    """Starts servers that end when a test process is done with this folder: one that idles costs processor time, too."""
+    """Starts servers that end when a test process is done with this folder: even an idle one costs processor time."""
     with ExitStack() as stack:
         yield server_starter(stack)
 
@@ -63,7 +63,7 @@ def loop_server(faulty_server: LemonbusServer) -> LemonbusServer:
 
 @pytest.fixture
 def calm_server(loop_server: LemonbusServer) -> LemonbusServer:
-    """:func:`loop_server` with the model ``CALM`` loaded, too."""
+    """:func:`loop_server` with the model ``CALM`` also loaded."""
     load_and_ask(loop_server, {"model_name": CALM, "llamacpp_backend": "system"})
     return loop_server
 

@@ -36,7 +36,7 @@ _CHECKS: Final[list[Any]] = [
 _NO_HTTP: Final = frozenset({"/logs/stream"})
 """Routes whose answer is no HTTP response."""
 _NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/keys", "/internal/keys/{name}"})
-"""Routes of which each call starts processes of the server anew, or may lock the fuzzer out."""
+"""Routes whose calls restart processes of the server, or may lock out the fuzzer."""
 
 
 class Fuzzer:
@@ -67,9 +67,9 @@ class Fuzzer:
                 yield operation
 
     def run(self, cases: int, report: Callable[[str], object] = bool, *, only: int = 0) -> None:
-        """Send so many cases, an equal share to each operation: half as the document wants them, half not.
+        """Send this many cases, an equal share to each operation: half as the document wants them, half not.
 
-        ``only``: to so many operations that cost little, because each of them takes a while before its first case.
+        ``only``: to this many cheap operations, because each takes a while before its first case.
         """
         operations = list(self.operations())
         if only:

@@ -15,7 +15,7 @@ from workers.jobs.progress import DownloadProgress
 
 
 class InProcessDownloader:
-    """A cache, and downloads into it. The library read the environment when it was imported, so it is told anew."""
+    """A cache, and downloads into it. The library read the environment when it was imported, so it is told again."""
 
     def __init__(self, cache: Path, endpoint: str, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.cache = cache

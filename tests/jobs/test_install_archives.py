@@ -26,7 +26,7 @@ from tests.support.fakes.release_server import ReleaseServer, llama_server, tar,
         (zipped(("../out", b"x")), "outside"),
         (zipped(("link", "../out"), ("llama-server", b"x")), "link out"),
         (zipped(("llama-b1/else", b"x")), "no program llama-server"),
-        (b"this is no archive", "no archive"),
+        (b"this is not an archive", "not an archive"),
         (llama_server(padding=300_000)[:200_000], "damaged"),
     ],
     ids=[

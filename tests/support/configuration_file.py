@@ -32,7 +32,7 @@ class ConfiguredServer(LemonbusServer):
         return super()._spawn()
 
     def configure(self, sections: str | None = None, **settings: Any) -> None:
-        """Write the file anew, with these settings changed; ``sections``: the end of it from now on."""
+        """Write the file again, with these settings changed. ``sections``: its new end."""
         self._sections = self._sections if sections is None else sections
         self.settings = msgspec.structs.replace(self.settings, **settings)
         default = Settings()

@@ -2,7 +2,7 @@
 
     python -m tests.support.debian_packages nginx caddy openssl
 
-A package that is not to be had is named in one line; that is no error.
+An unavailable package is named in one line; this is not an error.
 """
 
 from __future__ import annotations

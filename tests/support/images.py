@@ -14,7 +14,7 @@ TURBO: Final = ("stabilityai/sd-turbo", "sd_turbo.safetensors")
 
 
 def safetensors(size: int = 64) -> bytes:
-    """Return a whole safetensors file with one tensor of so many bytes."""
+    """Return a complete safetensors file with one tensor of this many bytes."""
     tensor = {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}
     header = json.dumps({"__metadata__": {"format": "pt"}, "x": tensor}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(size)
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 def seen(coded: str) -> Seen:
-    """Read a PNG in base64; fails if it is none."""
+    """Read a PNG in base64; fails for anything else."""
     data = base64.b64decode(coded, validate=True)
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     at, width, height, pixels, text = 8, 0, 0, b"", ""

@@ -19,7 +19,7 @@ def register_profiles() -> None:
 
 
 def examples(number: int) -> settings:
-    """Decorator: so many inputs in `make test`, ten times as many in `make properties`, in place of 100 and 1000."""
+    """Decorator: this many inputs in `make test`, and ten times as many in `make properties`, instead of 100 and 1000."""
     return settings(max_examples=number * settings().max_examples // settings.get_profile("lemonbus").max_examples)
 
 

@@ -120,7 +120,7 @@ class ServerInspector:
         """The present supervisor, waited for."""
 
         def present() -> int:
-            # A process that it starts has its name, too, for a moment, and is the keeper's child if it dies in that moment.
+            # For a moment, a process that it starts also has its name, and is the keeper's child if it dies in that moment.
             named = [
                 each.pid
                 for each in self.process_tree()
@@ -135,7 +135,7 @@ class ServerInspector:
         """The fork server, waited for."""
 
         def present() -> int:
-            # A process that it forks has its name, too, for a moment.
+            # For a moment, a process that it forks also has its name.
             named = [each.pid for each in self.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
             return named[0] if len(named) == 1 else 0
 

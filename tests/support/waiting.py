@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 DEADLINE: Final = 15.0
-"""Seconds within which a promise must come true in a test, on a machine that others keep busy, too.
+"""Seconds within which a promise must come true in a test, even on a machine that others keep busy.
 
 ``make bench`` judges the milliseconds.
 """

@@ -3,7 +3,7 @@
 Invariants:
 
 * However the text is cut into pieces, the calls, and the text beside them, are the same.
-* No part of a marker is given out as text before it is certain that it is none.
+* No part of a marker is returned as text before it is certain that it is not a marker.
 * A text that only looks like a call stays text: one that is no JSON, has another name than those of the request's tools, or is
   cut off before its arguments begin.
 * White space next to a call belongs to the call, unless it is longer than :data:`MAX_SPACE`.

@@ -157,7 +157,7 @@ def decode_object(data: bytes, client: str = "") -> dict[str, Any]:
 def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: bool = True) -> T:
     """Return a decoded JSON object as ``cls``. ``where``: its name in the body, such as ``input[0]``.
 
-    ``strict``: texts are no numbers, as they are in a query.
+    ``strict``: texts are not accepted as numbers, unlike in a query.
 
     Raises ``invalid_request`` naming the field in ``param``.
     """

@@ -32,7 +32,7 @@ class StartQueue:
         self._timer: Any = None
 
     def wait(self, has_left: Callable[[], bool]) -> bool:
-        """Return when the present greenlet may begin, mostly at once; False if its client left while it waited."""
+        """Return when the present greenlet may begin, usually at once; False if its client left while it waited."""
         now = self._loop.now()
         if now != self._iteration:
             self._iteration, self._started = now, 0

@@ -22,7 +22,7 @@ CHAT, LOOP, BROKEN = "extra.tiny-chat", "extra.tiny-loop", "extra.broken"
 
 @pytest.fixture(scope="module")
 def server(module_hub_server: HubServer) -> Iterator[LemonbusServer]:
-    """A server that has a broken model, too."""
+    """A server that also has a broken model."""
     broken = module_hub_server.server.models / "broken.gguf"
     broken.write_bytes(b"GGUF")
     yield module_hub_server.server

@@ -1,4 +1,4 @@
-"""Listens, and is loading for ever."""
+"""Listens, and loads forever."""
 
 import sys
 

@@ -62,7 +62,7 @@ def test_in_prefill(server: LemonbusServer, stream: bool) -> None:
 def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> None:
     request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=60_000)
     wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot")
-    wait_for(lambda: server.state()["granted"] == 3, "so many are granted")
+    wait_for(lambda: server.state()["granted"] == 3, "three are granted")
     request.hang_up()
     gone(server, LOOP)
 

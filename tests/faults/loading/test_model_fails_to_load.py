@@ -28,7 +28,7 @@ def refused(answer: HttpExchange, code: str) -> None:
 
 @pytest.fixture(scope="module")
 def with_broken_files(single_model_server: LemonbusServer) -> LemonbusServer:
-    """A server that may load one model, and that has files that are no models."""
+    """A server that may load one model, and that has files that are not models."""
     server = single_model_server
     whole = (server.models / "tiny-tale.gguf").read_bytes()
     (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])

@@ -94,7 +94,7 @@ def has_threads(pid: int) -> bool:
 
 
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:
-    """Nothing waits for ever, and what is loaded is served."""
+    """Nothing waits forever, and what is loaded is served."""
     processes.kill(server.fork_server_pid)  # it has imported the release that runs
     kill_spare(server)
     (problem,) = wait_for(lambda: server.state()["problems"], "health tells the problem")

@@ -1,4 +1,4 @@
-"""What ``keep_alive`` means: seconds, durations, for ever, and what is no duration."""
+"""What ``keep_alive`` means: seconds, durations, forever, and what is not a duration."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool)
 
 
 NAMED = structs.replace(CPU, id="b", aliases=["b:1b", "mine"], given_names=["gpt-4o", "mine"])
-"""The catalogue has one of the names that it was given, too."""
+"""The catalogue also has one of the names that it was given."""
 
 
 def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> None:

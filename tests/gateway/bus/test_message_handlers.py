@@ -94,7 +94,7 @@ def test_requests_are_reported_once_and_before_the_answer(
     opened.handlers.on_message(message, b"")
     opened.handlers.on_message(message, b"")
     assert opened.bus.sent == [RequestsObserved(series), answer, answer]
-    assert opened.ping(8) == [Pong(8)], "a full outbox is no internal error"
+    assert opened.ping(8) == [Pong(8)], "a full outbox is not an internal error"
 
 
 def test_a_second_attempt_says_why_there_is_one(opened: OpenedSession) -> None:

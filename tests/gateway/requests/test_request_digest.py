@@ -1,4 +1,4 @@
-"""Which requests count as a repetition of one that an engine died of."""
+"""Which requests count as repetitions of one that killed an engine."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ def test_a_paused_acceptor_leaves_connections_to_others_until_it_is_started_agai
             first.sendall(b"bye")
             until(lambda: serving.ended == 1)
             gevent.sleep(0.01)
-            assert len(serving.begun) == 1, "the end of one is no reason to take another"
+            assert len(serving.begun) == 1, "the end of one is not a reason to take another"
             acceptor.start()
             until(lambda: len(serving.begun) == 2)
             second.sendall(b"bye")

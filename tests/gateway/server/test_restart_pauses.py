@@ -34,7 +34,7 @@ def test_a_worker_that_has_served_is_replaced_at_once() -> None:
     pauses.started(7, 10.0)
     assert pauses.ended(7, 10.0 + EARLY_S) == 0.0
     assert not pauses.left(10.0 + EARLY_S)
-    assert pauses.failed(20.0) == 0.0, "and the count begins anew"
+    assert pauses.failed(20.0) == 0.0, "and the count starts again"
 
 
 def test_two_that_die_together_count_twice() -> None:

@@ -1,4 +1,4 @@
-"""Where the configuration file is looked for, and what is said of one that cannot be read."""
+"""Where the configuration file is looked for, and what is said about an unreadable one."""
 
 from __future__ import annotations
 

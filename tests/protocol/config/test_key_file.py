@@ -93,7 +93,7 @@ def test_the_copy_is_private_and_has_digests_alone(settings: Settings, tmp_path:
 def test_a_process_that_cannot_open_the_file_for_a_moment_reads_it_as_soon_as_it_can(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file does not change a second time: a key that was revoked meanwhile would be valid there for ever."""
+    """The file does not change a second time: a key that was revoked meanwhile would be valid there forever."""
     store(tmp_path, key("kept"), key("revoked"))
     file = KeyFile(settings)
     assert names(file) == ["kept", "revoked"]

@@ -108,9 +108,9 @@ ENCODED_KEY = base64.urlsafe_b64encode(ADMIN_KEY.encode()).decode().rstrip("=")
 def test_a_page_reads_the_log_with_a_key_that_is_no_header(
     server: LemonbusServer, protocols: list[str] | None, chosen: str | None
 ) -> None:
-    """The answer never has the key: a browser wants a protocol that it offered, so it offers another one, too."""
+    """The answer never has the key: a browser wants a protocol that it offered, so it also offers another one."""
     url = f"ws://127.0.0.1:{server.port}/logs/stream"
-    assert server.client.get(f"/logs/stream?api_key={ADMIN_KEY}").status == 401, "that is no WebSocket"
+    assert server.client.get(f"/logs/stream?api_key={ADMIN_KEY}").status == 401, "that is not a WebSocket"
     page = simple_websocket.Client.connect(
         url + ("" if protocols else f"?api_key={ADMIN_KEY}"), subprotocols=protocols, headers={"Origin": "http://other"}
     )

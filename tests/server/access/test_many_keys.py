@@ -36,7 +36,7 @@ def body(model: str) -> dict[str, object]:
 def keys_with_limits(tokens: int) -> Iterator[ApiKey]:
     """Yield the keys; an answer costs ``tokens``."""
     limits = {name: {"requests_per_minute": limit} for name, limit in LIMITS.items()}
-    # Half an answer less than so many: neither rounding nor what a few seconds fill up again makes a difference.
+    # Half an answer less than that: neither rounding nor what a few seconds fill up again makes a difference.
     limits |= {name: {"tokens_per_minute": tokens * count - tokens // 2} for name, count in ALLOWED.items()}
     limits |= {name: {"concurrent": limit} for name, limit in AT_ONCE.items()}
     for name, fields in limits.items():

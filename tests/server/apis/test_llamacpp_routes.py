@@ -7,7 +7,7 @@ What differs, and why:
 * An error has ``reason``, ``param`` and ``request_id`` beside llama-server's fields, and messages without C++ exceptions.
 * ``content``, ``tokens`` and ``prompt`` are required, and ``tokens`` are whole numbers: llama-server answers nothing to
   nothing, or 500.
-* ``data: null``, with which llama-server begins a stream of several prompts, is left out: it is no event of its form.
+* ``data: null``, with which llama-server begins a stream of several prompts, is left out: it is not an event of its form.
 * Probabilities are those of the engine; an answer to a client that asked for no stream is made from one.
 """
 

@@ -29,7 +29,7 @@ def test_more_clients_than_the_inherited_limit_are_served(keyed_server: Lemonbus
 
 
 def leave_descriptors(server: LemonbusServer, count: int) -> None:
-    """Let the gateway open so many more files, and no others."""
+    """Let the gateway open this many more files, and no others."""
     pid = next(line["pid"] for line in server.lines if line["event"] == "gateway worker up")
     used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + count, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))

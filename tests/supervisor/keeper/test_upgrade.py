@@ -26,7 +26,7 @@ def test_a_new_version_takes_over() -> None:
         assert keeper.lines.count("told 0 upgrade begun") == 1
         assert keeper.lines.count("told 0 hand over") == 1
         assert not processes.alive(first)
-        assert keeper.wait_line("started 1").endswith(" -"), "this was no death"
+        assert keeper.wait_line("started 1").endswith(" -"), "this was not a death"
         former, present = fork_servers(keeper)
         wait_for(lambda: not processes.alive(former), "the former fork server is dismissed")
         os.kill(second, signal.SIGKILL)

@@ -149,7 +149,7 @@ def test_what_cannot_be_imported_is_not_forked(keeper: ChannelEnds, monkeypatch:
     with pytest.raises(ClosedError):
         keeper.orders.receive(1.0)
     keeper.connect_supervisor()
-    assert keeper.orders.receive(1.0) == refusal, "the next supervisor is told, too"
+    assert keeper.orders.receive(1.0) == refusal, "the next supervisor is also told"
     with pytest.raises(ClosedError):
         keeper.orders.receive(1.0)
     assert keeper.keeper.receive() is None, "another channel would not help"

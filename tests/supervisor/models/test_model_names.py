@@ -1,4 +1,4 @@
-"""Names of models: what each means, and what is said of one that means nothing."""
+"""Names of models: what each means, and what is said about one that means nothing."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_a_model_is_found_in_the_hubs_cache(make: MakeModels, tmp_path: Path) ->
     assert Path(spec.path).name == "gemma-3-4b-it-Q4_K_M.gguf"
     assert Path(spec.mmproj).name == "mmproj-model-f16.gguf"
     (root / "blobs" / "gemma-3-4b-it-Q4_K_M.gguf").unlink()
-    assert not models.downloaded("Gemma-3-4b-it-GGUF"), "a link without its blob is no file"
+    assert not models.downloaded("Gemma-3-4b-it-GGUF"), "a link without its blob is not a file"
 
 
 def test_the_main_revision_comes_first_but_any_will_do(make: MakeModels, tmp_path: Path) -> None:

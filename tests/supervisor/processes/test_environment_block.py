@@ -49,7 +49,7 @@ def shown(role: str, other: str) -> tuple[str, tuple[str, ...], bytes]:
 
 def test_a_process_shows_what_it_says() -> None:
     output, words, environment = shown("worker", "ä")
-    assert output == "True b'z' None", "C code, too, sees the new environment alone"
+    assert output == "True b'z' None", "C code also sees only the new environment"
     assert words == (sys.executable, "-m", "its.module")
     assert environment.rstrip(b"\0") == "ROLE=worker\0OTHER=ä\0LAST=z".encode()
     assert environment_block.parse(environment) == {"ROLE": "worker", "OTHER": "ä", "LAST": "z"}

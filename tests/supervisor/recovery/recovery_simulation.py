@@ -22,7 +22,7 @@ class RecoverySimulation(Simulation):
         self.truth: dict[str, WorkerTruth] = {}
         self.gateways = GatewayTruth()
         self.dies_after: int | None = None
-        """The supervisor dies when it has carried out so many of its next effects."""
+        """The supervisor dies when it has carried out this many of its next effects."""
         self._unread_answers: list[RequestKey] = []
         super().__init__(models, slots, **limits)
         self.recover()

@@ -118,7 +118,7 @@ def test_who_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pyt
     taking_over.begin()
     worker.hello(ready())
     gateway.hello(GatewaySnapshot())
-    silent.send(Pulled(MODEL))  # without a Hello it is none of ours
+    silent.send(Pulled(MODEL))  # without a Hello it is not ours
     taking_over.run_until(lambda: taking_over.over)
     assert taking_over.supervisor.scheduler.models[MODEL].state is ModelState.READY
     taking_over.run_until(lambda: not taking_over.is_alive(1) and not taking_over.is_alive(3))

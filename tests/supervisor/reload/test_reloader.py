@@ -181,7 +181,7 @@ def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, message:
 
 
 def test_a_name_of_no_model_is_a_warning_with_its_line(reloading: Reloading) -> None:
-    """It is no error: a model that a client deletes must not keep the server from its next start."""
+    """This is not an error: a model that a client deletes must not keep the server from its next start."""
     reloading.file.write_text('[models."SmolLM2-135M-Instruct-GUFF"]\nttl = 3\n\n[models."owner/repo:Q4"]\nttl = 3\n')
     reloading.ask(1)
     (warning,) = reloading.answer(1).warnings

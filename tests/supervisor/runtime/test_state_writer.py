@@ -67,7 +67,7 @@ def test_the_loop_does_not_wait_for_a_slow_disk(
     assert written == [None]
     assert json.loads(file.path.read_text()) == {"a": 2}
     assert [each.name for each in tmp_path.iterdir()] == ["f.json"]
-    assert not file.changed(), "our own write is no change"
+    assert not file.changed(), "our own write is not a change"
     file.path.write_text('{"b": 3}')
     assert file.changed()
     assert file.read() == {"b": 3}

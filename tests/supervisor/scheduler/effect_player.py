@@ -35,7 +35,7 @@ NO_POLICIES = FixedPolicies()
 
 
 def spec(name: str, **more: object) -> ModelSpec:
-    """Return a model; the engine of one that is called c keeps nothing between requests."""
+    """Return a model. The engine of a model called c keeps nothing between requests."""
     more = {"restartable": name == "c", **more}
     return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
 

@@ -157,7 +157,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.sim.pass_time(61.0)
             else:
                 break
-        assert not self.sim.live, "a request waits for ever"
+        assert not self.sim.live, "a request waits forever"
         assert not self.sim.calls, "a load or unload is never answered"
         assert self.sim.scheduler.busy == 0
         self.sim.run_until_idle()

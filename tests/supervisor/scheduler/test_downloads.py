@@ -1,4 +1,4 @@
-"""Requests for a model that is not here yet: one download for all, and none anew for each after it failed."""
+"""Requests for a model that is not here yet: one download for all, and not another one for each after it failed."""
 
 from __future__ import annotations
 

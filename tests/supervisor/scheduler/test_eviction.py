@@ -106,7 +106,7 @@ EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, movable=False)], Capacity(4), Wait()),
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True, pinned=True)], Capacity(4), Wait()),
-        # a model evicted from the NPU counts among its type, too
+        # a model evicted from the NPU also counts towards its type
         (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], Capacity(2), Evict(["a"], [])),
         (
             EXCLUSIVE,
@@ -139,7 +139,7 @@ SWAP, TWO, EXCLUSIVE_GROUP = GroupPolicy(swap=True), GroupPolicy(max_loaded=2), 
         (G, {"g": SWAP}, [loaded_model("a", groups=H), loaded_model("b")], Fits()),
         (frozenset(), {"g": SWAP}, [loaded_model("a", groups=G)], Fits()),
         (G, {"g": SWAP._replace(max_loaded=3)}, [loaded_model("a", groups=G)], Evict(["a"], [])),
-        # so many of the group
+        # the group's limit
         (G, {"g": TWO}, [loaded_model("a", groups=G)], Fits()),
         (G, {"g": TWO}, [loaded_model("a", 2.0, groups=G), loaded_model("b", 1.0, groups=G)], Evict(["b"], [])),
         (

@@ -162,7 +162,7 @@ def test_a_pin_ends_with_the_load_that_failed() -> None:
 
 @pytest.mark.parametrize("code", [Code.MODEL_UNUSABLE, Code.INVALID_REQUEST])
 def test_what_a_check_refuses_is_reported_until_it_passes(code: Code) -> None:
-    """Also wrong options of the configuration: the requests that wait have not chosen them, and are no wrong requests."""
+    """Also for wrong options in the configuration: the waiting requests did not choose them, so they are not wrong."""
     sim = Simulation()
     sim.submit("broken")
     while not sim.of_state(WorkerState.CHECKING):

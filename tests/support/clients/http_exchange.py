@@ -28,7 +28,7 @@ class SseEvent:
 
 
 class HttpExchange:
-    """A request that was sent and the response as far as it was read.
+    """A request that was sent, and the part of its response that was read.
 
     ``complete`` is the protocol's own end (Content-Length or the last chunk); ``closed`` the connection's.
     """
@@ -135,7 +135,7 @@ class HttpExchange:
 
     @property
     def messages(self) -> list[SseEvent]:
-        """The events that are no comments: those come where nothing else does for a while, so on a busy machine."""
+        """The events that are not comments: comments come when nothing else does for a while, as on a busy machine."""
         return [event for event in self.events if event.name != ":"]
 
     @property

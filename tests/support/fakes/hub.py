@@ -24,7 +24,7 @@ _FILE = re.compile(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)")
 
 
 def gguf(size: int, seed: int = 1) -> bytes:
-    """Return the smallest thing that is a whole GGUF file, with so much noise behind it that it has ``size`` bytes."""
+    """Return the smallest complete GGUF file, followed by enough noise to make ``size`` bytes."""
     head = struct.pack("<4sIQQ", b"GGUF", 3, 0, 0)
     return head + random.Random(seed).randbytes(max(0, size - len(head)))
 
@@ -45,16 +45,16 @@ class Hub:
         self.rate = 0
         """Bytes a second of each transfer; 0: as fast as it goes."""
         self.break_after = 0
-        """Each first transfer of a file is cut after so many bytes; 0: never."""
+        """Each first transfer of a file is cut after this many bytes; 0: never."""
         self.hold_after = 0
-        """Transfers stop after so many bytes until ``released`` is set; 0: never."""
+        """Transfers stop after this many bytes until ``released`` is set; 0: never."""
         self.released = threading.Event()
         self.holding = threading.Event()
         self.no_ranges = False
         """Send a file from its beginning, whatever was asked."""
         self.wrong_sha = False
         self.wrong_size = 0
-        """Say of every file that it has so many bytes more."""
+        """Report every file as this many bytes larger."""
         self.garbage = b""
         """Sent instead of every listing."""
         self.elsewhere = False

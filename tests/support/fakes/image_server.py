@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(_chunked(body, 1 if "tiny" in self.path else len(body)) if chunked else body)
 
     def _flood(self, owner: ImageServer, what: str) -> None:
-        """Send without end what is no part of an image."""
+        """Send endlessly what is not part of an image."""
         head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
         begin, more = {
             "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),

@@ -28,9 +28,9 @@ class ReleaseServer:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
         self.break_after = 0
-        """The first transfer of each file is cut after so many bytes; 0: never."""
+        """The first transfer of each file is cut after this many bytes; 0: never."""
         self.hold_after = 0
-        """Transfers stop after so many bytes until ``released`` is set; 0: never."""
+        """Transfers stop after this many bytes until ``released`` is set; 0: never."""
         self.released = threading.Event()
         self.holding = threading.Event()
         self.statuses: list[int] = []

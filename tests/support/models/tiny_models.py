@@ -45,7 +45,7 @@ _SCRIPTED_MODELS = [
 def tiny_models() -> Path:
     """Return the folder of the models, made if this source has not made it on this machine yet.
 
-    ``models/`` in it is fit to be an extra models directory; ``adapters/`` holds what is no model.
+    Its ``models/`` can be an extra models directory; ``adapters/`` holds what is not a model.
     """
     return made_once(f"tiny-{_fingerprint()}", write_all)
 
@@ -82,7 +82,7 @@ def _fingerprint() -> str:
 
 
 def prompt_of(tokens: int) -> str:
-    """Return a prompt of about so many tokens for the chat models, that no prompt cache has seen.
+    """Return a prompt of about this many tokens for the chat models that no prompt cache has seen.
 
     The models spell every character that is not a piece of their story, so a character is a token.
     """

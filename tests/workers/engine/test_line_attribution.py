@@ -10,7 +10,7 @@ from workers.engine.line_attribution import LATE_LINE_S, LineAttribution
 
 
 class StartedAttempt:
-    """An attempt, as far as it matters here."""
+    """The part of an attempt that matters here."""
 
     def __init__(self, label: str) -> None:
         self.run = self

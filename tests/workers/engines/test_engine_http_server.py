@@ -142,5 +142,5 @@ def test_too_many_are_told_to_come_again(engine: WaitingEngineServer, client: Ra
 
 
 def waits(engine: WaitingEngineServer, count: int) -> bool:
-    """Whether at least so many wait for their turn while one works."""
+    """Whether at least this many wait for their turn while one works."""
     return bool(engine._waiting_slots._value <= MAX_WAITING_REQUESTS - 1 - count)  # type: ignore[attr-defined]

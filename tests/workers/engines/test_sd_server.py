@@ -229,7 +229,7 @@ def test_it_ends_with_its_parent() -> None:
         child = int(parent.stdout.readline())
         wait_for(SdServerProcess(port, parent).ready, "sd-server listens", 30)
         parent.kill()
-        wait_for(lambda: not processes.alive(child), "it ended, too")
+        wait_for(lambda: not processes.alive(child), "it also ended")
 
 
 @pytest.mark.parametrize(

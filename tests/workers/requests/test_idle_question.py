@@ -1,4 +1,4 @@
-"""An engine whose loop is in a grammar for ever is ended, although it uses its processor and its client waits."""
+"""An engine whose loop never leaves a grammar is ended, although it uses its processor and its client waits."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _FLUSH: Final = "_Z16common_log_flushP10common_log"
 
 def flush_log(library: str) -> bool:
     """Wait for the log of the extension module with this path; return False if it has no such functions."""
-    import ctypes  # noqa: PLC0415 - for a model that cannot be loaded; this module is in every worker, too
+    import ctypes  # noqa: PLC0415 - for a model that cannot be loaded; every worker also has this module
 
     try:
         native = ctypes.CDLL(library)

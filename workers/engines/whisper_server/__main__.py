@@ -113,7 +113,7 @@ class WhisperHttpHandler(EngineHttpHandler):
             parts = form_data.parse(boundary, body)
             fields = {part.name: part.text() for part in parts if part.name != "file"}
         except ValueError as problem:
-            raise EngineHttpError(f"the body is no form that can be read: {problem}") from None
+            raise EngineHttpError(f"the body is not a readable form: {problem}") from None
         recordings = [part.data for part in parts if part.name == "file"]
         if len(recordings) != 1:
             raise EngineHttpError("no 'file' field in the request" if not recordings else "more than one 'file'")

@@ -87,4 +87,4 @@ class ResumableFile:
                 while block := file.read(disk.BLOCK_BYTES):
                     self._digest.update(block)
         if self.tell() != self._size or self._digest.hexdigest() != self._etag:
-            raise SourceError("it came damaged (its digest is not the one that the hub says)")
+            raise SourceError("it came damaged (its digest differs from the hub's)")

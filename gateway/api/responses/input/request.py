@@ -35,7 +35,7 @@ NOT_SERVED: Final = {
 HOSTED_TOOL_ADVICE: Final = "only tools that the client runs are: run it yourself and offer it as a function"
 MAX_METADATA: Final = 16
 MAX_ITEMS: Final = 2 * MAX_ENTRIES["messages"]
-"""Thoughts and calls are parts of a message that has its text: so many items may be the messages that a chat may have."""
+"""How many items are allowed: as many as a chat may have messages. Thoughts and calls are parts of a message."""
 
 Text64 = Annotated[str, Meta(max_length=64)]
 Text512 = Annotated[str, Meta(max_length=512)]

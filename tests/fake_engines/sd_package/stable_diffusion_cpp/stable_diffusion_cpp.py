@@ -1,4 +1,4 @@
-"""The bindings, as far as our sd-server uses them: the same structures and calls, and memory that is really malloc's.
+"""The part of the bindings that our sd-server uses: the same structures and calls, and memory that is really malloc's.
 
 A picture is one colour, chosen by its seed, steps and prompt, and by the first pixels of what it is made from.
 """

@@ -90,7 +90,7 @@ class DescriptionHarness:
 
 
 def fire(harness: DescriptionHarness, seconds: float = 3600.0) -> None:
-    """Let the time of every timer be over that was set for less than so many seconds."""
+    """Fire every timer that was set for less than this many seconds."""
     timers, harness.timers = harness.timers, []
     for after, then in timers:
         if after < seconds:

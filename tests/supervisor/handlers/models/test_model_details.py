@@ -1,4 +1,4 @@
-"""Models in detail: what is reported of one that is loaded, that vanishes, or that has further names."""
+"""Models in detail: what is reported about one that is loaded, vanishes, or has other names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extra models directory: what is a model in it, what is none, and when it is read again; nothing is waited for."""
+"""The extra models directory: what is a model in it, what is not, and when it is read again. Nothing waits."""
 
 from __future__ import annotations
 

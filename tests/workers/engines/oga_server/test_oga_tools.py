@@ -89,7 +89,7 @@ def test_choices_of_tools(engine: RawHttpClient) -> None:
     for fields in ({"tool_choice": "none"}, only, {"tools": []}):
         (choice,) = chat(engine, **fields).json()["choices"]
         assert choice["finish_reason"] == "stop"
-        assert "get_weather" in choice["message"]["content"], "what is no call of an offered tool is text"
+        assert "get_weather" in choice["message"]["content"], "what is not a call of an offered tool is text"
     unknown = {"type": "function", "function": {"name": "no"}}
     refused = engine.post("/v1/chat/completions", {"messages": HI, "tools": TOOLS, "tool_choice": unknown})
     assert (refused.status, "Field 'tool_choice'" in refused.error["message"]) == (400, True)

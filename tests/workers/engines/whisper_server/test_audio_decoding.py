@@ -1,4 +1,4 @@
-"""What our whisper-server makes of recordings: every kind that people have, and what is no recording."""
+"""What our whisper-server makes of recordings: every kind that people have, and what is not a recording."""
 
 from __future__ import annotations
 
