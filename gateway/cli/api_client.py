@@ -7,7 +7,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -49,8 +49,11 @@ class ServerEvent(NamedTuple):
 class ApiClient:
     """One lemonbus server."""
 
-    def __init__(self, url: str, key: str = "") -> None:
-        """Connect to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one."""
+    def __init__(self, url: str, key: str = "", check: Callable[[str], None] | None = None) -> None:
+        """Connect to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one.
+
+        ``check`` is asked before the key is sent there, and raises ``CommandError`` if it must not be.
+        """
         try:
             parts = urlsplit(url)
             _ = parts.port
@@ -62,7 +65,14 @@ class ApiClient:
             raise CommandError("the API key must be letters, digits and signs of ASCII, without spaces", USAGE)
         prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
         self.url = f"{parts.scheme}://{parts.netloc}{prefix}"
-        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._key, self._check = key, check
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request that is sent now; raises ``CommandError`` if the key must not be."""
+        if self._key and self._check is not None:
+            self._check(self.url)
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def ask(
         self,
@@ -118,6 +128,7 @@ class ApiClient:
     @contextmanager
     def _request(self, method: str, path: str, body: Any, seconds: float | None) -> Iterator[requests.Response]:
         """Send a request. The response has a status below 400, and its body has not been read."""
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self.headers}
         with requests.Session() as session:
             # No proxy and no .netrc: the server is given, and the key is ours.
             session.trust_env = False
@@ -128,7 +139,7 @@ class ApiClient:
                     method,
                     self.url + path,
                     data=None if body is None else json.dumps(body),
-                    headers={"Content-Type": "application/json", "Accept-Encoding": "identity", **self.headers},
+                    headers=headers,
                     timeout=(CONNECT_TIMEOUT_S, seconds),
                     stream=True,
                     allow_redirects=False,

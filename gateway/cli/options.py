@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -11,8 +12,10 @@ from click.shell_completion import CompletionItem
 
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
+from gateway.cli.listener_check import check_listener
 from gateway.cli.settings import settings_of_server
 from protocol.config.api_keys import KEY_VARIABLES
+from protocol.config.settings import Settings
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -57,14 +60,21 @@ def model_argument(required: bool = True) -> Decorator:
 def connect_client(url: str | None, *, reads_configuration: bool = False) -> ApiClient:
     """Return the server at ``url``, or the one in this machine's configuration.
 
-    A key from the configuration file is only sent to the server that it describes.
+    A key from the configuration file is only sent to the server that it describes, and no key to another user's program at the
+    address in the configuration.
     ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.
     """
     if url:
         variables = (*KEY_VARIABLES["admin_api_key"], *KEY_VARIABLES["api_key"])
         return ApiClient(url, next(filter(None, map(os.environ.get, variables)), ""))
     settings = settings_of_server(reads_configuration=reads_configuration)
-    return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key)
+    return configured_client(settings)
+
+
+def configured_client(settings: Settings) -> ApiClient:
+    """Return the server that these settings describe, at their address."""
+    key = settings.admin_api_key or settings.api_key
+    return ApiClient(settings.base_url, key, partial(check_listener, settings=settings))
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
-from typing import Final
 
-_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTEN: Final = b"0A"
+from protocol.runtime.listeners import listening_users
 
 
 class ReservedPort:
@@ -41,19 +38,3 @@ class ReservedPort:
     def release(self) -> None:
         """Give it back."""
         self._socket.close()
-
-
-def listening_users(port: int) -> set[int]:
-    """Return the ids of the users whose programs listen on a port, at any address."""
-    users = set()
-    suffix = b":%04X" % port
-    for table in _TABLES:
-        try:
-            lines = table.read_bytes().splitlines()
-        except FileNotFoundError:
-            continue  # a kernel without IPv6
-        for line in lines:
-            words = line.split()
-            if words[1].endswith(suffix) and words[3] == _LISTEN:
-                users.add(int(words[7]))
-    return users

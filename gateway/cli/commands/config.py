@@ -14,7 +14,7 @@ from gateway.api.operator.settings import SettingInUse, show_settings
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
-from gateway.cli.options import connect_client, given_url, json_option
+from gateway.cli.options import configured_client, connect_client, given_url, json_option
 from gateway.cli.settings import config_option, resolved, supervisor_environment, where_it_listens
 from protocol.config.fields import SECRET_SETTINGS, setting_fields
 from protocol.config.model_sections import section_values
@@ -68,7 +68,7 @@ def _server(settings: Settings) -> ApiClient | None:
         return connect_client(url)
     if not settings.port:
         return None
-    return ApiClient(where_it_listens(settings).base_url, settings.admin_api_key or settings.api_key)
+    return configured_client(where_it_listens(settings))
 
 
 def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:
