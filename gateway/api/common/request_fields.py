@@ -40,11 +40,16 @@ def params_as_sent(body: JsonObject) -> Iterator[None]:
     try:
         yield
     except LemonbusError as problem:
-        param = problem.failure.param
-        sent = next((each for each in _OTHER_NAMES.get(param, ()) if body.get(each) is not None), "")
-        if body.get(param) is not None or not sent:
-            raise
-        raise structs.replace(problem.failure, param=sent).raised() from None
+        raise named_as_sent(problem, body) from None
+
+
+def named_as_sent(problem: LemonbusError, body: JsonObject) -> LemonbusError:
+    """Return an error that names the field that the request really has, not another name of it."""
+    param = problem.failure.param
+    sent = next((each for each in _OTHER_NAMES.get(param, ()) if body.get(each) is not None), "")
+    if body.get(param) is not None or not sent:
+        return problem
+    return structs.replace(problem.failure, param=sent).raised()
 
 
 def text_of(body: JsonObject, key: str) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, g
 import msgspec
 
 from gateway.api.common.operations import Operation, Stream
-from gateway.api.common.request_fields import params_as_sent
-from protocol.failures import Failure
+from gateway.api.common.request_fields import named_as_sent
+from protocol.failures import Failure, LemonbusError
 
 if TYPE_CHECKING:
     from gateway.api.common.progress_events import ProgressWriter
@@ -45,8 +45,10 @@ class HttpCaller:
 
         Raises its refusal, which names the wrong field as the request does.
         """
-        with params_as_sent(self.fields):
+        try:
             return self.session.call(self.env, build, report)
+        except LemonbusError as problem:
+            raise named_as_sent(problem, self.fields) from None
 
 
 class Progressing(NamedTuple):
