@@ -33,7 +33,7 @@ _started: list[LemonbusServer] = []
 
 
 def server_starter(stack: ExitStack, **usual: Any) -> StartServer:
-    """Return what starts servers that end with ``stack``; ``usual`` are their settings unless others are given."""
+    """Return what starts servers that end with ``stack``. ``usual`` are their settings unless others are given."""
 
     def opened(*models: str, **settings: Any) -> LemonbusServer:
         server = LemonbusServer(*models, **{**usual, **settings})
@@ -45,9 +45,9 @@ def server_starter(stack: ExitStack, **usual: Any) -> StartServer:
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Starts servers (as :class:`LemonbusServer` does) that end with the test, in good order.
+    """Starts servers (like :class:`LemonbusServer`) that end with the test, in good order.
 
-    One gateway process is enough for what a single test asks; those that many share have two.
+    One gateway process is enough for a single test; servers that many tests share have two.
     """
     with ExitStack() as stack:
         yield server_starter(stack, gateway_workers=1)
@@ -69,7 +69,7 @@ def start_session_server() -> Iterator[StartServer]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[pytest.MonkeyPatch], None]]:
-    """Let servers find neither what a developer has downloaded nor a token; calling this does so once more."""
+    """Hide a developer's downloads and tokens from servers; calling this hides them once more."""
     folder = tmp_path_factory.mktemp("hub")
 
     def forget(patch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def shared_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """The server that all harmless tests of one test process share: every tiny model, and all of them fit."""
+    """The server that all harmless tests of one test process share, with every tiny model; all of them fit."""
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)  # the module that asks for it first may have a hub of its own
         return start_session_server(max_loaded_models=12)
@@ -96,7 +96,7 @@ def shared_server(
 def changing_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """A server with three models for tests that load, unload and register: they find it as another test left it.
+    """A server with three models for tests that load, unload and register. They find it as another test left it.
 
     Its engines may read the tiny models' adapters.
     """
@@ -118,9 +118,9 @@ def unloaded_server(changing_server: LemonbusServer) -> LemonbusServer:
 def keyed_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """A server with keys, in its settings and in its environment, that was started with a small limit of open files.
+    """A server with keys, in its settings and in its environment, started with a small limit of open files.
 
-    Its tests load and unload every tiny model and write the file of keys as they need.
+    Its tests load and unload every tiny model, and write the file of keys as needed.
     """
     variables = {"LEMONBUS_API_KEY": KEY, "LEMONADE_ADMIN_API_KEY": ADMIN_KEY}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -149,7 +149,7 @@ def records() -> Iterator[list[dict[str, Any]]]:
 
 @pytest.fixture(autouse=True)
 def no_grants_are_left() -> Iterator[None]:
-    """After every test the sum of grants is zero, in every server that still runs and was used."""
+    """After every test, the sum of grants is zero in every server that still runs and was used."""
     yield
     for server in _started:
         if server.used and server.alive:
@@ -159,7 +159,7 @@ def no_grants_are_left() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the logs of the servers beside a failure."""
+    """Show the logs of the servers with a failure."""
     report = yield
     if report.failed:
         for server in _started[-2:]:
@@ -179,18 +179,18 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Let the garbage collector leave alone what lives to the end: thousands of tests and all that they import."""
+    """Let the garbage collector ignore what lives to the end: thousands of tests and everything they import."""
     gc.disable()
     if worker := getattr(session.config, "workerinput", None):
         collection.import_share(session.config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
     try:
         return (yield)
     finally:
-        if sys.version_info < (3, 14):  # there, what is frozen has no referrers any more, and hypothesis asks for those
+        if sys.version_info < (3, 14):  # there, frozen objects have no referrers, which hypothesis asks for
             gc.freeze()
         gc.enable()
 
 
 def pytest_configure() -> None:
-    """The tests may have been started with SIGHUP ignored; the servers under test must not inherit that."""
+    """The tests may have been started with SIGHUP ignored; the tested servers must not inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,8 +1,8 @@
 """``python -m tests.bare``: the README's commands on a bare Debian, by an unprivileged user, with nothing but what it names.
 
-It makes a minimal Debian in a folder of its own (mmdebstrap), installs there what the README names, copies this working
-tree, and runs ``make serve`` until a chat is answered, and ``make test``.  What it starts lives in a process namespace
-and ends with it.  It needs root and Debian's packages; where it may not, it says so in one line and exits 0.
+It makes a minimal Debian in its own folder (mmdebstrap), installs there what the README names, copies this working
+tree, and runs ``make serve`` until a chat is answered, then ``make test``. What it starts runs in a process namespace
+and ends with it. It needs root and Debian's packages. Without permission, it says so in one line and exits 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ README = re.compile(r"^    sudo apt-get install (.+)$", re.MULTILINE)
 
 
 def main() -> int:
-    """Run what was asked; return the exit status of the first command that failed, or 0."""
+    """Run what was requested; return the exit status of the first command that failed, or 0."""
     asked = arguments()
     missing = root.missing()
     if missing:
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Return what was asked for on the command line."""
+    """Return what the command line requests."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bare", description="Run the README's commands on a bare Debian."
     )
@@ -59,7 +59,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(machine: root.Root, asked: argparse.Namespace) -> int:
-    """Run in the root what was asked for; return the exit status of the first that failed, or 0."""
+    """Run in the root what was requested; return the exit status of the first command that failed, or 0."""
     code = server.check(machine) if asked.serve else 0
     if asked.test is not None and not code:
         code = machine.run(f"make test {asked.test}")

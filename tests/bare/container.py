@@ -33,7 +33,7 @@ class Container:
     """Use it as a context manager: leaving it ends everything in it."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Nothing is started yet. ``name``: of a machine, as systemd allows it."""
+        """Nothing is started yet. ``name``: of a machine, in a form that systemd allows."""
         self._folder = folder
         self._name = name
         self._init: psutil.Process | None = None
@@ -60,7 +60,7 @@ class Container:
         try:
             nspawn = psutil.Process(self._process.pid)
             self._init = wait_for(lambda: _inside(nspawn, 1), "the container has its first process", BOOT_S)
-            # Not until all that it starts is up: a minimal system need not get that far.
+            # Does not wait until everything it starts is up: a minimal system need not get that far.
             wait_for(lambda: self.run("systemctl", "is-system-running") in UP, "systemd answers", BOOT_S)
         except BaseException:
             self._end()
@@ -93,7 +93,7 @@ class Container:
         return self._init.children(recursive=True)
 
     def process(self, pid: int) -> psutil.Process:
-        """Return the one that has this pid in the container."""
+        """Return the process with this pid in the container."""
         assert self._init, "it was not started"
         found = _inside(self._init, pid)
         assert found, f"there is no process {pid} in the container"
@@ -101,7 +101,7 @@ class Container:
 
 
 def _inside(above: psutil.Process, pid: int) -> psutil.Process | None:
-    """Return the process below another one that has this pid in its own namespace."""
+    """Return the process below another one with this pid in its own namespace."""
     for each in above.children(recursive=True):
         with contextlib.suppress(OSError):
             spaces = re.search(r"^NSpid:\t(.+)$", Path(f"/proc/{each.pid}/status").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""How this machine reaches a package index, for a pip that runs in another root: variables, and the files behind them."""
+"""How this machine reaches a package index, for a pip in another root: variables, and the files that they name."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Reach(NamedTuple):
 
     environment: dict[str, str]
     paths: list[str]
-    """Files and folders of this machine that must be there too, under the same names."""
+    """Files and folders of this machine that must also be there, under the same names."""
 
 
 def of_host() -> Reach:
-    """Return what this machine is configured to do, by pip's files and by variables."""
+    """Return how this machine is configured, by pip's files and by variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
     return reach(listed, os.environ, lambda path: Path(path).exists())
 
 
 def reach(listed: str, environment: Mapping[str, str], exists: Callable[[str], bool]) -> Reach:
-    """Return it for the output of ``pip config list`` and a machine's variables."""
+    """Return the same from the output of ``pip config list`` and a machine's variables."""
     files: dict[str, str] = {}
     variables: dict[str, str] = {}
     for line in listed.splitlines():
@@ -50,7 +50,7 @@ def reach(listed: str, environment: Mapping[str, str], exists: Callable[[str], b
 
 
 def _path(word: str) -> str:
-    """Return the path that a word means, ``""`` if none; the pages of an index name files outside its own folder."""
+    """Return the path that a word means, ``""`` if none. The pages of an index name files outside its own folder."""
     if word.startswith("file://"):
         path = Path(urlsplit(word).path)
         return str(path.parent if len(path.parts) > 3 else path)

@@ -15,11 +15,11 @@ HOME = f"/home/{USER}"
 CHECKOUT = f"{HOME}/lemonbus"
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 STALE = 'Acquire::Check-Valid-Until "false"'
-"""A mirror that is a snapshot has lists whose date is over; their signature is checked all the same."""
+"""A mirror that is a snapshot has expired lists; their signature is still checked."""
 
 
 def missing() -> str:
-    """Return why no root can be made here, ``""`` if it can; mmdebstrap is installed if it is to be had."""
+    """Return why no root can be made here, ``""`` if one can. Installs mmdebstrap if it is available."""
     if os.geteuid():
         return "making a Debian needs root"
     if not (shutil.which("unshare") and shutil.which("chroot")):
@@ -50,13 +50,13 @@ class Root:
     """The folder, and how to run something in it."""
 
     def __init__(self, folder: Path, reach: Reach, source: Path) -> None:
-        """Nothing is made yet. ``source``: the working tree that is copied into the user's home."""
+        """Nothing is made yet. ``source``: the working tree to copy into the user's home."""
         self.folder = folder
         self._reach = reach
         self._source = source
 
     def make(self, suite: str, packages: list[str]) -> str:
-        """Make it; return what mmdebstrap's last words were if it could not, else ``""``."""
+        """Make it; if that fails, return mmdebstrap's last output, else ``""``."""
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--aptopt={STALE}", f"--include={','.join(packages)}"]
         done = subprocess.run([*command, suite, self.folder], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -66,7 +66,7 @@ class Root:
         return ""
 
     def _copy(self) -> None:
-        """Copy what git would take, as it is now, and make it a repository of the user's."""
+        """Copy the present files that git would take, and make them a repository of the user's."""
         checkout = self.folder / CHECKOUT[1:]
         names = subprocess.run(
             ["git", "-C", self._source, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -84,9 +84,9 @@ class Root:
         return subprocess.run(self.words(command, user), stdin=subprocess.DEVNULL, check=False).returncode
 
     def words(self, command: str, user: str = USER) -> list[str]:
-        """Return what runs a shell's command in the checkout.
+        """Return the command that runs a shell's command in the checkout.
 
-        Its processes and mounts are in namespaces of their own: all are gone when the first process is.
+        Its processes and mounts are in their own namespaces: all are gone when the first process is.
         """
         return ["unshare", "--mount", "--pid", "--kill-child", "sh", "-ec", self._entry(command, user)]
 
@@ -109,6 +109,6 @@ class Root:
         environment |= self._reach.environment
         variables = " ".join(shlex.quote(f"{name}={value}") for name, value in environment.items())
         inner = shlex.quote(f"cd {CHECKOUT} && {command}")
-        # Not exec: the shell is the namespace's first process, and takes in what loses its parent.
+        # Not exec: the shell is the namespace's first process, and adopts what loses its parent.
         lines += ["set +e", f"chroot --userspec={user}:{user} {quoted} env -i {variables} sh -c {inner}", "exit $?"]
         return "\n".join(lines)

@@ -22,7 +22,7 @@ END_S = 60.0
 
 
 def check(machine: Root) -> int:
-    """Start it, ask it once, end it; return 0 if all went well, and show what it said otherwise."""
+    """Start it, ask it once, end it; return 0 if all went well, and otherwise show what it said."""
     port = free_port()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
@@ -42,7 +42,7 @@ def check(machine: Root) -> int:
 
 
 def _answer(process: subprocess.Popen[bytes], port: int) -> str:
-    """Return a chat's answer, ``""`` if it ended or none came in time."""
+    """Return a chat's answer; ``""`` if the server ended or none came in time."""
     client = RawHttpClient(port)
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and process.poll() is None:
@@ -55,7 +55,7 @@ def _answer(process: subprocess.Popen[bytes], port: int) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> str:
-    """Tell the server to end, as a service manager would; return what was wrong with that."""
+    """Tell the server to end, as a service manager would; return what went wrong."""
     inside = psutil.Process(process.pid).children(recursive=True)
     (make,) = [each for each in inside if each.name() == "make"]
     (server,) = make.children()

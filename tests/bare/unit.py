@@ -114,7 +114,7 @@ class Unit:
         return int(self._client.get("/v1/health", patience=2.0).json()["lemonbus"]["pid"])
 
     def survives_its_supervisor(self) -> None:
-        """Kill the supervisor while a stream runs: the unit's main process stays, and the stream ends whole."""
+        """Kill the supervisor while a stream runs: the unit's main process stays, and the stream is complete."""
         main, old = self._main(), self._supervisor()
         stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
         stream.until(lambda it: len(it.events) > 2)
@@ -132,7 +132,7 @@ class Unit:
         assert self._main() == main
 
     def refuses_a_wrong_configuration(self) -> None:
-        """Reload it with a wrong configuration: systemctl fails, the journal says why, and the server goes on as it was."""
+        """Reload it with a wrong configuration: systemctl fails, the journal says why, and the server goes on unchanged."""
         main = self._main()
         self._container.run("sed", "-i", "1i ports = 1", SETTINGS_FILE)
         failed = self._container.run("sh", "-c", "systemctl reload lemonbus 2>/dev/null || echo failed")
@@ -154,7 +154,7 @@ class Unit:
         assert self._main() == main
 
     def has_its_keys_changed_from_roots_shell(self) -> None:
-        """Root's shell has neither the unit's variables nor its home: its commands change the keys of the unit all the same."""
+        """Root's shell has neither the unit's variables nor its home, but its commands still change the keys of the unit."""
         environment = self._shell(f"{LEMONBUS} config")
         assert re.search(rf'^state_dir +"{STATE_DIR}" +LEMONBUS_STATE_DIR +differs$', environment, re.MULTILINE)
         admin = self._shell(f"{LEMONBUS} keys add root --scope admin 2>/dev/null")
@@ -177,11 +177,11 @@ class Unit:
         self.is_up()
 
     def _shell(self, command: str) -> str:
-        """Run a command as root, with root's environment alone; return what it prints, without the last end of line."""
+        """Run a command as root, with only root's environment; return what it prints, without the last newline."""
         return self._container.run("env", "-i", f"PATH={PATH}", "HOME=/root", "sh", "-c", command).strip()
 
     def lets_a_stream_end_when_the_server_dies(self) -> None:
-        """Kill the keeper while a stream runs: a new one serves before that ends, whole; then all of the old are gone."""
+        """Kill the keeper while a stream runs: a new one serves before the stream ends, complete; then all old processes are gone."""
         old = self._main()
         stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
         stream.until(lambda it: len(it.events) > 2)

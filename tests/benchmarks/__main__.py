@@ -1,7 +1,7 @@
-"""``python -m tests.benchmarks [PART …]``: measures lemonbus beside the engine alone, prints tables and writes JSON.
+"""``python -m tests.benchmarks [PART …]``: measures lemonbus against the engine alone, prints tables and writes JSON.
 
-Without a part: all of them. ``--rounds`` and ``--turns`` say how often; ``--json FILE`` where the figures go; ``--check``
-exits 1 if a goal is missed.
+Without a part: all of them. ``--rounds`` and ``--turns`` say how often. ``--json FILE`` says where the figures go.
+``--check`` exits 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS: Final = {
 
 
 def main() -> int:
-    """Measure the parts that are asked for; return the exit status."""
+    """Measure the requested parts; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the engine alone.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--rounds", type=int, default=8, help="alternations of what is compared")

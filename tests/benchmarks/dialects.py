@@ -1,6 +1,6 @@
-"""Streams of every dialect beside OpenAI's chat completions, which engines speak themselves, in one run.
+"""Streams of every dialect compared with OpenAI's chat completions, which engines speak themselves, in one run.
 
-One server and one engine answer all of them in turns, so that only the translation differs.
+One server and one engine answer all of them in turn, so that only the translation differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIALECTS: Final = ("responses", "messages", "ollama chat", "mullama generate", "
 
 
 class DialectComparison(msgspec.Struct):
-    """One dialect with one number of clients, beside chat completions in the same rounds."""
+    """One dialect with one number of clients, compared with chat completions in the same rounds."""
 
     dialect: str
     clients: int
@@ -33,7 +33,7 @@ class DialectComparison(msgspec.Struct):
     """Part of their tokens per second."""
     tokens_per_s: float
     gateway_us: Spread
-    """Processor time of the gateway for a token, in microseconds; that of chat completions too, by its median."""
+    """The gateway's processor time per token, in microseconds; its median for chat completions as well."""
     reference_us: float
     broken: int
 

@@ -1,4 +1,4 @@
-"""The engine alone: the very command line that a worker used, on another port."""
+"""The engine alone: the same command line that a worker used, on another port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.processes import ENGINE_KEYS, ProcessInfo
 
 @contextmanager
 def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple[int, float]]:
-    """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer.
+    """Start a copy of a running engine; yield its port, and the seconds from exec to its first healthy answer.
 
     ``policy``: also with the scheduling policy that the worker chose for its engine; else with this process's, as if
     it had been started by hand. It demands no key.

@@ -1,4 +1,4 @@
-"""What is to be reached on two cores, and what is hoped for beyond that."""
+"""The goals on two cores, and the further goals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.benchmarks.throughput import Comparison
 
 
 class Goal(NamedTuple):
-    """One figure: ``now`` must be reached, ``next`` is the further goal. ``more`` is better, or less is."""
+    """One figure: ``now`` must be reached, ``next`` is the further goal. ``more``: whether more is better."""
 
     what: str
     value: float
@@ -47,7 +47,7 @@ def throughput_goals(comparisons: list[Comparison]) -> list[Goal]:
 
 
 _ONE_TOKEN_RATES: Final = {1: (0.62, 0.80), 8: (0.75, 0.90), 32: (0.85, 0.98)}
-"""Clients → what is to be reached, and the further goal."""
+"""Clients → the goal and the further goal."""
 
 
 def one_token_goals(comparisons: list[OneTokenComparison]) -> list[Goal]:
@@ -79,7 +79,7 @@ def dialect_goals(comparisons: list[DialectComparison]) -> list[Goal]:
 
 
 def key_goals(figures: list[ProcessorTime]) -> list[Goal]:
-    """Return the goals of what keys add to the processor time of a request, the engine's included: it limits the rate."""
+    """Return the goals for what keys add to a request's processor time, including the engine's: it limits the rate."""
     without = {(each.request, each.clients): each.total for each in figures if each.caller == "no keys"}
     return [
         Goal(
@@ -107,7 +107,7 @@ def latency_goals(latencies: Latencies) -> list[Goal]:
 
 
 def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
-    """Return the goals of a conversation that goes on after a swap; none if that was not measured."""
+    """Return the goals for a conversation that continues after a swap; none if that was not measured."""
     kept = next((each for each in results if each.kept), None)
     if kept is None:
         return []

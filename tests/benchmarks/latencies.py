@@ -19,7 +19,7 @@ CHAT, TALES, LOOP, SLOW = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop
 
 
 class Latencies(msgspec.Struct):
-    """Medians over the turns, except for the health, where the slowest and the 99th percentile count."""
+    """Medians over the turns. For the health, it is the slowest and the 99th percentile."""
 
     swap: float = 0.0
     engine_start: float = 0.0

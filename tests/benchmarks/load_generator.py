@@ -1,4 +1,4 @@
-"""The client process of the benchmarks: raw sockets and a selector, so that it costs the server next to nothing.
+"""The client process of the benchmarks: raw sockets and a selector, so that it hardly costs the server anything.
 
 ``python -m tests.benchmarks.load_generator`` reads one :class:`LoadJob` as JSON on stdin and writes one :class:`LoadResult` on stdout.
 """
@@ -22,7 +22,7 @@ _LIMIT = 120.0
 
 
 class LoadJob(msgspec.Struct):
-    """``clients`` at once, each ``rounds`` requests one after the other, every one on a new connection."""
+    """``clients`` at once, each with ``rounds`` requests one after the other, every request on a new connection."""
 
     port: int
     model: str
@@ -73,7 +73,7 @@ class LoadClient:
         selector.register(self.socket, selectors.EVENT_READ, self)
 
     def read(self) -> bool:
-        """Take in what is there; return whether the response has ended."""
+        """Read what has arrived; return whether the response has ended."""
         data = self.socket.recv(1 << 18)
         now = time.perf_counter()
         if not data:
@@ -83,7 +83,7 @@ class LoadClient:
             seen = self.tail + data
             if count := seen.count(self.token):
                 self._count(count, now)
-            self.tail = seen[1 - len(self.token) :]  # the beginning of a token, perhaps; never a whole one
+            self.tail = seen[1 - len(self.token) :]  # perhaps the beginning of a token, never a whole one
             ended = seen.endswith(_END)
         else:
             self.body += data
@@ -151,7 +151,7 @@ def _request(job: LoadJob) -> bytes:
 
 
 def run_in_process(job: LoadJob) -> LoadResult:
-    """Do the job in a process of its own."""
+    """Do the job in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.load_generator"],
         input=msgspec.json.encode(job),

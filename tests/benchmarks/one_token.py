@@ -1,11 +1,11 @@
 """The harshest case: answers of one token and embeddings, each on a new connection, first of engines that were not warmed.
 
-Classification, ranking and embedding requests are like this.  Such a request costs the engine the least, so that the way
-through lemonbus weighs the most.  The engine alone is a twin that was started by hand, as idle and as cold as the one
+Classification, ranking and embedding requests are like this. Such a request costs the engine the least, so the way
+through lemonbus weighs the most. The engine alone is a copy that was started by hand, as idle and as cold as the one
 behind lemonbus.
 
-An engine's time for a request grows with the slots that were ever used, so all is measured twice: before anything else
-was asked, and after all slots of both engines were used, as they are in a server that has been up for a while.
+An engine's time for a request grows with the slots that were ever used. So everything is measured twice: before
+anything else was requested, and after all slots of both engines were used, as in a server that has been up for a while.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _compare(clients: int, rounds: int, ours: int, direct: dict[str, int], *, us
     results: dict[tuple[bool, _Case], list[LoadResult]] = {}
     for number in range(rounds):
         for case in (_STREAMED, _WHOLE, _EMBEDDED):
-            # The side that begins alternates: a change of the machine's speed within a round affects both alike.
+            # The side that begins alternates, so a change of the machine's speed within a round affects both alike.
             for through in (number % 2 == 0, number % 2 == 1):
                 port = ours if through else direct[case.model]
                 job = LoadJob(port, case.model, clients, REQUESTS[clients], 1, case.stream, case.form)

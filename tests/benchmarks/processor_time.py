@@ -1,6 +1,6 @@
 """Processor time of a small request in each process, and what API keys add to it.
 
-Rates of a busy machine vary by a fifth; the processor time of a request varies less, and it is what limits the rate.
+Rates of a busy machine vary by a fifth. The processor time of a request varies less, and it limits the rate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUESTS: Final = {1: 150, 8: 40, 32: 20}
 """Requests of a client in a round."""
 _PLENTY: Final = 1_000_000_000
 _NAMES: Final = {"a key": "plain", "a key with limits": "limited"}
-"""What a request has → the name of its key, which is the key too."""
+"""What a request has → the name of its key, which is also the key."""
 
 
 class _Case(NamedTuple):
@@ -45,7 +45,7 @@ class ProcessorTime(msgspec.Struct):
 
     @property
     def ours(self) -> float:
-        """All but the engine."""
+        """Everything except the engine."""
         return self.gateway + self.supervisor + self.worker
 
     @property
@@ -61,7 +61,7 @@ _PROCESSES: Final = ("gateway", "supervisor", "worker", "engine")
 
 
 def measure(rounds: int) -> list[ProcessorTime]:
-    """Measure all cases with and without keys, in turns."""
+    """Measure all cases with and without keys, in turn."""
     with _server() as open_server, _server(api_key="root") as keyed:
         keys = [
             ApiKey(name="plain", sha256=digest("plain"), scopes=[Scope.INFERENCE]),
@@ -85,7 +85,7 @@ def measure(rounds: int) -> list[ProcessorTime]:
                 for caller in names[turn % 3 :] + names[: turn % 3]:
                     server, key = callers[caller]
                     figures = _measured(case, server.port, key, pids[id(server)])
-                    if turn:  # the first round warms everything
+                    if turn:  # the first round warms everything up
                         seen.setdefault((case, caller), []).append(figures)
         return [_median(case, caller, seen[case, caller]) for case in _CASES for caller in callers]
 

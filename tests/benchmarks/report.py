@@ -34,7 +34,7 @@ Rows = Iterable[Iterable[object]]
 
 
 class BenchmarkReport(msgspec.Struct):
-    """Everything that was measured; what was not asked for is empty."""
+    """Everything that was measured; parts that were not requested are empty."""
 
     machine: str
     comparisons: list[Comparison] = []
@@ -142,7 +142,7 @@ _COLUMNS = (
 
 
 def machine() -> str:
-    """Name what it was measured on."""
+    """Name the machine that it was measured on."""
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 

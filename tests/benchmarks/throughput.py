@@ -1,6 +1,6 @@
 """Streams and small requests, directly and through lemonbus, alternating in one run.
 
-Directly in two ways: the engine as a user starts it, and with the scheduling policy that a worker gives its own.
+There are two direct ways: the engine as a user starts it, and with the scheduling policy that a worker gives its own.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def measure(rounds: int) -> list[Comparison]:
         engine = server.engine(MODEL)
         with engine_alone(engine) as (direct, _), engine_alone(engine, policy=True) as (direct_with_policy, _):
             ports = direct, direct_with_policy, server.port
-            # An engine's time for a request depends on how many of its slots were ever used: all, after a while.
+            # An engine's time for a request depends on how many of its slots were ever used; after a while, all were.
             for warm in ports:
                 run_in_process(LoadJob(warm, MODEL, max(CLIENTS), 1, TOKENS, stream=True))
             return [_compare(clients, rounds, ports) for clients in CLIENTS]
@@ -110,7 +110,7 @@ def measure(rounds: int) -> list[Comparison]:
 def _compare(clients: int, rounds: int, ports: tuple[int, int, int]) -> Comparison:
     results: dict[tuple[int, bool], list[LoadResult]] = {}
     for turn in range(rounds):
-        # Who is first changes from round to round: what grows warm or slow in a round hits all alike.
+        # The order changes from round to round, so that what warms up or slows down in a round affects all alike.
         first = turn % len(ports)
         for stream in (True, False):
             for port in ports[first:] + ports[:first]:

@@ -31,9 +31,9 @@ class _RegistryUnreachableError(Exception):
 
 
 def node_program(source: Path, folder: Path) -> list[str | Path]:
-    """Return the command line of a copy of ``source`` in ``folder``, beside the packages that are locked where it lies.
+    """Return the command line of a copy of ``source`` in ``folder``, with the packages of its lock file.
 
-    Skips the test where the packages cannot be fetched.
+    Skips the test if the packages cannot be fetched.
     """
     locked = [source.parent / name for name in _FILES]
     digest = hashlib.sha256(b"".join(each.read_bytes() for each in locked)).hexdigest()[:16]

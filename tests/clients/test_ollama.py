@@ -64,7 +64,7 @@ def test_generate_as_a_stream(client: ollama.Client) -> None:
     assert "".join(piece.response or "" for piece in pieces).strip() == CHAT_TEXT.strip()
     assert not any(piece.done for piece in pieces)
     assert (last.response, last.done_reason) == ("", "stop")
-    has_cost(last, len(pieces) + 1)  # the end is a token too
+    has_cost(last, len(pieces) + 1)  # the end is also a token
 
 
 def test_a_raw_prompt_passes_no_template(client: ollama.Client) -> None:
@@ -121,7 +121,7 @@ def test_thoughts_are_apart_from_the_answer(client: ollama.Client, stream: bool)
 def test_an_answer_that_follows_a_schema(client: ollama.Client, raw: bool) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
     for wanted in (schema, "json"):
-        # llama.cpp lets a chat's JSON begin with a fence, which it removes once it is whole.
+        # llama.cpp lets a chat's JSON begin with a fence, which it removes once it is complete.
         answer = client.generate(model=CHAT, prompt="Hello", format=wanted, raw=raw, options=ONE_WAY)
         assert (answer.response or "").lstrip().startswith("{")
 

@@ -1,5 +1,5 @@
-"""The requests of the API documents that the server is compatible with, sent to a real server, with every documented field.
+"""The requests of the API documents, with every documented field, sent to a real server.
 
-One file a route, those of one subject in a folder; helpers start servers with a hub, releases or an NPU.
-Behaviour of our own goes to server/.
+One file per route, with those of one subject in a folder. Helpers start servers with a hub, releases or an NPU. Our own
+behaviour is tested in server/.
 """

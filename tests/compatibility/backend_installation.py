@@ -1,4 +1,4 @@
-"""Servers with pinned releases on loopback: backends installed on them, and what is seen of that."""
+"""Servers with pinned releases on loopback: installs backends on them, and shows the results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folders(server: LemonbusServer) -> list[str]:
 
 
 def bytes_on_disk(server: LemonbusServer) -> int:
-    """How many bytes are on the disk for backends, whole or not."""
+    """How many bytes are on the disk for backends, complete or not."""
     home = Path(server.settings.cache_dir) / "backends"
     return sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != ".lock")
 

@@ -71,7 +71,7 @@ def hub_server(package_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module")
 def module_hub_server(package_hub_server: HubServer) -> HubServer:
-    """The same, where the tests of a module find what those before them have downloaded and loaded."""
+    """The same, but the tests of a module find what earlier tests have downloaded and loaded."""
     package_hub_server.reset()
     return package_hub_server
 
@@ -95,7 +95,7 @@ def folder(hub_server: HubServer) -> Path:
 def offline_server(
     package_hub_server: HubServer, session_releases: ReleaseServer, start_package_server: StartServer
 ) -> LemonbusServer:
-    """A server that has the same hub, its cache and pinned releases, and may ask neither."""
+    """A server with the same hub, its cache and pinned releases, which may ask neither hub nor release server."""
     with pytest.MonkeyPatch.context() as patch:
         point_to(patch, package_hub_server.hub, package_hub_server.folder)
         pins = [session_releases.pin(":".join(VULKAN.values()), RELEASE, NAME)]
@@ -146,7 +146,10 @@ def laptop_server(
     laptop_programs: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server on the documents' laptop. Its hub refuses connections; its pins are wrong, not for it or of a mirror."""
+    """A server on the documents' laptop.
+
+    Its hub refuses connections. Its pins are wrong, for another machine, or of a mirror.
+    """
     folder = tmp_path_factory.mktemp("laptop")
     pins = [
         session_releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),

@@ -1,4 +1,4 @@
-"""Fields of an answer by the paths that the documents' requests are checked with: ``a.b``, ``list[].c``."""
+"""Fields of an answer by the paths with which the documents' requests are checked: ``a.b``, ``list[].c``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _MISSING: Final = object()
 
 
 def missing(body: Any, paths: Iterable[str]) -> list[str]:
-    """Return the paths that the body does not have; of a list every item must have them, and there must be one."""
+    """Return the paths that the body lacks.
+
+    Every item of a list must have them, and there must be at least one item.
+    """
     return [path for path in paths if any(value is _MISSING for value in values(body, path))]
 
 

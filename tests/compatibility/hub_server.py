@@ -1,4 +1,4 @@
-"""A server and a hub on loopback with the repositories of the documents' examples and of those for pull, delete and models."""
+"""A server and a hub on loopback, with the repositories of the documents' examples and of the tests for pull, delete and models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HYBRID: Final = "Llama-3.2-1B-Instruct-Hybrid"
 ONNX: Final = "somebody/Preview-int4-onnx-hybrid"
 """One that is in no catalogue."""
 WHISPER_CHECKPOINT: Final = "ggerganov/whisper.cpp:ggml-large-v3-turbo-q8_0.bin"
-"""What the document's whisper model means."""
+"""The model that the document's whisper model means."""
 UNREGISTERED: Final = "somebody/Preview-GGUF:Q4_0"
 """A checkpoint that is in no catalogue: what the preview calls ``<HUGGINGFACE_CHECKPOINT>``."""
 VARIANTS: Final = "unsloth/Qwen3-8B-GGUF"
@@ -46,7 +46,7 @@ PROJECTOR: Final = "mmproj-model-f16.gguf"
 
 @contextmanager
 def hub_with_repositories(folder: Path) -> Iterator[Hub]:
-    """Let servers that are started meanwhile find this hub, and a hub cache of their own."""
+    """Let servers that are started inside find this hub, and a separate hub cache."""
     with running_hub(folder) as hub, pytest.MonkeyPatch.context() as patch:
         point_to(patch, hub, folder)
         yield hub
@@ -123,7 +123,7 @@ class HubServer(NamedTuple):
     folder: Path
 
     def reset(self) -> None:
-        """Put away whatever a test left, so that the next finds a server that has just been started."""
+        """Remove whatever a test left, so that the next test finds a server as if just started."""
         heal(self.hub)
         self.hub.released.set()
         wait_for(lambda: not self.server.state()["downloads"], "no download runs")
@@ -132,14 +132,14 @@ class HubServer(NamedTuple):
         for name in ("user_models.json", "recipe_options.json"):
             (self.server.home / "state" / name).unlink(missing_ok=True)
         shutil.rmtree(self.folder / "hf", ignore_errors=True)
-        # It reads the files when it is asked: what it knew counts on while one is broken, as the next test may make it.
+        # It reads the files when asked. While one is broken, what it knew still counts, as the next test may cause.
         assert not [name for name in ids(self.server) if name.startswith("user.")]
         self.hub.released.clear()
         self.hub.holding.clear()
         self.hub.transfers.clear()
 
     def install(self, *models: dict[str, Any]) -> None:
-        """Leave users' models as pulls of these bodies would, for tests of what comes after: a pull takes a process each."""
+        """Leave users' models as pulls with these bodies would, for tests of what follows: each pull takes a process."""
         items = {}
         for body in models:
             checkpoint = checkpoints.parse(body["checkpoint"])
@@ -183,7 +183,7 @@ def cached(folder: Path) -> set[str]:
 
 
 def blobs(folder: Path) -> int:
-    """Return how many blobs are in the hub's cache, whole or not."""
+    """Return how many blobs are in the hub's cache, complete or not."""
     return len(list((folder / "hf" / "hub").glob("models--*/blobs/*")))
 
 

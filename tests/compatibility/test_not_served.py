@@ -1,4 +1,4 @@
-"""Routes that are not supported: 501 with an alternative."""
+"""Unsupported routes: 501 with an alternative."""
 
 from __future__ import annotations
 

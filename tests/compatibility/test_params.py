@@ -1,4 +1,4 @@
-"""GET and POST params: the documents' example, what it does to requests, and that it lasts."""
+"""GET and POST params: the documents' example, its effect on requests, and that it lasts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a server still knows when it is started again: parameters, models, half a download, an installed backend.
+"""What a server still knows after a restart: parameters, models, half a download, an installed backend.
 
-To start servers is what costs time here, so that all subjects share three in turn, which have one state and cache.
+Starting servers takes most of the time here, so all subjects share three successive servers with one state and cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Subject:
 
     hub: Hub
     folder: Path
-    """Where the state and the cache of the servers are, and the hub's cache."""
+    """The directories of the servers' state and cache, and of the hub's cache."""
 
     def before(self) -> None:
         """Prepare what the first server finds."""
@@ -42,14 +42,17 @@ class Subject:
         """Tell the server."""
 
     def second(self, server: LemonbusServer) -> None:
-        """See that a server knows it that may ask no hub."""
+        """Check that a server knows it without asking a hub."""
 
     def third(self, server: LemonbusServer) -> None:
-        """See what the second one has changed, and what a newer pin changes."""
+        """Check what the second one has changed, and what a newer pin changes."""
 
 
 class Parameters(Subject):
-    """The parameters of ``POST params``; a broken file of them is moved aside, reported and costs nothing else."""
+    """The parameters of ``POST params``.
+
+    A broken file of them is moved aside and reported, and affects nothing else.
+    """
 
     def before(self) -> None:
         (self.folder / "state").mkdir()
@@ -158,7 +161,7 @@ class HalfADownload(Subject):
 
 
 SUBJECTS = (Parameters, RegisteredModels, UnregisteredCheckpoints, KeptDefaultModel, InstalledBackend, HalfADownload)
-"""The last one keeps the hub from sending any more."""
+"""The last one stops the hub from sending more."""
 
 
 def test_what_a_server_was_told_outlives_it(

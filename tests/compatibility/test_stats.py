@@ -72,7 +72,7 @@ def test_each_token_of_a_whole_answer_has_a_time(server: LemonbusServer, fields:
 
 
 def test_the_times_of_a_whole_answer_were_measured(server: LemonbusServer) -> None:
-    """The engine's own answer would say the mean alone: all times would be the same."""
+    """The engine's own answer would only give the mean: all times would be the same."""
     assert len(set(after(server, LOOP, max_tokens=40)["decode_token_times"])) > 1
     server.client.post("/completion", {"model": LOOP, "prompt": "hi", "n_predict": 40})
     found = stats(server, LOOP)

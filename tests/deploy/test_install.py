@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def folder(python: Path) -> str:
-    """Return how the environment of ``python`` is called."""
+    """Return the name of the environment of ``python``."""
     return os.path.relpath(python.parents[1], ROOT)
 
 
@@ -66,7 +66,7 @@ SHORT_SILENCE = "from deploy import install; import sys; install.SILENCE_S = 1.0
 
 
 def install(python: Path, project: Path, *program: str, **pip_options: str) -> tuple[int, str, str]:
-    """Run it with pip's configuration as told, and no other; return its exit code and what it printed."""
+    """Run it with only the given pip configuration; return its exit code and what it printed."""
     program = program or (str(ROOT / "deploy" / "install.py"),)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     environment |= {
@@ -96,7 +96,7 @@ def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: 
 
 @contextmanager
 def silent_index() -> Iterator[str]:
-    """A package index that takes connections and says nothing."""
+    """A package index that accepts connections and says nothing."""
     with create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/simple"
 
@@ -106,7 +106,7 @@ def test_without_an_index_one_line_says_so_in_seconds(python: Path, project: Pat
         closed = url
     began = time.monotonic()
     code, out, err = install(python, project, index_url=closed)
-    assert time.monotonic() - began < 30  # far less on a quiet machine: pip's own patience is 8 s for each package
+    assert time.monotonic() - began < 30  # far less on a quiet machine: pip itself waits 8 s for each package
     assert code != 0
     assert out == f"Installing a toy into {folder(python)}; this happens once.\n"
     assert err.count("\n") == 1

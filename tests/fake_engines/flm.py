@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 VERSION: Final = "0.9.35"
 MIB: Final = 1024 * 1024
 FILES: Final = {"config.json": 0.001, "tokenizer.json": 16.4, "model.q4nx": 1100.0}
-"""File of a model → MiB that are told of it."""
+"""File of a model → its reported MiB."""
 MODELS: Final = {
     "llama3.2:1b": ("Llama-3.2-1B-NPU2", 1_235_814_432),
     "qwen3:0.6b": ("Qwen3-0.6B-NPU2", 596_049_920),
@@ -55,7 +55,7 @@ def behaviour(name: str, default: Any) -> Any:
 
 
 def note(oddity: str) -> None:
-    """Remember what a careful caller does not let happen."""
+    """Record something that a careful caller prevents."""
     with (home() / "oddities").open("a") as file:
         print(oddity, file=file)
 
@@ -76,7 +76,7 @@ def say(who: str, text: str) -> None:
 
 
 def pull(tag: str) -> bool:
-    """Fetch a model, if it is not there. The amount so far is written over and over into one line."""
+    """Fetch a model, if it is missing. The amount so far is written repeatedly over one line."""
     if is_there(tag):
         say("FLM", "Model is already downloaded.")
         say("FLM", "All required files are present.")
@@ -96,7 +96,7 @@ def pull(tag: str) -> bool:
             print("CURL error: Couldn't resolve host name", file=sys.stderr, flush=True)
             say("ERROR", f"Failed to pull model: {tag}")
             return False
-        if size > 100:  # only what takes its time is told of
+        if size > 100:  # only what takes time is reported
             for part in (0.1, 0.9):
                 progress_line = f"\r\033[K[FLM]  Downloading: {100 * part:.1f}% ({size * part:.1f}MB / {size:.1f}MB)"
                 print(progress_line, end="", flush=True)

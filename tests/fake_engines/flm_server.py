@@ -47,7 +47,7 @@ class FakeFlmServer:
         await server.serve_forever()
 
     async def load(self, tag: str, complaint: str) -> bool:
-        """Have this model and no other; fetch it if need be."""
+        """Load only this model, and fetch it if necessary."""
         if tag == self.model:
             return True
         if self.model:
@@ -79,7 +79,7 @@ class FakeFlmServer:
         writer.close()
 
     async def route(self, asked: str, body: Body, reader: StreamReader, writer: StreamWriter) -> None:
-        """Answer; what needs the NPU waits for it, except for text completions."""
+        """Answer. What needs the NPU waits for it, except for text completions."""
         match asked:
             case "GET /api/tags":
                 answer(writer, {"models": [{"name": tag, "model": tag} for tag in flm.MODELS]})
@@ -125,7 +125,7 @@ class FakeFlmServer:
         answer(writer, {"object": "list", "data": data, "model": body["model"], "usage": usage})
 
     async def generate(self, body: Body, writer: StreamWriter, gone: asyncio.Future[bytes] | None) -> None:
-        """Say ``one two three``… ``gone`` comes true when the client hangs up; a text completion never looks."""
+        """Say ``one two three``… ``gone`` becomes true when the client hangs up; a text completion never looks."""
         tag = str(body.get("model", self.model))
         chat = gone is not None
         try:
@@ -155,7 +155,7 @@ class FakeFlmServer:
     async def tokens(
         self, body: Body, writer: StreamWriter, gone: asyncio.Future[bytes] | None, tag: str
     ) -> list[str] | None:
-        """Make the answer's tokens, telling each if it is streamed; None if the client hung up meanwhile."""
+        """Make the answer's tokens, passing on each if it is streamed; None if the client hung up meanwhile."""
         most = body.get("max_tokens", body.get("max_completion_tokens", 4096) if gone is not None else 4096)
         words = [f" {number}" for number in range(int(flm.behaviour("words", 5)))][:most]
         if body.get("stream"):
@@ -251,7 +251,7 @@ def send(writer: StreamWriter, data: bytes) -> None:
 
 
 def answer(writer: StreamWriter, body: Any, status: int = 200) -> None:
-    """Write a whole JSON answer. It says nothing of the connection, which ends all the same."""
+    """Write a whole JSON answer. It says nothing about the connection, which ends all the same."""
     data = json.dumps(body, separators=(",", ":")).encode()
     head = f"HTTP/1.1 {status} .\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)

@@ -25,14 +25,15 @@ Body = dict[str, Any]
 
 
 def program(folder: Path, name: str) -> str:
-    """Return an executable that runs the file NAME.py of this folder; its process keeps the pid that was started."""
+    """Return an executable that runs the file NAME.py in this folder. Its process keeps the pid that was started."""
     return program_by_model(folder, {}, name)
 
 
 def program_by_model(folder: Path, names: Mapping[str, str], other: str = "well_behaved") -> str:
-    """Return an executable whose program depends on the model, so that one server has engines of many kinds.
+    """Return an executable whose program depends on the model, so that one server has several kinds of engines.
 
-    ``names``: the model's file without its end → a program as for :func:`program`; ``other``: that of all other models.
+    ``names``: the model's file without its suffix → a program as for :func:`program`. ``other``: that of all other
+    models.
     """
     path = folder / f"engine-{'-'.join([*names.values(), other])}"
     cases = [f'*"/{model}.gguf "*) module={_module(name)};;' for model, name in names.items()]
@@ -48,7 +49,7 @@ def _module(name: str) -> str:
 
 
 class FakeLlamaServer:
-    """Speaks what the worker of llama.cpp needs; override what shall go wrong."""
+    """Speaks what llama.cpp's worker needs; override what should go wrong."""
 
     def __init__(self, words: list[str]) -> None:
         self.arguments = words
@@ -106,7 +107,7 @@ class FakeLlamaServer:
         await writer.drain()
 
     async def slot_file(self, writer: StreamWriter, slot: int, query: str, body: Body) -> None:
-        """Write the prompt cache of a slot into a file, or read it again: only slot 0 has one."""
+        """Write the prompt cache of a slot into a file, or read it again; only slot 0 has one."""
         path = Path(self.argument("--slot-save-path", "")) / body["filename"]
         if query == "action=save":
             written = path.write_bytes(b"x" * (SLOT_TOKENS if slot == 0 else 8))
@@ -158,7 +159,7 @@ def usage(count: int) -> Body:
 
 
 def choice(path: str, text: str, finish: str | None, whole: bool = False) -> Body:
-    """One choice as the endpoint writes it."""
+    """Return one choice as the endpoint writes it."""
     if "chat" not in path:
         return {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
     content = {"content": text} if text or whole else {}

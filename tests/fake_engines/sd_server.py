@@ -1,7 +1,8 @@
 """A stand-in for stable-diffusion.cpp's ``sd-server``: its command line, its HTTP, its lines, and real PNGs.
 
-What it draws is noise that its prompt, seed, steps, scale and negative prompt choose, as a real one's picture is.
-Each step takes a moment, one of an "endless" prompt a second, and nothing interrupts it.  A model is any file; it is ``broken`` if its name says so.
+It draws noise that depends on the prompt, seed, steps, scale and negative prompt, as a real image does. Each step takes
+a moment, for an "endless" prompt a second, and nothing interrupts it. A model is any file; it is ``broken`` if its name
+says so.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def load(given: dict[str, str]) -> None:
 
 
 class RequestedImage:
-    """One request as it understands it."""
+    """One request, as it understands it."""
 
     def __init__(self, given: dict[str, str], body: Body, pictures: list[bytes]) -> None:
         self.pictures = pictures
@@ -180,7 +181,7 @@ class FakeSdHandler(BaseHTTPRequestHandler):
         self.answer(200, {"created": int(time.time()), "data": shown, "output_format": wanted.form})
 
     def edit(self, data: bytes) -> RequestedImage:
-        """Read a form as the original does: a picture that it cannot read is passed over."""
+        """Read a form as the original does: an image that it cannot read is ignored."""
         parts = form_data.parse(form_data.boundary_from_content_type(self.headers["Content-Type"]), data)
         body: Body = {part.name: part.text() for part in parts if not part.filename}
         if not body.get("prompt"):
@@ -202,7 +203,7 @@ class FakeSdHandler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Nothing, as the original."""
+        """Print nothing, like the original."""
 
 
 class FakeSdServer(ThreadingHTTPServer):

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 
 LOOP: Final = "extra.tiny-loop"
 CALM: Final = "extra.calm"
-"""Says a word every tenth of a second, by the engine ``slow_generation``: its streams last, and leave the processors alone."""
+"""The engine ``slow_generation`` says a word every tenth of a second: its streams last, and leave the processors alone."""
 SAVE_TIMEOUT_S: Final = 1.0
 """How long :func:`single_model_server` lets an engine save its prompt caches, where a load asks for that."""
 _MANY: Final = 10_000
@@ -34,9 +34,9 @@ def faulty_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server with two gateways whose engines may die as often as tests kill them: the breaker has a test of its own.
+    """A server with two gateways whose engines may die as often as tests kill them: the breaker has its own test.
 
-    The context is large enough for a generation that ends only if it is stopped.
+    The context is large enough for a generation that only ends if it is stopped.
     """
     engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
     with pytest.MonkeyPatch.context() as patch:
@@ -69,7 +69,7 @@ def calm_server(loop_server: LemonbusServer) -> LemonbusServer:
 
 
 def load_and_ask(server: LemonbusServer, load: dict[str, str]) -> None:
-    """Load a model and ask it: that an engine or a worker was killed just now may not be known when the load is answered."""
+    """Load a model and ask it: when the load is answered, it may be unknown that an engine or a worker was just killed."""
     loaded = server.client.post("/v1/load", load)
     assert loaded.status == 200, loaded
     assert server.client.chat(load["model_name"], max_tokens=1).status == 200
@@ -98,7 +98,7 @@ def single_model_server(
 def pausing_server(single_model_server: LemonbusServer) -> Iterator[LemonbusServer]:
     """:func:`single_model_server` with an engine of tiny-loop, until the test ends, that pauses in mid-stream.
 
-    Of more than three tokens it sends the others when it has been stopped and continued.
+    If an answer has more than three tokens, it sends the rest once it has been stopped and continued.
     """
     server = single_model_server
     assert server.client.post("/v1/unload", {}).status == 200
@@ -116,7 +116,7 @@ def crashing_server(
     """A server whose engines die of a prompt that has the word POISON (``crashes_on_prompt``); that of tiny-loop drops its first
     connection.
 
-    A load forgets of what they died.
+    A load makes the server forget what they died of.
     """
     names = {"tiny-loop": "drops_connection"}
     engine = program_by_model(tmp_path_factory.mktemp("engine"), names, "crashes_on_prompt")
@@ -129,7 +129,9 @@ def crashing_server(
 
 @contextmanager
 def one_death_noted(server: LemonbusServer) -> Iterator[None]:
-    """One request in the block ends the engine of tiny-chat; afterwards the supervisor knows of which one, and another engine is ready.
+    """One request in the block kills the engine of tiny-chat.
+
+    Afterwards the supervisor knows which one, and another engine is ready.
 
     A client may have its answer before the supervisor has read the worker's message.
     """

@@ -13,11 +13,11 @@ from tests.support.server import LemonbusServer
 
 PATIENCE: Final = 60.0
 PAUSE_S: Final = 0.1
-"""Seconds between two requests of a client: several clients leave no moment without a request, and the processors to others."""
+"""Seconds between two requests of a client: several clients leave no moment without a request, and leave the processors to others."""
 
 
 class Clients:
-    """Clients that ask again and again until they are stopped; what they got is counted."""
+    """Clients that ask repeatedly until they are stopped; what they got is counted."""
 
     def __init__(self, server: LemonbusServer) -> None:
         self._server = server
@@ -27,12 +27,15 @@ class Clients:
         self.failures: list[str] = []
 
     def start(self, model: str, count: int, text: str = "", **fields: Any) -> None:
-        """Let ``count`` clients ask a model; every other one for a stream. ``text``: what each answer must say, if given."""
+        """Let ``count`` clients ask a model, every second one for a stream.
+
+        ``text``: what each answer must say, if given.
+        """
         for number in range(count):
             self._begin(partial(self._ask, model, number % 2 == 0, text, fields))
 
     def repeat(self, name: str, ask: Callable[[], None]) -> None:
-        """Let a client do this again and again; it raises AssertionError or OSError if it fails."""
+        """Let a client do this repeatedly; it raises AssertionError or OSError if it fails."""
 
         def again() -> None:
             try:
@@ -45,7 +48,7 @@ class Clients:
         self._begin(again)
 
     def _begin(self, ask: Callable[[], None]) -> None:
-        """Call ``ask`` again and again in a thread."""
+        """Call ``ask`` repeatedly in a thread."""
 
         def again() -> None:
             while not self._stopped.is_set():

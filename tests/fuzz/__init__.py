@@ -1,1 +1,1 @@
-"""Random requests made of ``/openapi.json`` by schemathesis, against a real server with tiny models: ``python -m tests.fuzz``."""
+"""Random requests that schemathesis makes from ``/openapi.json``, against a real server with tiny models: ``python -m tests.fuzz``."""

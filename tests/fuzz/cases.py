@@ -34,7 +34,7 @@ _CHECKS: Final[list[Any]] = [
     response_schema_conformance,
 ]
 _NO_HTTP: Final = frozenset({"/logs/stream"})
-"""Routes whose answer is no HTTP response."""
+"""Routes whose answer is not an HTTP response."""
 _NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/keys", "/internal/keys/{name}"})
 """Routes whose calls restart processes of the server, or may lock out the fuzzer."""
 
@@ -50,11 +50,11 @@ class Fuzzer:
         self.violations: dict[tuple[str, str], str] = {}
         """Operation and kind of the violation → the first case."""
         self.refusals: Counter[tuple[str, str]] = Counter()
-        """Operation and message of cases that are as the document wants them, and were refused all the same."""
+        """Operation and message of cases that follow the document but were still refused."""
         self._seed = seed
         self._chance = random.Random(seed)
         self._session = requests.Session()
-        # Most paths are aliases: they have the same resource as another one.
+        # Most paths are aliases: they share the resource of another one.
         paths = {path: item for path, item in self.document["paths"].items() if ALIAS_OF not in item}
         self._schema = schemathesis.openapi.from_dict({**self.document, "paths": paths})
         self._schema.config.update(base_url=url)
@@ -83,7 +83,7 @@ class Fuzzer:
                 if operation.body or operation.query or operation.path_parameters:
                     self._fuzz(operation, GenerationMode.NEGATIVE, share // 2)
             self._seed += 1
-            # An operation without a body has few cases; the others have its share in the next round.
+            # An operation without a body has few cases; the others get its share in the next round.
             operations = [each for each in operations if each.body or each.query or each.path_parameters]
 
     @property

@@ -1,4 +1,4 @@
-"""What a server that is fuzzed asks instead of the world: a hub and a release server on loopback."""
+"""What a fuzzed server asks instead of the world: a hub and a release server on loopback."""
 
 from __future__ import annotations
 

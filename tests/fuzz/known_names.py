@@ -1,4 +1,4 @@
-"""Puts names that the server knows into random requests: without them nearly all would end at "model not found"."""
+"""Puts names that the server knows into random requests: otherwise nearly all would end at "model not found"."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _FEW: Final = {"n": 2, "n_cmpl": 2}
 
 
 def with_known_names(case: Case, chance: random.Random, *, valid: bool) -> None:
-    """Change most cases so that they name a model that is here; and let no answer be long.
+    """Change most cases so that they name a model that is here, and limit the length of every answer.
 
-    ``valid``: the case is as the document wants it, and stays so.
+    ``valid``: the case follows the document, and must stay valid.
     """
     name = model_of(case.operation.path, case.method, chance)
     known = chance.random() < _KNOWN_SHARE
@@ -58,7 +58,7 @@ def with_known_names(case: Case, chance: random.Random, *, valid: bool) -> None:
 
 
 def _name_in(case: Case, name: str, *, valid: bool) -> None:
-    """Put the name, and files that can be read, into a body."""
+    """Put the name, and readable files, into a body."""
     body: dict[str, Any] = case.body
     schema = case.operation.schema.raw_schema["components"]["schemas"]
     declared = schema.get(_body_type(case), {}).get("properties", {})

@@ -25,7 +25,7 @@ MODES = ("responses", "chat")
 
 @pytest.fixture
 def server(keyed_server: LemonbusServer) -> LemonbusServer:
-    """A server with a key for all, and one for each mode that allows one request a minute."""
+    """A server with one key for all, and one key for each mode that allows one request a minute."""
     server = keyed_server
     keys = [ApiKey(name="root", sha256=digest("root"), scopes=[Scope.INFERENCE])]
     keys += [ApiKey(name=m, sha256=digest(m), scopes=[Scope.INFERENCE], requests_per_minute=1) for m in MODES]
@@ -34,7 +34,7 @@ def server(keyed_server: LemonbusServer) -> LemonbusServer:
 
 
 def lines_of(program: list[str | Path], server: LemonbusServer) -> Iterator[dict[str, Any]]:
-    """Run the checks; yield what they print. They end by themselves: each of their requests has a deadline."""
+    """Run the checks; yield what they print. They always end: each of their requests has a deadline."""
     picture = base64.b64encode(png(8, 8)).decode()
     command = [*program, f"http://127.0.0.1:{server.port}/v1", CHAT_TEXT, picture]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as node:

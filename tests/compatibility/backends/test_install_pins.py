@@ -1,4 +1,4 @@
-"""``install`` by other pins: wrong ones, ones for another machine, of a mirror; and offline."""
+"""``install`` with other pins: wrong ones, ones for another machine, ones of a mirror; and offline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.server import LemonbusServer
 
 @pytest.fixture
 def releases(session_releases: ReleaseServer) -> ReleaseServer:
-    """The release server, which was asked nothing yet."""
+    """The release server, which has had no requests yet."""
     session_releases.requests.clear()
     return session_releases
 

@@ -119,7 +119,7 @@ def test_verbose_adds_python_packages_and_more(shared_server: LemonbusServer) ->
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for fakes of the makers' tools; it is the whole PATH."""
+    """A folder for fakes of the vendors' tools; it is the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", driver_tools.path(folder))
@@ -128,7 +128,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_on_machine(start_server: StartServer, tmp_path: Path, programs: Path) -> Any:
-    """Starts a server on a fake machine (files), with fakes of the makers' tools."""
+    """Starts a server on a fake machine (files), with fakes of the vendors' tools."""
 
     def start(machine: Any, **variables: str) -> LemonbusServer:
         for name, value in variables.items():

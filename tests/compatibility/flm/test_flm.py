@@ -1,4 +1,4 @@
-"""FLM models, as the specification has them and as a fake ``flm serve`` behaves: pull, load, and one of each type on the NPU."""
+"""FLM models, as the specification describes them and as a fake ``flm serve`` behaves: pull, load, and one of each type on the NPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests of pictures: a server with a fake engine that draws, and the document's model, loaded."""
+"""Fixtures for image tests: a server with a fake engine that draws, and the document's model, loaded."""
 
 from __future__ import annotations
 

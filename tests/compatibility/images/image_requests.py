@@ -1,4 +1,4 @@
-"""Requests for pictures, and the engine process that draws them."""
+"""Image requests, and the engine process that answers them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def draw(server: LemonbusServer, **body: Any) -> HttpExchange:
 
 
 def start(server: LemonbusServer, **body: Any) -> HttpExchange:
-    """Begin a picture that takes a second, and wait until it is being drawn."""
+    """Begin an image that takes a second, and wait until it is being drawn."""
     before = drawing(server)
     body = {"model": MODEL, "prompt": "slowly", "size": "64x64", "steps": 100, **body}
     request = server.client.start("POST", GENERATIONS, body)

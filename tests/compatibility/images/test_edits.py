@@ -1,4 +1,4 @@
-"""Pictures made from pictures: OpenAI's ``images/edits``."""
+"""Images made from images: OpenAI's ``images/edits``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures from a real server: document 000's load of an image model, and OpenAI's ``images/generations``."""
+"""Images from a real server: document 000's load of an image model, and OpenAI's ``images/generations``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_request_before_saved_before_the_models_own_before_the_recipes(server: L
 def test_files_that_cannot_be_loaded(loaded: LemonbusServer, model: str) -> None:
     there = engine(loaded)
     answer = loaded.client.post("/v1/load", {"model_name": model})
-    # What is wrong with the last one, its engine does not say.
+    # The engine does not say what is wrong with the last one.
     expected = (503, "load_failed") if model == "user.Picky" else (500, "model_unusable")
     assert (answer.status, answer.error["code"]) == expected, answer
     assert re.search(BROKEN[model][2], answer.error["message"])

@@ -63,7 +63,7 @@ def test_basic_load_installs_the_model_first(server: LemonbusServer, session_hub
 
 
 def test_loading_a_loaded_model_is_a_use_of_it(server: LemonbusServer) -> None:
-    """A load counts as a use: the model is the last to be evicted, and the default of requests without a model."""
+    """A load counts as use: the model is evicted last, and is the default for requests without a model."""
     for model in (QWEN, CHAT, QWEN):
         assert load(server, {"model_name": model})[0] == 200
         assert server.health()["model_loaded"] == model
@@ -97,7 +97,10 @@ def test_custom_settings(server: LemonbusServer) -> None:
 
 
 def test_save_settings_and_what_counts_more(server: LemonbusServer) -> None:
-    """The request before what was saved, that before the server's defaults; what was saved is replaced."""
+    """The request takes precedence over what was saved, and that over the server's defaults.
+
+    What was saved is replaced.
+    """
     options = {"ctx_size": 1024, "llamacpp_backend": "cpu", "llamacpp_args": "--no-context-shift --no-mmap"}
     status, answer = load(server, {"model_name": QWEN, **options, "save_options": True})
     assert (status, answer["message"]) == (200, f"Loaded model: {QWEN}")
@@ -150,7 +153,7 @@ def test_running_requests_end_before_a_model_is_loaded_again(server: LemonbusSer
 
 
 def test_a_whisper_model(server: LemonbusServer) -> None:
-    """The document's example on the backend that is here, and then on the one that is not."""
+    """The document's example on the backend that is here, and then on one that is not."""
     body = {"model_name": WHISPER, "whispercpp_backend": "cpu", "whispercpp_args": "--convert"}
     status, answer = load(server, body)
     assert (status, answer["message"]) == (200, f"Loaded model: {WHISPER}")

@@ -1,4 +1,4 @@
-"""GET /api/v1/models and /api/v1/models/{model_id}: what is here, what can be had, and what this machine cannot run."""
+"""GET /api/v1/models and /api/v1/models/{model_id}: what is here, what is available, and what this machine cannot run."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ ROWS: list[tuple[str, str, Any, list[str]]] = [
     ("POST", "/v1/responses", {"model": LLAMA, "input": "Hello"}, ["id", "object", "output[].content[].text", "usage"]),
     ("DELETE", f"/api/models/{LLAMA}", None, ["status", "alias"]),
 ]
-"""Method, path, body, and fields of the answer; Responses stands beside the other APIs that the document points to."""
+"""Method, path, body, and fields of the answer. Responses is listed with the other APIs that the document points to."""
 
 
 def test_every_row_is_answered(server: LemonbusServer, subtests: pytest.Subtests) -> None:

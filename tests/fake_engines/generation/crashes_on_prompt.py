@@ -1,6 +1,6 @@
 """Dies of a request that contains the word POISON, in its first computation, as of a fault of its own; else does everything right.
 
-A request with the word LATER is what it dies of after two words; one with WAITS makes it wait for one of these.
+A request with the word LATER kills it after two words; one with WAITS makes it wait for one of these.
 """
 
 import asyncio

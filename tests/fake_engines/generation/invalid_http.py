@@ -1,4 +1,4 @@
-"""Answers every request but the warm-up with bytes that are no HTTP."""
+"""Answers every request but the warm-up with bytes that are not HTTP."""
 
 import os
 import sys

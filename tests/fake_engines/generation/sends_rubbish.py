@@ -1,4 +1,7 @@
-"""Answers a request that names a kind of rubbish with that; a stream of it begins well, and ends as a whole one does."""
+"""Answers a request that names a kind of rubbish with this rubbish.
+
+A stream of it begins well, and ends like a complete one.
+"""
 
 import asyncio
 import json
@@ -20,7 +23,7 @@ EVENTS: Final[dict[str, bytes]] = {
     "no-reason": b"",
     "cut-off": b"",
 }
-"""Kind of rubbish → the event in a stream that is wrong; none: its end is wrong."""
+"""Kind of rubbish → the wrong event in a stream; none: its end is wrong."""
 BODIES: Final[dict[str, bytes]] = {
     "broken-json": b'{"choices":[{broken',
     "wrong-shape": b'{"choices":"none","data":7,"results":{},"content":[],"tokens":1}',

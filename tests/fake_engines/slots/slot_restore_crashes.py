@@ -1,4 +1,4 @@
-"""Dies while it reads the prompt cache of a slot, as llama-server does of a file that was cut off."""
+"""Dies while it reads the prompt cache of a slot, as llama-server does for a truncated file."""
 
 import os
 import sys

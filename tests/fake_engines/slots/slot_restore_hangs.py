@@ -1,4 +1,4 @@
-"""Never comes to the end of reading the prompt cache of a slot."""
+"""Never finishes reading the prompt cache of a slot."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Refuses to read the prompt cache of a slot, as llama-server does of a file that it does not know."""
+"""Refuses to read the prompt cache of a slot, as llama-server does for an unknown file."""
 
 import sys
 from asyncio import StreamWriter

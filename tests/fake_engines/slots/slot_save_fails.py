@@ -1,4 +1,4 @@
-"""Refuses to write the prompt cache of a slot into a file, as an engine does that knows no such files."""
+"""Refuses to write the prompt cache of a slot into a file, like an engine without support for it."""
 
 import sys
 from asyncio import StreamWriter

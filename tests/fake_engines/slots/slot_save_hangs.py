@@ -1,4 +1,4 @@
-"""Writes the prompt cache of slot 0, and never comes to the end of the next one."""
+"""Writes the prompt cache of slot 0, and never finishes the next one."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Refuses ``--swa-full`` as llama-server refuses an argument that it does not know; else does everything right."""
+"""Refuses ``--swa-full`` as llama-server refuses an unknown argument; otherwise does everything right."""
 
 import sys
 

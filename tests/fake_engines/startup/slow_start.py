@@ -1,4 +1,4 @@
-"""Needs a second and a half until it listens."""
+"""Takes a second and a half until it listens."""
 
 import asyncio
 import sys

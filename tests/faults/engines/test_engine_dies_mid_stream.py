@@ -1,4 +1,4 @@
-"""SIGKILL of the engine in mid-stream: the client is told in the stream, and the engine comes back unasked."""
+"""SIGKILL of the engine in mid-stream: the client is told in the stream, and the engine comes back by itself."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def deaths(server: LemonbusServer) -> int:
 
 @pytest.fixture
 def server(crashing_server: LemonbusServer) -> LemonbusServer:
-    """:func:`crashing_server` with tiny-chat loaded, which forgets of what its engine died."""
+    """:func:`crashing_server` with tiny-chat loaded, which makes it forget what its engine died of."""
     assert crashing_server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     return crashing_server
 

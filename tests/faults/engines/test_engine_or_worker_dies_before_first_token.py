@@ -1,4 +1,4 @@
-"""SIGKILL before the first token, and right after the last one: every client gets a whole answer, once."""
+"""SIGKILL before the first token, and right after the last one: every client gets a complete answer, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that uses more memory than it may: the request is tried once more, then fails with a clear code."""
+"""An engine that uses more memory than allowed: the request is tried once more, then fails with a clear code."""
 
 from __future__ import annotations
 

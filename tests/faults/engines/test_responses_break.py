@@ -1,4 +1,4 @@
-"""The Responses API when an engine or a gateway is killed: a response that is not whole never says that it is."""
+"""The Responses API when an engine or a gateway is killed: an incomplete response never claims to be complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams at every gateway process: which one takes a connection is the kernel's choice, unless the others are stopped."""
+"""Streams at every gateway process: the kernel chooses which one takes a connection, unless the others are stopped."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.server import LemonbusServer
 def streams_at_each(
     server: LemonbusServer, model: str, tokens: int, count: int = 1, last_tokens: int = 0
 ) -> list[tuple[HttpExchange, int]]:
-    """Return ``count`` streams of each gateway process, that have begun, with the pid of theirs.
+    """Return ``count`` streams of each gateway process that have begun, with its pid.
 
-    Those of the last gateway have ``last_tokens``, if given: they cannot end before the test stops them.
+    The last gateway's have ``last_tokens``, if given: they cannot end before the test stops them.
     """
     gateways = server.gateway_pids()
     streams: list[tuple[HttpExchange, int]] = []

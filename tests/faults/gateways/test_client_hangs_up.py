@@ -69,7 +69,7 @@ def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> Non
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: bool) -> None:
-    """TCP does not tell the two apart; who still reads is told, and gets no answer that looks whole."""
+    """TCP does not tell the two apart. A client that still reads is told, and gets no answer that looks complete."""
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=60_000)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine")
     if stream:

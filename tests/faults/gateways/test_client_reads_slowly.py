@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 FLOOD, CHAT = "extra.tiny-tale", "extra.tiny-chat"
 MOST = 40_000_000
-"""Bytes by which the whole server may grow, where the answer has 64 million."""
+"""Bytes by which the whole server may grow, for an answer of 64 million."""
 
 
 @pytest.fixture

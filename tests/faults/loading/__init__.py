@@ -1,1 +1,1 @@
-"""Models that do not load, that take turns where one fits, or for which too many requests wait."""
+"""Models that do not load, that take turns where only one fits, or that too many requests wait for."""

@@ -1,4 +1,4 @@
-"""SIGSTOP of the job that reads the headers of model files, as a dead disk would stop it: calls are answered without."""
+"""SIGSTOP of the job that reads the headers of model files, as on a dead disk: calls are answered without them."""
 
 from __future__ import annotations
 

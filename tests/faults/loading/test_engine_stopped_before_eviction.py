@@ -1,4 +1,4 @@
-"""An idle engine is stopped (SIGSTOP) and then evicted: its prompt caches cannot be saved, and the other model waits no longer for that than it may."""
+"""An idle engine is stopped (SIGSTOP) and then evicted: its prompt caches cannot be saved, and the other model waits no longer than allowed."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
 
 @pytest.fixture(scope="module")
 def two_models_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """A server that may load two models, and whose engine of the backend ``system`` fails in a way that the model decides."""
+    """A server that may load two models, and whose engine of the backend ``system`` fails in a way that depends on the model."""
     engine = program_by_model(tmp_path_factory.mktemp("engine"), {"other-cpu": "illegal_instruction"}, "refuses_a_flag")
     server = start_module_server(
         "tiny-chat",
@@ -135,7 +135,7 @@ def test_a_failure_at_startup_evicts_one_model_once(
     server = two_models_server
     assert server.client.chat(CHAT, max_tokens=1).status == 200
     assert server.client.chat(LOOP, max_tokens=1).status == 200
-    server.assert_idle()  # else the one whose end is known first would leave, and not the one that was used less recently
+    server.assert_idle()  # otherwise the one whose end is known first would leave, not the less recently used one
     stays_here = server.engine_pid(LOOP)
     answer = server.client.post(
         "/v1/load", {"model_name": model, "llamacpp_backend": "system", "llamacpp_args": options}

@@ -1,4 +1,4 @@
-"""One place, a long stream on A, a request for B: A ends whole, B comes right after, and nothing else waits."""
+"""Space for one model, a long stream on A, a request for B: A completes, B comes right after, and nothing else waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUESTS = ("swap-A", "swap-B", "swap-A-again")
 
 
 class Watcher:
-    """Asks for the health all the time; keeps the statuses and the longest wait."""
+    """Asks for the health all the time; records the statuses and the longest wait."""
 
     def __init__(self, server: LemonbusServer) -> None:
         self.server = server

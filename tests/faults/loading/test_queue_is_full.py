@@ -1,4 +1,4 @@
-"""A model's queue has an end, in requests and in bytes; beyond it 503 says when to come again."""
+"""A model's queue is bounded, in requests and in bytes; beyond that, 503 says when to come again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refused(server: LemonbusServer) -> int:
 
 @contextmanager
 def busy(server: LemonbusServer) -> Iterator[HttpExchange]:
-    """The only slot is taken for the time of the block."""
+    """The only slot is taken during the block."""
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 1)
     try:

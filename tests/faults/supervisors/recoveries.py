@@ -1,4 +1,4 @@
-"""What supervisors that took over after a death say in the log and of their health, and waiting for one."""
+"""What supervisors that took over after a death report in the log and in health, and waiting for one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tests.support.waiting import wait_for
 
 
 def recoveries(server: LemonbusServer) -> list[dict[str, Any]]:
-    """What each supervisor that took over said of it."""
+    """What each supervisor that took over reported about it."""
     return [line for line in server.lines if line["event"] == "recovered"]
 
 
 def recovered_since(server: LemonbusServer, count: int, deadline: float = 30.0) -> dict[str, Any]:
-    """What the last supervisor that took over says that it found, waited for; ``count`` had taken over before."""
+    """What the last supervisor that took over says it found. Waits for it; ``count`` had taken over before."""
     return wait_for(lambda: recoveries(server)[count:], "the next supervisor has taken over", deadline)[-1]
 
 
 def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
-    """Kill the supervisor and other processes; wait until the next supervisor has taken over; return what it found."""
+    """Kill the supervisor and other processes, wait until the next supervisor has taken over, and return what it found."""
     before = len(recoveries(server))
     for pid in (server.supervisor_pid, *others):
         os.kill(pid, signal.SIGKILL)
@@ -29,5 +29,5 @@ def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
 
 
 def present_health(server: LemonbusServer) -> Any:
-    """The health as the present supervisor reports it: for a moment, a gateway still has the report of the one that was killed."""
+    """The health that the present supervisor reports: for a moment, a gateway still has the killed one's report."""
     return wait_for(lambda: None if (now := server.health())["status"] == "recovering" else now, "a report of its own")

@@ -27,7 +27,7 @@ def pausing(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
-    # One gateway: the kept connection is at the one that says it is not ready any more.
+    # One gateway: the kept connection is to the one that says it is no longer ready.
     server = start_server("tiny-loop", slots=1, load=[LOOP], gateway_workers=1, grace=120, **pausing)
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
@@ -36,7 +36,7 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: d
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
 
-    with processes.stopped(engine):  # it is not done before all this is seen
+    with processes.stopped(engine):  # it is not done before all this has been checked
         waiting = server.client.start_chat(LOOP)
         wait_for(lambda: server.state()["queued"] == 1, "one waits")
         unfinished = [server.client.raw(HEAD + framing + b"\r\n\r\n5\r\n{") for framing in FRAMINGS]
@@ -105,7 +105,7 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
 
 
 def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, pausing: dict[str, Any]) -> None:
-    """A server that is started at once on its directory and port serves beside what still runs."""
+    """A server that is started at once with its directory and port serves beside what still runs."""
     server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **pausing)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)

@@ -22,7 +22,7 @@ def whole_directory(server: LemonbusServer) -> Path:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, or a directory at once, as the server sees it: under its name, nothing can be added meanwhile.
+    """Delete a file, or a directory in a single step for the server: nothing can be added under its name meanwhile.
 
     A process that binds a socket while the content of its directory is deleted would keep the directory.
     """

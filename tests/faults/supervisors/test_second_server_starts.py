@@ -1,4 +1,4 @@
-"""A second server on one port or directory says one clear line; what a dead server left is taken over; ids are labels."""
+"""A second server on one port or directory prints one clear line; what a dead server left is taken over; ids are labels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SIGKILL of the supervisor at random moments under a load of everything at once: no client notices.
 
-``make soak`` kills it, and every other process, for minutes; ``KILLS=30`` has this test kill it so often.
+``make soak`` kills it, and every other process, for minutes; with ``KILLS=30``, this test kills it that often.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Another release that takes over from a running server, under load too, or cannot."""
+"""Another release that takes over from a running server, also under load, or cannot."""

@@ -77,7 +77,7 @@ def kill_spare(server: LemonbusServer) -> int:
 
 
 def a_new_worker_is_of_the_release_that_runs(server: LemonbusServer, code: InstalledCode) -> None:
-    """It was imported before another release was installed, of which it reads no file."""
+    """It was imported before another release was installed, and reads no file of that."""
     with code.without("workers"):
         kill_spare(server)
         wait_for(lambda: [each for each in server.workers() if has_threads(each.pid)][2:], "another one uses the bus")

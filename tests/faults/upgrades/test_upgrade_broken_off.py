@@ -1,4 +1,4 @@
-"""A release is installed that cannot serve, or whose supervisor is killed before it does: the server goes on without help.
+"""A release is installed that cannot serve, or whose supervisor is killed before it does: the server goes on by itself.
 
 Each test installs a release of another version of the protocol, unless it says otherwise.
 """
@@ -37,7 +37,10 @@ def _end(self):
         os.kill(os.getpid(), 9)
 Recovery._end = _end
 """
-"""Code that kills supervisors of a release when they have taken over, before its gateways serve; the file says how many."""
+"""Code that kills supervisors of a release once they have taken over, before its gateways serve.
+
+The file says how many.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +101,7 @@ def test_a_release_whose_supervisors_die_changes_nothing(
 
 
 class ServingProcesses(NamedTuple):
-    """What an upgrade that fails must leave as it is; the supervisor is another one of the same release."""
+    """What a failed upgrade must leave unchanged; the supervisor is another one of the same release."""
 
     release: str
     gateways: list[int]

@@ -46,7 +46,7 @@ def upgrade(server: LemonbusServer) -> HttpExchange:
 
 
 def start_clients(clients: Clients) -> None:
-    """More than the engine of tiny-loop has slots, and so that some begin and some end at any time."""
+    """More than the engine of tiny-loop has slots, so that some begin and some end at any time."""
     clients.start(LOOP, 12, text_of(8), max_tokens=8)
     clients.start(CHAT, 3, CHAT_TEXT)
     wait_for(lambda: min(clients.answers[model] for model in (LOOP, CHAT)) > 0, "requests are answered before", 60)
@@ -76,7 +76,7 @@ def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer,
 
 
 def wait_ended(server: LemonbusServer, gateways: list[int]) -> None:
-    """Wait until the former gateways are gone, and all of the new ones are there: these come one after the other."""
+    """Wait until the former gateways are gone and all new ones are there; these come one after the other."""
     wait_for(
         lambda: len({*server.gateway_pids()} - {*gateways}) == server.settings.gateway_workers,
         "all gateways of the new release are there",
@@ -131,7 +131,7 @@ def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: Lemonb
 def test_other_files_with_the_same_version_number_take_over_and_the_same_files_change_nothing(
     server: LemonbusServer, code: InstalledCode
 ) -> None:
-    """A checkout that was updated is another release in all but its number: its gateways are replaced as well."""
+    """An updated checkout is another release with the same number: its gateways are also replaced."""
     running, gateways, engine = server.health()["version"], server.gateway_pids(), server.engine_pid(CHAT)
     code.install(release=running)
     code.append("gateway/app.py", "\n")

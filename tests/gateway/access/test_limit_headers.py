@@ -1,4 +1,4 @@
-"""What a response tells about its key's limits: the forms of OpenAI and Anthropic, on answers and on refusals."""
+"""What a response says about its key's limits: the forms of OpenAI and Anthropic, on answers and on refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppClient:
 def test_an_answer_waits_for_a_report_that_comes_after_its_events(
     app: AppClient, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    """The supervisor sends the report first, but the events come from a worker: the two ways have no order."""
+    """The supervisor sends the report first, but the events come from a worker: the two ways have no common order."""
     answer = app.bus._answer
     late: list[work.KeyUsage] = []
     deliver = app.bus.handlers.on_message

@@ -1,4 +1,4 @@
-"""Behind a proxy: the real client's address from a trusted one, and no rights for what another one forwarded."""
+"""Behind a proxy: the real client's address from a trusted proxy, and no rights for what any other one forwarded."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_without_keys_a_forwarded_request_changes_nothing(
 def test_without_keys_a_request_of_a_proxy_that_adds_no_header_changes_nothing(
     make_app: MakeApp, version: str, status: int
 ) -> None:
-    """That is nginx with ``proxy_pass`` alone: what it sends has the server's own address as ``Host``."""
+    """This is nginx with only ``proxy_pass``: what it sends has the server's own address as ``Host``."""
     app = make_app()
     app.reports[UnloadModel] = ["m"]
     assert app("POST", "/v1/unload", {"model_name": "m"}, http_version=version).status_code == status

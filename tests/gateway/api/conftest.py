@@ -33,7 +33,7 @@ def ask(tmp_path: Path) -> AppClient:
 
 
 class UnchangingDecoder(DecoderSession):
-    """Decodes nothing: for tests of translations, whose media are placeholders."""
+    """Decodes nothing: for tests of translations with placeholder media."""
 
     def decode(self, kind: int, budget: Budget, data: bytes | str) -> Decoded:
         sent, file = (data.encode(), from_base64(data.encode())) if isinstance(data, str) else (data, data)

@@ -19,7 +19,7 @@ def is_error(result: Any, status: int, kind: str, param: str | None = None) -> d
 
 
 def api_error(result: Any) -> dict[str, Any]:
-    """Return the fields of an error below ``/api``: Mullama's is an object alone; Ollama's has its message as ``error``."""
+    """Return the fields of an error below ``/api``: Mullama's is only an object; Ollama's has its message as ``error``."""
     body: dict[str, Any] = result.json
     if isinstance(body["error"], str):
         return {**body, "message": body["error"]}

@@ -1,7 +1,7 @@
-"""What OpenAI and Anthropic publish about their APIs: the types of their packages, checked strictly.
+"""OpenAI's and Anthropic's published APIs: the types of their packages, checked strictly.
 
-The packages themselves accept nearly everything that a server sends; here a missing field, a wrong type and a field of
-another API are errors.
+The packages themselves accept nearly everything that a server sends. Here a missing field, a wrong type or a field of
+another API is an error.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ NEWER: Final = frozenset(
 
 
 def check_answer(published: Any, data: bytes | str) -> None:
-    """Raise pydantic's ValidationError if the JSON lacks something, AssertionError if it has more than is published."""
+    """Raise pydantic's ValidationError if the JSON lacks something, AssertionError if it has more than the published types."""
     value = _adapter(published).validate_json(data, strict=True)
     unknown = set(_unknown_fields(value)) - OURS - NEWER
     assert not unknown, f"the package knows no {sorted(unknown)}"
 
 
 def check_request(published: Any, value: Any) -> None:
-    """Raise pydantic's ValidationError if a client that obeys the package's types could not send this."""
+    """Raise pydantic's ValidationError if a client that follows the package's types could not send this."""
     _read(_adapter(published).validate_python(value))
 
 
 @cache
 def _adapter(published: Any) -> TypeAdapter[Any]:
-    """Return the validator of a type: making one takes a second for the largest, and it must live as long as what it reads."""
+    """Return the validator of a type. Making the largest takes a second, and it must live as long as what it reads."""
     return TypeAdapter(published)
 
 

@@ -27,7 +27,7 @@ INFERENCE = [
     ("/chat/completions", CHAT),
     ("/api/chat", {**CHAT, "stream": False}),
 ]
-"""One route of each dialect that has models work."""
+"""One route of each dialect that uses models."""
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_listed_origin_is_named(restricted: AppClient, origin: str) -> None:
 def test_where_origins_are_listed_other_pages_may_not_use_models(
     restricted: AppClient, path: str, body: dict[str, Any]
 ) -> None:
-    """A form or a ``no-cors`` request needs no preflight: a refusal to read the answer would come too late."""
+    """A form or a ``no-cors`` request needs no preflight: refusing to let it read the answer would come too late."""
     for page in (PAGE, {"Origin": "null"}):
         result = restricted("POST", path, body, headers={**page, "Content-Type": "text/plain"})
         assert result.status_code == 403

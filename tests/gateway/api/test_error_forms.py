@@ -1,4 +1,4 @@
-"""Which form errors have below ``/api``: Mullama's or Ollama's, except for the versioned paths that lie there too."""
+"""The form of errors below ``/api``: Mullama's or Ollama's, except for the versioned paths there."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ NESTED = {
     ],
 )
 def test_json_that_is_nested_too_deeply_is_400_in_every_dialect(ask: AppClient, path: str, body: str) -> None:
-    """Whatever the recursion limits of Python and of msgspec are."""
+    """This holds for any recursion limits of Python and of msgspec."""
     result = ask("POST", path, NESTED[body])
     assert result.status_code == 400, result.text
     assert "nested too deeply" in result.text or "'[' characters" in result.text

@@ -1,4 +1,4 @@
-"""health, stats and live: every field of the documents, and the fields of our own."""
+"""health, stats and live: every field of the documents, and our own fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size and seeds in an answer with pictures, and the seed that is chosen for a request without one."""
+"""The size and seeds in an image answer, and the seed that is chosen for a request without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden files are what OpenAI and Anthropic publish: their packages' types judge each request, event and answer."""
+"""Golden files match what OpenAI and Anthropic publish: their packages' types judge each request, event and answer."""
 
 from __future__ import annotations
 

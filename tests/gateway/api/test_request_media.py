@@ -186,7 +186,7 @@ def test_the_names_of_fields_may_be_escaped(ask: AppClient) -> None:
 
 
 def test_the_last_of_two_fields_counts(ask: AppClient) -> None:
-    """As in engines: what is in front of it is not seen by them either."""
+    """As in engines, which do not see what is in front of it either."""
     ask.answers["chat/completions"] = {"choices": []}
     one, other = msgspec.json.encode(chat({"type": "text", "text": "x"})), msgspec.json.encode(chat(image(INLINE)))
     for first, last, status in ((one, other, 400), (other, one, 200)):

@@ -1,4 +1,4 @@
-"""A streamed answer whose writing fails: the client learns it, and the exception is counted."""
+"""A streamed answer whose writing fails: the client is told, and the exception is counted."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def streamed(writer: StreamWriter, chunks: list[Any]) -> str:
             [chunk(tool_calls=[call(0, "c1", "f", '{"n":1')]), chunk("length"), LAST],
             [f'{{{HEAD},{EMPTY_MESSAGE},"done":true,"done_reason":"length",{COST}}}'],
         ),
-        (  # the same in the middle of lists that no reader takes
+        (  # the same within lists that no reader accepts
             message_fields,
             [chunk(tool_calls=[call(0, "c1", "f", '{"n":' + "[" * 100_000)]), chunk("length"), LAST],
             [f'{{{HEAD},{EMPTY_MESSAGE},"done":true,"done_reason":"length",{COST}}}'],

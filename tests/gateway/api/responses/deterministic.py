@@ -1,4 +1,4 @@
-"""A response builder whose ids count up and whose clock stands still, so that what it builds can be compared with a file."""
+"""A response builder with counted ids and a fixed clock, so that its result can be compared with a file."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from protocol.failures import Code, LemonbusError
 
 
 def _run(running: RunningResponses, api_key: str, size: int) -> bool:
-    """Return whether another response may run; then it does."""
+    """Return whether another response may run; if so, it runs."""
     try:
         running.check(api_key, size)
     except LemonbusError as problem:

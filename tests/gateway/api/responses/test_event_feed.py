@@ -1,4 +1,4 @@
-"""The events of a response in the background: in order, with pings, and never as if whole for a client that lost some."""
+"""The events of a background response: in order, with pings, and never apparently complete for a client that lost some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids: an item's tells its response."""
+"""Ids: an item's id tells its response's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a response in the background once more: where a stream begins, how it waits, and how it ends."""
+"""The events of a background response again: where a stream begins, how it waits, and how it ends."""
 
 from __future__ import annotations
 

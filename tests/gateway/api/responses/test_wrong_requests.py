@@ -1,4 +1,4 @@
-"""Which field of a wrong request is named, and what is not served."""
+"""Which field of a wrong request is named, and what is not supported."""
 
 from __future__ import annotations
 
