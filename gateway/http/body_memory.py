@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Final
 
 from protocol.failures import Code, Failure
 
-OVERLOADED = Failure(Code.OVERLOADED, "too many request bodies are being received; try again", retry_after=1.0)
+OVERLOADED: Final = Failure(Code.OVERLOADED, "too many request bodies are being received; try again", retry_after=1.0)
+_LEAST_WAIT_S: Final = 2.0
+"""Seconds for which a body may be on its way while others get no connection."""
 
 
 class HeldBody:
     """The bytes of one request's body."""
 
-    __slots__ = ("abort", "caller", "given_up", "size")
+    __slots__ = ("abort", "began", "caller", "given_up", "size")
 
     def __init__(self, caller: str) -> None:
         """Hold nothing yet. ``caller``: whose body it is: a key's name, or an address."""
         self.caller = caller
         self.size = 0
+        self.began = 0.0
+        """Monotonic seconds at which the wait for it began."""
         self.abort: Callable[[Failure], None] | None = None
-        """Ends the wait for the rest of it; None when it is not being received."""
+        """Ends the wait for the rest of it."""
         self.given_up = False
-        """Whether it gave way to another caller's body."""
+        """Whether it gave way to another caller."""
 
 
 class BodyMemory:
@@ -32,14 +38,27 @@ class BodyMemory:
     more. So no caller can fill the memory for all others with bodies that never end.
     """
 
-    __slots__ = ("_bodies", "_callers", "_limit", "used")
+    __slots__ = ("_callers", "_limit", "_receiving", "used")
 
     def __init__(self, limit: int) -> None:
         """Allow ``limit`` bytes. A single body may always be as large as its route allows."""
         self._limit = limit
-        self._bodies: dict[HeldBody, None] = {}
+        self._receiving: dict[str, dict[HeldBody, None]] = {}
+        """Caller → bodies of which more is to come, the one that began first at first."""
         self._callers: defaultdict[str, int] = defaultdict(int)
         self.used = 0
+
+    def begin(self, body: HeldBody, abort: Callable[[Failure], None]) -> None:
+        """Note that a body is waited for until :meth:`end`. ``abort`` ends that, and may be called from the hub."""
+        body.began, body.abort = time.monotonic(), abort
+        self._receiving.setdefault(body.caller, {})[body] = None
+
+    def end(self, body: HeldBody) -> None:
+        """Note that a body is not waited for any more."""
+        bodies = self._receiving.get(body.caller, {})
+        bodies.pop(body, None)
+        if not bodies:
+            self._receiving.pop(body.caller, None)
 
     def reserve(self, body: HeldBody, size: int) -> None:
         """Count ``size`` more bytes of a body; raises ``overloaded`` (503)."""
@@ -47,28 +66,42 @@ class BodyMemory:
             raise OVERLOADED.raised()
         if self.used + size > self._limit and self.used > body.size:
             self._free(body, size)
-        self._bodies[body] = None
         body.size += size
         self._callers[body.caller] += size
         self.used += size
 
     def release(self, body: HeldBody) -> None:
         """Stop counting the bytes of a body."""
-        self._bodies.pop(body, None)
         self._callers[body.caller] -= body.size
         if not self._callers[body.caller]:
             del self._callers[body.caller]
         self.used -= body.size
         body.size = 0
 
+    def give_up_oldest(self) -> bool:
+        """Give up the body that has been waited for longest, of the caller with most of them; return whether there was one."""
+        bodies = max(self._receiving.values(), key=len, default={})
+        oldest = next(iter(bodies), None)
+        if oldest is None or time.monotonic() - oldest.began < _LEAST_WAIT_S:
+            return False
+        self._give_up(oldest)
+        return True
+
     def _free(self, body: HeldBody, size: int) -> None:
         """Give up bodies that are being received from callers who hold more than ``body``'s caller would."""
         share = self._callers[body.caller] + size
         while self.used + size > self._limit and self.used > body.size:
-            receiving = [each for each in self._bodies if each.abort and self._callers[each.caller] > share]
-            largest = max(receiving, key=lambda each: (self._callers[each.caller], each.size), default=None)
-            if largest is None or largest.abort is None:
+            caller = max(self._receiving, key=self._held_by, default="")
+            if self._held_by(caller) <= share:
                 raise OVERLOADED.raised()
-            largest.given_up = True
-            largest.abort(OVERLOADED)
-            self.release(largest)
+            self._give_up(max(self._receiving[caller], key=lambda each: each.size))
+
+    def _held_by(self, caller: str) -> int:
+        return self._callers.get(caller, 0)
+
+    def _give_up(self, body: HeldBody) -> None:
+        body.given_up = True
+        if body.abort is not None:
+            body.abort(OVERLOADED)
+        self.end(body)
+        self.release(body)

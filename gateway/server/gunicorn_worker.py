@@ -92,7 +92,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def _end_unused_connection(self) -> bool:
         """End a connection for a new one; return whether there was one to end (in the hub).
 
-        The one that has waited longest for a request, or else the one whose client has taken nothing for longest.
+        The one that has waited longest for a request, or else one whose client takes nothing of its answer, or sends
+        nothing of its body.
         """
         oldest = next(iter(self.idle), None)
         if oldest is not None:
@@ -100,10 +101,10 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             oldest.stop_expecting()
             return True
         stuck = next(iter(not_reading), None)
-        if stuck is None or time.monotonic() - not_reading[stuck] < _NOT_READING_S:
-            return False
-        stuck.give_up()
-        return True
+        if stuck is not None and time.monotonic() - not_reading[stuck] >= _NOT_READING_S:
+            stuck.give_up()
+            return True
+        return self._body_memory.give_up_oldest()
 
     # The process
 
@@ -161,7 +162,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.error_headers = self.wsgi.error_headers
         self.request_counts = self.session.request_counts
         self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
-        self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
+        self._body_memory = BodyMemory(self.session.settings.body_memory)
+        self.base_environ[MEMORY_KEY] = self._body_memory
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.has_started.wait()
         # If there are several processes, each leaves connections that it cannot serve at once to the others.

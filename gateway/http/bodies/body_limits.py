@@ -43,13 +43,16 @@ def read(req: falcon.Request, limit: int) -> bytes:
             return b""
         reader = gevent.getcurrent()
         body = _held_body(req.env)
-        body.abort = lambda failure: gevent.get_hub().loop.run_callback(_abort, reader, failure)
+        memory: BodyMemory | None = req.env.get(MEMORY_KEY)
+        if memory is not None:
+            memory.begin(body, lambda failure: gevent.get_hub().loop.run_callback(_abort, reader, failure))
         _readers.add(reader)
         try:
             return _read(req, source, limit)
         finally:
-            body.abort = None
             _readers.discard(reader)
+            if memory is not None:
+                memory.end(body)
     except LemonbusError:
         # The rest of the body must not be mistaken for the next request.
         request_context(req.env).close_after()

@@ -36,14 +36,19 @@ def test_bodies_together_have_a_limit_and_one_alone_has_none() -> None:
     assert memory.used == 0
 
 
+def received(memory: BodyMemory, caller: str, size: int, aborted: list[HeldBody]) -> HeldBody:
+    """A body of which so much has come, and of which more is to come."""
+    body = HeldBody(caller)
+    memory.begin(body, lambda _failure: aborted.append(body))
+    memory.reserve(body, size)
+    return body
+
+
 def test_bodies_that_are_being_received_give_way_to_a_caller_who_holds_less() -> None:
     memory = BodyMemory(100)
     aborted: list[HeldBody] = []
-    bodies = [HeldBody("greedy") for _ in range(4)]
-    for body, size in zip(bodies, (20, 30, 30, 20), strict=True):
-        memory.reserve(body, size)
-        body.abort = lambda _failure, body=body: aborted.append(body)  # type: ignore[misc]
-    bodies[1].abort = None  # all of it is here
+    bodies = [received(memory, "greedy", size, aborted) for size in (20, 30, 30, 20)]
+    memory.end(bodies[1])  # all of it is here
     modest = HeldBody("modest")
     memory.reserve(modest, 10)
     assert aborted == [bodies[2]]
@@ -57,6 +62,26 @@ def test_bodies_that_are_being_received_give_way_to_a_caller_who_holds_less() ->
     assert memory.used == 90
     for body in (*bodies, modest):
         memory.release(body)
+    assert memory.used == 0
+
+
+def test_the_oldest_body_of_the_caller_with_most_of_them_gives_way_for_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    memory = BodyMemory(100)
+    aborted: list[HeldBody] = []
+    assert not memory.give_up_oldest()
+    received(memory, "modest", 5, aborted)
+    first, second = (received(memory, "greedy", 0, aborted) for _ in range(2))
+    assert not memory.give_up_oldest(), "they have just begun"
+    now += 2.0
+    assert memory.give_up_oldest()
+    assert aborted == [first]
+    memory.end(second)
+    assert memory.give_up_oldest()
+    assert not memory.give_up_oldest()
     assert memory.used == 0
 
 

@@ -7,6 +7,8 @@ import resource
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import SMALL_LIMIT, StartServer
 from tests.support.clients.http_client import chat_body
 from tests.support.server import LemonbusServer
@@ -46,11 +48,19 @@ def test_idle_connections_give_way_to_a_request(start_server: StartServer) -> No
         assert idle[0].recv(1) == b"", "the oldest one was closed"
 
 
-def test_clients_that_take_nothing_give_way_to_a_request(start_server: StartServer) -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40,
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
+    ],
+    ids=["takes nothing", "sends nothing"],
+)
+def test_clients_that_do_nothing_give_way_to_a_request(start_server: StartServer, sent: bytes) -> None:
     server = start_server("tiny-chat")
     leave_descriptors(server, 16)
     with contextlib.ExitStack() as stack:
         for _ in range(48):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10.0))
-            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+            client.sendall(sent)
         assert server.client.get("/v1/models").status == 200
