@@ -129,7 +129,7 @@ class GatewayProcess:
         remind()
 
     def is_replaced(self, pid: int) -> bool:
-        """Return whether the gateway with this pid is one that another has taken the place of, so that its end is no fault."""
+        """Return whether the gateway with this pid was replaced by another, so that its end is not a fault."""
         return pid in self._replaced_workers
 
     def terminate(self) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.bare``: the README's commands on a bare Debian, by an unprivileged user, with nothing but what it names.
+"""``python -m tests.bare``: the README's commands on a bare Debian, by an unprivileged user, with only what it names.
 
 It makes a minimal Debian in its own folder (mmdebstrap), installs there what the README names, copies this working
 tree, and runs ``make serve`` until a chat is answered, then ``make test``. What it starts runs in a process namespace

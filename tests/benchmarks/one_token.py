@@ -1,4 +1,4 @@
-"""The harshest case: answers of one token and embeddings, each on a new connection, first of engines that were not warmed.
+"""The hardest case: answers of one token and embeddings, each on a new connection, first from cold engines.
 
 Classification, ranking and embedding requests are like this. Such a request costs the engine the least, so the way
 through lemonbus weighs the most. The engine alone is a copy that was started by hand, as idle and as cold as the one

@@ -1,4 +1,4 @@
-"""A stand-in for FastFlowLM's ``flm``, which needs an NPU: its models and what it says of them, without inference.
+"""A stand-in for FastFlowLM's ``flm``, which needs an NPU: its models and its reports about them, without inference.
 
 ``flm_program`` is its command line, ``flm_server`` its HTTP.  Whatever is odd in them is so in the real one.  ``installed`` puts it on a PATH of its own, beside it a folder with its
 models and ``knobs.json``, which it reads whenever it needs one:

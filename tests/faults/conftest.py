@@ -113,8 +113,7 @@ def crashing_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server whose engines die of a prompt that has the word POISON (``crashes_on_prompt``); that of tiny-loop drops its first
-    connection.
+    """A server whose engines die of the word POISON (``crashes_on_prompt``); that of tiny-loop drops its first connection.
 
     A load makes the server forget what they died of.
     """

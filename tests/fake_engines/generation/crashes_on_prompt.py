@@ -1,4 +1,4 @@
-"""Dies of a request that contains the word POISON, in its first computation, as of a fault of its own; else does everything right.
+"""Dies of a request with the word POISON, in its first computation, as if by a fault; otherwise does everything right.
 
 A request with the word LATER kills it after two words; one with WAITS makes it wait for one of these.
 """

@@ -1,4 +1,4 @@
-"""Another release, of another protocol version, is installed under a running server: the cure is reported, and it takes over.
+"""A release with another protocol version is installed under a running server: the cure is reported, and it takes over.
 
 A release of the same version takes over in ``test_upgrade_under_load.py``.
 """
