@@ -1,4 +1,4 @@
-"""Whose work of one kind goes on next in a gateway: clients take turns, and one client's requests do not wait for all of another's."""
+"""Whose work of one kind is next in a gateway: clients take turns, so one client's requests do not wait for all of another's."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Begin = Callable[[], None]
 
 
 class ClientTurns:
-    """Counts the works that go on, by client, and begins what waits. Pure, but for :meth:`turn`."""
+    """Counts the works in progress, by client, and begins waiting ones. Pure, except for :meth:`turn`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:
-        """``most`` works go on at once, and ``most_of_client`` of one client."""
+        """At most ``most`` works are in progress at once, and ``most_of_client`` of one client."""
         self._most, self._most_of_client = most, most_of_client
         self._working: Counter[str] = Counter()
         self._waiting: dict[str, deque[Begin]] = {}
-        """Those that had a turn last are at the end."""
+        """Clients that had a turn last are at the end."""
 
     @contextlib.contextmanager
     def turn(self, client: str) -> Iterator[None]:
-        """Let the present greenlet wait for a turn of its client, which lasts for the block."""
+        """Let the present greenlet wait for its client's turn, which lasts for the block."""
         woken = Event()
         begin = woken.set
         self.wait(client, begin)

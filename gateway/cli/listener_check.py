@@ -1,4 +1,4 @@
-"""Whether an API key may go to the program that listens at a loopback address: another user's may, while the server is down."""
+"""Whether an API key may go to the program that listens at a loopback address, which may be another user's while the server is down."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ROOT: Final = 0
 
 
 def check_listener(url: str, settings: Settings) -> None:
-    """Raise ``CommandError`` if a program of a user other than the server's gets requests to a loopback address.
+    """Raise ``CommandError`` if a program of a user other than the server's gets the requests to a loopback address.
 
-    The server's user is root, the caller, or who owns the runtime or state directory of these settings or of the systemd unit.
-    What listens where the kernel does not say is not known, and passes.
+    The server's user is root, the caller, or the owner of the runtime or state directory in these settings or of the
+    systemd unit. If the kernel does not say what listens, the check passes.
     """
     parts = urlsplit(url)
     port = parts.port or 80
@@ -49,14 +49,14 @@ def _users_of_server(settings: Settings) -> set[int]:
             try:
                 users.add(folder.stat().st_uid)
             except PermissionError:
-                users.update(DYNAMIC_USERS)  # systemd's link to a directory that root alone may look into
+                users.update(DYNAMIC_USERS)  # systemd's link to a directory that only root may look into
             except OSError:
                 continue
     return users
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether only root and the caller can make something in a directory."""
+    """Return whether only root and the caller can create something in a directory."""
     try:
         found = folder.stat()
     except OSError:

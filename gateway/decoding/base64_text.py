@@ -10,7 +10,10 @@ _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 
 
 def from_base64(text: bytes) -> bytes:
-    """Return what base64 means; raises ``binascii.Error``. Engines read it leniently, each in its own way."""
+    """Return the bytes of a text in base64; raises ``binascii.Error``.
+
+    Engines read it leniently, each in its own way.
+    """
     with contextlib.suppress(binascii.Error):
         return binascii.a2b_base64(text, strict_mode=True)  # nearly always; the rest takes twice the time
     text = text.translate(_URL_SAFE, b" \t\r\n").rstrip(b"=")

@@ -1,4 +1,4 @@
-"""How many bytes of request bodies a gateway process holds, their common limit, and who gives way when it is reached."""
+"""How many bytes of request bodies a gateway process holds, their common limit, and which bodies are dropped at the limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.failures import Code, Failure
 
 OVERLOADED: Final = Failure(Code.OVERLOADED, "too many request bodies are being received; try again", retry_after=1.0)
 _LEAST_WAIT_S: Final = 2.0
-"""Seconds for which a body may be on its way while others get no connection."""
+"""Seconds that a body may take to arrive while others get no connection."""
 
 
 class HeldBody:
@@ -20,22 +20,22 @@ class HeldBody:
     __slots__ = ("abort", "began", "caller", "given_up", "size")
 
     def __init__(self, caller: str) -> None:
-        """Hold nothing yet. ``caller``: whose body it is: a key's name, or an address."""
+        """Hold nothing yet. ``caller``: the owner of the body, as a key's name or an address."""
         self.caller = caller
         self.size = 0
         self.began = 0.0
-        """Monotonic seconds at which the wait for it began."""
+        """When the wait for it began, in monotonic seconds."""
         self.abort: Callable[[Failure], None] | None = None
         """Ends the wait for the rest of it."""
         self.given_up = False
-        """Whether it gave way to another caller."""
+        """Whether it was dropped for another caller."""
 
 
 class BodyMemory:
     """Counts the bytes of all bodies from their arrival until their request is answered.
 
-    When the limit is reached, a caller takes the place of bodies that are still being received from a caller who holds
-    more. So no caller can fill the memory for all others with bodies that never end.
+    At the limit, a caller replaces bodies that are still being received from a caller who holds more. So no caller can
+    fill the memory with bodies that never end.
     """
 
     __slots__ = ("_callers", "_limit", "_receiving", "used")
@@ -44,17 +44,17 @@ class BodyMemory:
         """Allow ``limit`` bytes. A single body may always be as large as its route allows."""
         self._limit = limit
         self._receiving: dict[str, dict[HeldBody, None]] = {}
-        """Caller → bodies of which more is to come, the one that began first at first."""
+        """Caller → incomplete bodies, oldest first."""
         self._callers: defaultdict[str, int] = defaultdict(int)
         self.used = 0
 
     def begin(self, body: HeldBody, abort: Callable[[Failure], None]) -> None:
-        """Note that a body is waited for until :meth:`end`. ``abort`` ends that, and may be called from the hub."""
+        """Note that a body is waited for until :meth:`end`. ``abort`` ends the wait, and may be called from the hub."""
         body.began, body.abort = time.monotonic(), abort
         self._receiving.setdefault(body.caller, {})[body] = None
 
     def end(self, body: HeldBody) -> None:
-        """Note that a body is not waited for any more."""
+        """Note that a body is no longer waited for."""
         bodies = self._receiving.get(body.caller, {})
         bodies.pop(body, None)
         if not bodies:
@@ -79,7 +79,7 @@ class BodyMemory:
         body.size = 0
 
     def give_up_oldest(self) -> bool:
-        """Give up the body that has been waited for longest, of the caller with most of them; return whether there was one."""
+        """Drop the oldest incomplete body of the caller with most of them; return whether there was one."""
         bodies = max(self._receiving.values(), key=len, default={})
         oldest = next(iter(bodies), None)
         if oldest is None or time.monotonic() - oldest.began < _LEAST_WAIT_S:
@@ -88,7 +88,7 @@ class BodyMemory:
         return True
 
     def _free(self, body: HeldBody, size: int) -> None:
-        """Give up bodies that are being received from callers who hold more than ``body``'s caller would."""
+        """Drop bodies that are being received from callers who hold more than ``body``'s caller would."""
         share = self._callers[body.caller] + size
         while self.used + size > self._limit and self.used > body.size:
             caller = max(self._receiving, key=self._held_by, default="")

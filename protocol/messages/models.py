@@ -70,7 +70,7 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     pinned: bool | None = None
     """Protect it from eviction, or no longer, until it is unloaded; None: leave as it is."""
     ttl: float | None = None
-    """Idle seconds after which it is unloaded, until it is unloaded; 0: never; None: leave as it is."""
+    """Idle seconds after which this load ends; 0: never; None: leave as it is."""
     recipe: str = ""
     """Recipe of an unregistered checkpoint. If empty, it follows from the checkpoint's name and ``device``."""
     device: str = ""

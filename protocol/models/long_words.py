@@ -1,7 +1,7 @@
-"""Limits how long a text may go on without a place at which every tokenizer divides it. Pure.
+"""Limits how long a text may go on without a place where every tokenizer divides it. Pure.
 
-A tokenizer splits a text there first. llama.cpp does so with ``std::regex`` for many models. It recurses into each
-character of a part, so that a word of a megabyte overflows its stack: docs/engines/llamacpp.md says what was seen.
+A tokenizer first splits a text there. llama.cpp does this with ``std::regex`` for many models, which recurses into each
+character of a part. So a word of a megabyte overflows its stack: docs/engines/llamacpp.md has what was observed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
 LONGEST_PART: Final = 524_288
-"""Characters after which a part is surely refused; one of half as many never is."""
+"""Characters above which a part is certainly refused; one of half this length never is."""
 MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file", "multimodal_data"})
 """Fields beside texts that are not text."""
 _BLOCK: Final = LONGEST_PART // 2
 _ONE_PART: Final = re.compile(r"[^ \t-\r.,!?]+|[\W_]+")
-"""What some tokenizer may take for one part: anything that neither blanks nor ends of sentences divide, or anything without
-letters and numbers. Tokenizers that stop earlier divide more."""
+"""What some tokenizer may take for one part: anything not divided by blanks or ends of sentences, or anything
+without letters and numbers. Tokenizers that stop earlier divide more."""
 
 
 def check_words(shown: str, raw: msgspec.Raw) -> None:
@@ -48,5 +48,5 @@ def check_words(shown: str, raw: msgspec.Raw) -> None:
 
 
 def _has_long_part(text: str) -> bool:
-    # A part of twice this length has one of these blocks in it, wherever it begins.
+    # A part of twice this length contains one of these blocks, wherever it begins.
     return any(_ONE_PART.fullmatch(text, start, start + _BLOCK) for start in range(0, len(text) - _BLOCK + 1, _BLOCK))

@@ -1,4 +1,4 @@
-"""Whose programs listen on a port of this machine, as the kernel's tables say."""
+"""Whose programs listen on a port of this machine, according to the kernel's tables."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def listening_users(port: int) -> set[int]:
 def answering_users(address: Address, port: int) -> set[int]:
     """Return the ids of the users whose programs get a connection to an address of this machine; raises OSError.
 
-    The kernel prefers a program that listens at this very address to one that listens at all. Empty if none does, or if the
-    connection is passed on by other means.
+    The kernel prefers a program that listens at exactly this address to one that listens at all addresses. Empty if
+    none does, or if the connection is passed on by other means.
     """
     found: dict[Address, set[int]] = {}
     for at, user in _listeners(port):

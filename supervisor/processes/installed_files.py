@@ -1,4 +1,4 @@
-"""From which files the code was loaded: two states of a checkout have one version number, and still differ."""
+"""The files that the code was loaded from: two states of a checkout have the same version number, but still differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES: Final = ("gateway", "protocol", "supervisor", "workers")
 
 
 def digest(folder: Path) -> str:
-    """Return what changes with any file of the four packages in a folder: by size and time, as Python decides to compile again."""
+    """Return a digest that changes with any file of the four packages in a folder: with its size or time, as Python decides to compile again."""
     return hashlib.sha256("\n".join(sorted(_files(folder))).encode(errors="surrogateescape")).hexdigest()[:12]
 
 

@@ -20,7 +20,7 @@ from gateway.http.request_context import client_of, request_context
 from protocol.failures import invalid
 
 _FLAGS: Final = {"": "true", "yes": "true", "on": "true", "no": "false", "off": "false"}
-"""Words for flags in a query, besides those that msgspec reads."""
+"""Words for flags in a query, in addition to msgspec's."""
 
 
 class RouteResource:
@@ -46,7 +46,7 @@ class RouteResource:
     def respond(
         self, route: Route[Any, Any], given: bytes | dict[str, Any], req: falcon.Request, resp: falcon.Response
     ) -> None:
-        """Answer what was ``given``: as JSON, or as texts by the names of fields. Raises what is wrong with it."""
+        """Answer the request ``given``: as JSON, or as texts by the names of fields. Raises what is wrong with it."""
         if isinstance(given, bytes):
             client = client_of(req.env)
             request = body_decoding.decode(given, route.request, client)
@@ -77,7 +77,7 @@ def _query(req: falcon.Request, cls: type[msgspec.Struct]) -> dict[str, Any]:
     return found
 
 
-@cache  # msgspec finds the types of fields anew each time, which takes longer than the rest of a small GET
+@cache  # msgspec looks up the types of fields each time, which takes longer than the rest of a small GET
 def _parameters(cls: type[msgspec.Struct]) -> list[tuple[str, bool]]:
     """Return the names of a type's fields, and whether each is a flag."""
     return [(field.name, field.type is bool) for field in msgspec.structs.fields(cls)]

@@ -1,8 +1,8 @@
-"""A route as one declaration: what it is called, takes, does and answers.
+"""A route as one declaration: its name, its request, what it does, and its answer.
 
-All else is derived from it: the resource that answers (:mod:`gateway.api.common.route_resource`), the checks of the request, the
-scope that a key needs, the operation in the OpenAPI document, and the call of the command line, which imports the files with
-declarations. So these import no library of the server.
+Everything else is derived from it: the resource that answers (:mod:`gateway.api.common.route_resource`), the checks of
+the request, the scope that a key needs, the operation in the OpenAPI document, and the command line's call. The command
+line imports the files with declarations, so they import no library of the server.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class HttpCaller:
         self.env = env
         self.context = context
         self.fields = fields
-        """The request as it was sent: also what its type does not declare, and what is null."""
+        """The request as it was sent, including null fields and fields that its type does not declare."""
 
     def ask(self, build: Callable[[int], msgspec.Struct], report: type[R]) -> R:
         """Ask the supervisor, and wait: ``ask(lambda number: GetModel(number, name), ModelEntry)``.
 
-        Raises its refusal, which names the wrong field as the request does.
+        Raises its refusal, which names the wrong field by its name in the request.
         """
         try:
             return self.session.call(self.env, build, report)
@@ -64,7 +64,7 @@ class Nothing(msgspec.Struct):
 
 
 class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True, eq=False):
-    """One HTTP method of one path; :func:`route` makes it of a handler."""
+    """One HTTP method of one path; :func:`route` makes it from a handler."""
 
     method: str
     path: str
@@ -78,11 +78,11 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     changes: bool = False
     """Whether it changes the server, or shows what only an administrator may see."""
     action: str = "change the server"
-    """What a foreign page may not do by it, in words."""
+    """What a foreign page may not do with it, in words."""
     monitors: bool = False
-    """Whether monitors ask for it: a key for metrics suffices."""
+    """Whether monitors use it: a key for metrics suffices."""
     reads: bool = False
-    """Whether a key for inference suffices, though it is not GET or counts as a change."""
+    """Whether a key for inference suffices, even if it is not a GET or counts as a change."""
     shown_path: str = ""
     """The path in the OpenAPI document, if that differs."""
     also: str = ""
@@ -92,12 +92,12 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     secret: bool = False
     """Whether no cache may store the answer."""
     unfinished: Callable[[Any], bool] | None = None
-    """Returns whether an answer says that what was asked for goes on: its status is 202."""
+    """Returns whether an answer says that the requested work goes on: its status is then 202."""
     needs: tuple[str, ...] = ()
     """Fields of the body, one of which is required."""
     body_required: bool = True
     failures: frozenset[Failure] = frozenset()
-    """What the request may be answered with, besides :data:`gateway.api.common.operations.EVERY`."""
+    """The failures of the request, besides :data:`gateway.api.common.operations.EVERY`."""
     examples: Mapping[str, Any] = {}
 
     @property

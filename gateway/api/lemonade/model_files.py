@@ -207,7 +207,7 @@ def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
     return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
 
 
-# A change for pages of other sites, any of which could have the server ask hubs; a key for inference may do so.
+# A change for pages of other sites, any of which could make the server ask hubs; a key for inference may do it.
 @route("GET", "pull/variants", changes=True, reads=True, action="ask a hub", failures=MODEL)
 def list_variants(caller: HttpCaller, query: VariantsQuery) -> Variants:
     """Lists what a repository of a hub has to download.

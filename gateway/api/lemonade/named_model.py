@@ -1,4 +1,4 @@
-"""The model that a request of Lemonade's names: `model_name`, or `model`, which means the same."""
+"""The model in a request of Lemonade's: `model_name`, or `model`, which means the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from protocol.failures import invalid
 
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, extra_json_schema={"minLength": 1})]
-"""An empty one is taken for none: clients send it for a field that a person has left empty."""
+"""An empty name counts as absent: clients send it if a person has left a field empty."""
 
 
 class NamedModel(msgspec.Struct, kw_only=True):
@@ -22,14 +22,14 @@ class NamedModel(msgspec.Struct, kw_only=True):
 
     @property
     def given_name(self) -> str:
-        """The name, empty without one; raises ``invalid_request`` for two that differ."""
+        """The name, empty if there is none; raises ``invalid_request`` for two that differ."""
         if self.model_name and self.model and self.model_name != self.model:
             raise invalid("`model_name` and `model` name different models", "model_name")
         return self.model_name or self.model or ""
 
     @property
     def name(self) -> str:
-        """The name; raises ``invalid_request`` for none and for two."""
+        """The name; raises ``invalid_request`` if there is none, or for two that differ."""
         if not self.given_name:
             raise invalid("`model_name` is required", "model_name")
         return self.given_name
