@@ -1,10 +1,11 @@
-"""The type of an image, told by its first bytes, whatever its sender says, and the size of a PNG, a JPEG or a WebP.
+"""The type of an image, told by its first bytes, whatever its sender says, the size of a PNG, a JPEG or a WebP, and a JPEG's scans.
 
 Pure.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -24,6 +25,11 @@ _FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of a JPEG that are followed by its size."""
 _STANDALONE_MARKERS: Final = frozenset({0x01, *range(0xD0, 0xDA)})
 """Markers without data after them."""
+
+_SCAN: Final = 0xDA
+_END: Final = 0xD9
+_next_marker: Final = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])").search
+"""Finds the next marker, past the data of a scan: these may have restarts in them."""
 
 
 def image_type(data: bytes | bytearray) -> str:
@@ -60,6 +66,21 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4])
     return None
+
+
+def has_more_scans(data: bytes, most: int) -> bool:
+    """Return whether a JPEG has more than ``most`` scans, each of which is work for all of its pixels."""
+    if data.count(bytes((0xFF, _SCAN))) <= most:
+        return False
+    at = scans = 0
+    while scans <= most and (found := _next_marker(data, at)) is not None:
+        at, marker = found.end(), found[1][0]
+        if marker == _END:
+            break
+        if marker not in _STANDALONE_MARKERS:
+            at += int.from_bytes(data[at : at + 2])
+        scans += marker == _SCAN
+    return scans > most
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:

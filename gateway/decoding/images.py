@@ -17,8 +17,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from gateway.decoding.image_header import NAMES, image_size, image_type
-from gateway.decoding.limits import MAX_SIDE_PIXELS
+from gateway.decoding.image_header import NAMES, has_more_scans, image_size, image_type
+from gateway.decoding.limits import MAX_SCANS, MAX_SIDE_PIXELS
 
 _READERS: Final[dict[str, Callable[[Any], Image.Image]]] = {
     "image/png": PngImageFile,
@@ -58,6 +58,8 @@ def decode_image(data: bytes, max_pixels: int, *, alpha: bool) -> DecodedImage:
     if not kind:
         raise ImageError(f"it is not a {NAMES} image")
     _check_size(image_size(data), max_pixels)
+    if kind == "image/jpeg" and has_more_scans(data, MAX_SCANS):
+        raise ImageError(f"it has more than {MAX_SCANS} scans")
     try:
         image = _READERS[kind](io.BytesIO(data))
         _check_size(image.size, max_pixels)

@@ -8,6 +8,8 @@ MAX_MEDIA: Final = 100
 """Images and recordings of one request."""
 MAX_SIDE_PIXELS: Final = 8192
 """Pixels per side of an image: a small file may be an immense image."""
+MAX_SCANS: Final = 100
+"""Of a JPEG: programs write ten or so, and 4,500 empty ones of the largest image took 18 processor seconds."""
 MAX_PIXELS: Final = 2 * MAX_SIDE_PIXELS**2
 """Pixels of all images of a request together; an engine needs three bytes for each."""
 MAX_CHAT_AUDIO_S: Final = 3600.0

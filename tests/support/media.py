@@ -50,7 +50,8 @@ def matroska() -> bytes:
 
 
 def many_scans(side: int, scans: int) -> bytes:
-    """Return a progressive JPEG that repeats its scans of the finest detail: minutes of work in a small file."""
+    """Return a progressive JPEG of so many scans, which repeats that of the finest detail: each is work for all pixels."""
     data = written(Image.new("L", (side, side)), "JPEG", progressive=True)
     last = data.rindex(b"\xff\xda")
-    return data[:last] + (data[last:-2] * scans) + b"\xff\xd9"
+    repeated = scans - data[:last].count(b"\xff\xda")
+    return data[:last] + (data[last:-2] * repeated) + b"\xff\xd9"

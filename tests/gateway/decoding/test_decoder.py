@@ -26,7 +26,7 @@ from gateway.decoding.decoder_process import (
     DecoderSession,
     RefusedError,
 )
-from gateway.decoding.limits import DECODE_TIMEOUT_S, MAX_DECODERS_OF_CLIENT, MAX_PIXELS, MAX_SIDE_PIXELS
+from gateway.decoding.limits import DECODE_TIMEOUT_S, MAX_DECODERS_OF_CLIENT, MAX_PIXELS, MAX_SCANS
 from protocol.failures import LemonbusError
 from tests.support.media import PNG_HEAD, chunk, many_scans, playlist, png_of, written
 
@@ -196,10 +196,27 @@ def test_what_a_file_becomes_has_a_limit_of_bytes(decoder: DecoderSession) -> No
 
 def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> None:
     session = DecoderSession(CLIENT)
-    session._seconds_left = 0.5
+    session._seconds_left = 0.1
     with pytest.raises(RefusedError, match="takes more than"):
-        session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
+        session.decode(IMAGE, BUDGET, written(LARGE.convert("RGB"), "PNG"))
     assert opened(decode(session, written(NOISE, "PNG"))).size == NOISE.size
+
+
+def stop(session: DecoderSession) -> None:
+    """Stop a session's decoder, if it has one: its order is endless."""
+    if session._decoder is not None:
+        os.kill(session._decoder.pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("scans", [MAX_SCANS, MAX_SCANS + 1, 2000])
+def test_a_jpeg_of_many_scans_is_refused(decoder: DecoderSession, scans: int) -> None:
+    """Each is work for all pixels, also if it is empty."""
+    data = many_scans(64, scans)
+    if scans <= MAX_SCANS:
+        assert decode(decoder, data).cost == 64 * 64
+        return
+    with pytest.raises(RefusedError, match=f"more than {MAX_SCANS} scans"):
+        decode(decoder, data)
 
 
 @pytest.mark.parametrize("data", [written(NOISE, "PNG"), bytes(2**24)], ids=["an answer", "space in a buffer"])
@@ -221,10 +238,12 @@ def test_a_stopped_decoder_is_killed_at_its_deadline_and_replaced(
 def test_one_client_leaves_a_decoder_to_others() -> None:
     """Its orders are endless; another client's images are decoded all the same, and its own third one waits."""
     sessions = [DecoderSession("greedy") for _ in range(MAX_DECODERS_OF_CLIENT + 1)]
-    endless = many_scans(MAX_SIDE_PIXELS, 2000)
-    greenlets = [gevent.spawn(decode, session, endless) for session in sessions]
+    large = written(LARGE.convert("RGB"), "PNG")
+    greenlets = [gevent.spawn(decode, session, large) for session in sessions]
     gevent.sleep(0)
     assert [session._decoder is not None for session in sessions] == [True] * MAX_DECODERS_OF_CLIENT + [False]
+    for session in sessions:
+        stop(session)
     assert decode(DecoderSession("other"), written(NOISE, "PNG")).cost == NOISE.width * NOISE.height
     for session in reversed(sessions):
         session.abandon()
@@ -261,7 +280,7 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
 
     def work(session: DecoderSession) -> None:
         try:
-            session.decode(IMAGE, BUDGET, many_scans(MAX_SIDE_PIXELS, 2000))
+            session.decode(IMAGE, BUDGET, written(LARGE.convert("RGB"), "PNG"))
         except AbandonedError:
             ended.append(time.monotonic())
 
@@ -271,6 +290,7 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
     while session._decoder is None:
         gevent.sleep(0.001)
     process = session._decoder
+    stop(session)
     for _ in range(20):
         gevent.sleep(0.01)  # other greenlets run
     assert not ended

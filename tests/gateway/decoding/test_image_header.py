@@ -1,4 +1,4 @@
-"""How large a picture says it is."""
+"""How large a picture says it is, and in how many scans a JPEG comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from gateway.decoding.image_header import image_size
+from gateway.decoding.image_header import has_more_scans, image_size
 from tests.support.images import png
 
 FRAME = b"\xff\xc2\x00\x11\x08\x00\x30\x01\x00\x03"
@@ -45,3 +45,28 @@ def webp(**how: Any) -> bytes:
 )
 def test_sides(data: bytes, found: tuple[int, int] | None) -> None:
     assert image_size(data) == found
+
+
+SCAN = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00"
+DATA = b"\x00\xff\x00\xda\xff\xd0\xff\xd7ab"
+"""With a byte that has an escape, and two restarts."""
+
+
+@pytest.mark.parametrize(
+    ("data", "scans"),
+    [
+        (SCAN + DATA, 1),
+        ((SCAN + DATA) * 5, 5),
+        ((SCAN + DATA + COMMENT) * 5 + b"\xff", 5),
+        (SCAN + DATA + b"\xff\xff" + SCAN[1:], 2),
+        (SCAN + DATA + b"\xff\xfe\x00\x0c" + SCAN + SCAN + DATA, 2),
+        (b"\xff\xe1\x00\x16" + SCAN * 2 + SCAN + DATA, 1),
+        (SCAN + DATA + b"\xff\xd9" + SCAN * 5, 1),
+        (b"\xff\xd8\xff\x01" + SCAN + SCAN[:3], 2),
+        (b"", 0),
+    ],
+)
+def test_scans_are_counted_but_not_what_looks_like_them(data: bytes, scans: int) -> None:
+    """Such as the preview in a file's metadata, and pictures behind the end of the first one."""
+    found = [has_more_scans(b"\xff\xd8" + data, most) for most in range(7)]
+    assert found == [scans > most for most in range(7)]
