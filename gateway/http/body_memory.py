@@ -17,11 +17,15 @@ _LEAST_WAIT_S: Final = 2.0
 class HeldBody:
     """The bytes of one request's body."""
 
-    __slots__ = ("abort", "began", "caller", "given_up", "size")
+    __slots__ = ("abort", "began", "caller", "given_up", "most", "size")
 
-    def __init__(self, caller: str) -> None:
-        """Hold nothing yet. ``caller``: the owner of the body, as a key's name or an address."""
+    def __init__(self, caller: str, most: float = 1.0) -> None:
+        """Hold nothing yet. ``caller``: the owner of the body, as a key's name or an address.
+
+        ``most``: the part of the memory that all bodies of the caller may take.
+        """
         self.caller = caller
+        self.most = most
         self.size = 0
         self.began = 0.0
         """When the wait for it began, in monotonic seconds."""
@@ -63,6 +67,9 @@ class BodyMemory:
     def reserve(self, body: HeldBody, size: int) -> None:
         """Count ``size`` more bytes of a body; raises ``overloaded`` (503)."""
         if body.given_up:
+            raise OVERLOADED.raised()
+        held = self._held_by(body.caller)
+        if held + size > self._limit * body.most and held > body.size:
             raise OVERLOADED.raised()
         if self.used + size > self._limit and self.used > body.size:
             self._free(body, size)

@@ -14,7 +14,7 @@ from protocol.messages.model_details import FileFacts
 from protocol.models.checkpoints import GENAI_CONFIG
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.files import gguf
-from workers.files.gguf import ArrayLength
+from workers.files.gguf import MAX_CONTEXT, ArrayLength
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_CONFIG_BYTES: Final = 32 * 1024 * 1024
@@ -118,5 +118,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _number(value: object) -> int:
-    """Return a number; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    """Return a number; 0 for anything else, and for what no model has."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < MAX_CONTEXT else 0

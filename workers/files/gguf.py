@@ -13,6 +13,10 @@ from workers.files.errors import BrokenError
 MAGIC: Final = b"GGUF"
 MAX_ITEMS: Final = 4_000_000
 """Limit on strings and tensors: a vocabulary has about 100,000; a file that claims more than this is broken."""
+MAX_ELEMENTS: Final = 2**50
+"""Numbers in all tensors of a file: a thousand times those of the largest models."""
+MAX_CONTEXT: Final = 2**31
+"""Tokens from which on a file's context counts as unknown."""
 MAX_DIMENSIONS: Final = 8
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
@@ -226,7 +230,8 @@ class _GgufReader:
                 self._skip(kind)
         if alignment <= 0:
             raise BrokenError("its header makes no sense")
-        return GgufHeader(architecture, context, self._check_tensors(tensors, alignment))
+        known = context if 0 <= context < MAX_CONTEXT else 0
+        return GgufHeader(architecture, known, self._check_tensors(tensors, alignment))
 
     def _check_tensors(self, tensors: int, alignment: int) -> int:
         """Check that the data of all tensors is there; return how many elements they have."""
@@ -239,6 +244,8 @@ class _GgufReader:
             for _ in range(dimensions):
                 elements *= self._number("<Q")
             parameters += elements
+            if parameters > MAX_ELEMENTS:
+                raise BrokenError("its header makes no sense")
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = BLOCKS.get(kind, (1, 0))
             end = max(end, offset + elements // block * size)

@@ -18,6 +18,8 @@ IDLE_TIMEOUT_S: Final = 60.0
 """Seconds after which a body is given up if nothing more of it arrives, and which any body may take."""
 MIN_BYTES_PER_SECOND: Final = 64 * 1024
 """A body may take one more second for each time that this many bytes have arrived."""
+_MOST_OF_KEY: Final = 0.5
+"""The part of a process's memory for bodies that those of one key may have: they stay until their requests are answered."""
 _STEP: Final = 128 * 1024
 """Bytes of a body that are read before other greenlets run."""
 _readers: set[Any] = set()
@@ -115,5 +117,5 @@ def _held_body(env: dict[str, Any]) -> HeldBody:
     """Return the request's share of the memory."""
     context = request_context(env)
     if context.held_body is None:
-        context.held_body = HeldBody(client_of(env))
+        context.held_body = HeldBody(client_of(env), _MOST_OF_KEY if context.api_key is not None else 1.0)
     return context.held_body

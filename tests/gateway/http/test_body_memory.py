@@ -36,6 +36,18 @@ def test_bodies_together_have_a_limit_and_one_alone_has_none() -> None:
     assert memory.used == 0
 
 
+def test_bodies_of_a_key_have_a_part_of_the_memory_and_one_alone_has_all() -> None:
+    memory = BodyMemory(100)
+    first, second = HeldBody("key", 0.5), HeldBody("key", 0.5)
+    memory.reserve(first, 30)
+    memory.reserve(second, 20)
+    with pytest.raises(LemonbusError):
+        memory.reserve(second, 1)
+    memory.release(second)
+    memory.reserve(first, 60)
+    memory.reserve(HeldBody("another"), 10)
+
+
 def received(memory: BodyMemory, caller: str, size: int, aborted: list[HeldBody]) -> HeldBody:
     """A body of which so much has come, and of which more is to come."""
     body = HeldBody(caller)
