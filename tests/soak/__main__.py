@@ -95,7 +95,7 @@ def _answers(server: LemonbusServer, model: str) -> bool:
 def _check_log(lines: list[dict[str, object]], unread: list[str], tally: Tally) -> None:
     """No line may be broken, and no programming error may have happened."""
     for line in unread[:5]:
-        tally.violate(f"a line of the log is no JSON: {line[:300]}")
+        tally.violate(f"a line of the log is not JSON: {line[:300]}")
     for record in lines:
         if "exception" in record:
             tally.violate(

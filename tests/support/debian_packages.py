@@ -20,7 +20,7 @@ from tests.support.proxies import UNPACKED, program
 def unpack(package: str) -> str:
     """Unpack a package below :data:`UNPACKED`; return why it could not be, empty if it was."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        return "this is no Debian"
+        return "this is not Debian"
     with tempfile.TemporaryDirectory() as folder:
         # The user _apt may not write here; apt warns of that and downloads as we are.
         loaded = _run(["apt-get", "-q", "download", package], folder)

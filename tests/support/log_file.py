@@ -29,7 +29,7 @@ class LogFile:
 
     @property
     def strays(self) -> list[str]:
-        """What is no JSON line."""
+        """What is not a JSON line."""
         self._read()
         return self._strays
 

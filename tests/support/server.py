@@ -115,7 +115,7 @@ class LemonbusServer(ServerInspector):
 
     @property
     def unread(self) -> list[str]:
-        """What came on stderr and is no JSON line."""
+        """What came on stderr and is not a JSON line."""
         return self._log.strays
 
     @property

@@ -3,13 +3,13 @@
 Invariants:
 
 * Each exchange ends with exactly one call of its handler: ``ended``, ``broke``, ``malformed`` or ``crashed``; after
-  :meth:`EngineExchange.cancel` none of them is called.
-* A connection is kept for another request only after a complete response with a length of its own.
+  :meth:`EngineExchange.cancel`, none of them is called.
+* A connection is kept for another request only after a complete response that has a length.
 * A kept connection that closes before any byte of a response is not a failure: the request is sent again on a new
   connection.  llama-server closes a connection after every stream and after about a hundred other responses (measured).
 * If a connection cannot be opened, for example because this process has no descriptors left, nothing is raised: the
   request that is sent on it breaks, as it does when the engine refuses the connection.
-* An exception of our own code in a handler fails that one request (``crashed``); it is never reported as bad HTTP.
+* If our own code raises in a handler, only that request fails (``crashed``). This is never reported as bad HTTP.
 
 To cancel a request, its connection is closed.
 """

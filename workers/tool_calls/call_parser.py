@@ -2,12 +2,12 @@
 
 Invariants:
 
-* However the text is cut into pieces, the calls, and the text beside them, are the same.
+* However the text is cut into pieces, the calls and the text around them are the same.
 * No part of a marker is returned as text before it is certain that it is not a marker.
-* A text that only looks like a call stays text: one that is no JSON, has another name than those of the request's tools, or is
+* A text that only looks like a call stays text: it is not JSON, its name is not that of a tool in the request, or it is
   cut off before its arguments begin.
 * White space next to a call belongs to the call, unless it is longer than :data:`MAX_SPACE`.
-* The work grows with the length of the answer, whatever is in it.
+* The work grows only with the length of the answer, whatever it contains.
 """
 
 from __future__ import annotations

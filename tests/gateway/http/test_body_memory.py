@@ -49,7 +49,7 @@ def test_bodies_of_a_key_have_a_part_of_the_memory_and_one_alone_has_all() -> No
 
 
 def received(memory: BodyMemory, caller: str, size: int, aborted: list[HeldBody]) -> HeldBody:
-    """A body of which so much has come, and of which more is to come."""
+    """A body that has partly arrived, up to a size."""
     body = HeldBody(caller)
     memory.begin(body, lambda _failure: aborted.append(body))
     memory.reserve(body, size)

@@ -60,7 +60,7 @@ class Hub:
         self.elsewhere = False
         """Redirect every transfer to :attr:`cdn`, another host."""
         self.busy = 0
-        """So many requests are answered 429 first."""
+        """This many requests are first answered with 429."""
         self.busy_files = 0
         """Likewise, of transfers, with :attr:`busy_status`."""
         self.busy_status = 429
