@@ -40,6 +40,8 @@ MAX_PROPERTIES: Final = 500
 """``properties`` of one object of a schema: the work grows with the square of the number of optional ones."""
 MAX_OPTIONAL_PAIRS: Final = 500_000
 """Squares of the numbers of optional properties, of all objects of a request's schemas together."""
+MAX_CONSTANT_CHARACTERS: Final = 16_384
+"""Characters in one value of ``const`` or ``enum``: the work may grow with their square."""
 MAX_PATTERN_CHARACTERS: Final = 16_384
 """Characters in all patterns of a request's schemas together."""
 
@@ -145,16 +147,22 @@ class _Sizes:
 
     def add_text(self, tokens: Iterable[re.Match[str]]) -> None:
         """Count the tokens of a grammar or a pattern."""
-        groups: list[int] = []
-        repeatable, end, is_group = 1, 0, False
-        """Characters of what a repetition would repeat, where they end, and whether they are a group's."""
+        outer: list[int] = []
+        """For each open group, the characters before it in the group around it."""
+        written = 0
+        """Characters of the present group with its repetitions written out; a class of characters is one."""
+        repeatable, end, is_group, is_class = 1, 0, False, False
+        """Characters of what a repetition would repeat, where they end, and what they are."""
         for match in tokens:
             token = match[0]
+            written += match.start() - end
             if token == "(":  # noqa: S105 - of a grammar, not a password
-                groups.append(match.start())
-                self._depth = max(self._depth, len(groups))
+                outer.append(written)
+                written = 0
+                self._depth = max(self._depth, len(outer))
             elif token == ")":  # noqa: S105
-                repeatable, is_group = match.end() - (groups.pop() if groups else 0), True
+                repeatable, is_group, is_class = written, True, False
+                written += outer.pop() if outer else 0
             elif token == "|":  # noqa: S105
                 self._alternatives += 1
             elif token in ("?", "*"):
@@ -163,11 +171,14 @@ class _Sizes:
                 count = sum(int(digits[:_LARGE_NUMBER_DIGITS]) for digits in _DIGITS.findall(token))
                 self._repetitions += count
                 if token[0] == "{" and match.start() != end:
-                    repeatable, is_group = 1, False
+                    repeatable, is_group, is_class = 1, False, False
                 self._repeated += count * repeatable
                 self._repeated_in_groups += count * repeatable * (is_group and token[0] == "{")
+                written += 0 if is_class else count * repeatable
             else:
-                repeatable, is_group = len(token) if token[0] in '"[' else 1, False
+                is_group, is_class = False, token[0] == "["
+                repeatable = len(token) if token[0] in '"[' else 1
+                written += 1 if is_class else repeatable
             end = match.end()
 
     def add_schemas(self, value: Any) -> None:
@@ -190,6 +201,7 @@ class _Sizes:
     def _add_schema(self, schema: Mapping[str, Any]) -> None:
         if not _MAXIMA.isdisjoint(schema):
             _check_ranges(self._name, schema)
+        _check_constants(self._name, schema)
         for key, value in schema.items():
             if key not in _SIZED or (key == "type" and isinstance(value, str)):
                 continue
@@ -230,6 +242,13 @@ def _list(value: Any) -> list[Any]:
 
 def _texts(value: Any) -> set[str]:
     return {each for each in _list(value) if isinstance(each, str)}
+
+
+def _check_constants(name: str, schema: Mapping[str, Any]) -> None:
+    for value in (schema.get("const"), *_list(schema.get("enum"))):
+        if isinstance(value, str | dict | list):
+            size = len(value) if isinstance(value, str) else len(msgspec.json.encode(value))
+            check_size(name, "characters in one value of `const` or `enum`", size, MAX_CONSTANT_CHARACTERS)
 
 
 def _check_ranges(name: str, schema: Mapping[str, Any]) -> None:

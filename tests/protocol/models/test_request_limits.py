@@ -77,8 +77,11 @@ def _check(body: object) -> None:
         (
             {"json_schema": {"type": "string", "pattern": f"^({'a' * 248}){{1999}}$"}},
             "json_schema",
-            "499750 characters in the groups that its patterns repeat",
+            "495752 characters in the groups that its patterns repeat",
         ),
+        ({"json_schema": {"type": "string", "pattern": "^((a{4000}){4000})$"}}, "json_schema", "in what it repeats"),
+        ({"json_schema": {"const": "a" * 17_000}}, "json_schema", "17000 characters in one value"),
+        ({"json_schema": {"enum": [["a" * 17_000]]}}, "json_schema", "17004 characters in one value"),
         ({"json_schema": {"type": "string", "pattern": "^a{0,99999}$"}}, "json_schema", "99999 repetitions"),
         ({"json_schema": {"type": "string", "pattern": "(" * 200 + ")" * 200}}, "json_schema", "levels of nesting"),
         ({"json_schema": [{"pattern": "a" * 5_000}] * 4}, "json_schema", "20000 characters in its patterns"),
