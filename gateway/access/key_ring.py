@@ -5,28 +5,30 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Collection
-from typing import Final
+
+import gevent
 
 from protocol.config.api_keys import ApiKey, Scope, digest, keys_of_settings
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 
-_RECENT_S: Final = 0.01
-"""A look at the file as recent as this serves for all that has begun: the one when a request arrived serves when it is sent on,
-and one serves for all requests that are open."""
+
+def _iteration() -> float:
+    """Return the time of the event loop, which stands still within one of its iterations."""
+    return float(gevent.get_hub().loop.now())
 
 
 class KeyRing:
     """Finds keys, and says what they may still do."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is read yet."""
-        self._clock = clock
+    def __init__(self, settings: Settings, iteration: Callable[[], float] = _iteration) -> None:
+        """Nothing is read yet. ``iteration``: another number for each iteration of the event loop."""
+        self._iteration = iteration
         self._by_digest = self._fixed = {key.sha256: key for key in keys_of_settings(settings)}
         self._file = KeyFile(settings)
         self._looked = float("-inf")
-        """When the file was looked at."""
+        """In which iteration of the event loop the file was looked at."""
 
     def use_setting_keys(self, keys: list[ApiKey]) -> None:
         """Replace the keys of the settings, after a reload: this process then only finishes what it has begun."""
@@ -60,7 +62,7 @@ class KeyRing:
         ``key``: as it was then. ``scopes``: one of them suffices. ``model``: the registered name of the model that it
         uses, empty if unknown.
         """
-        if self._clock() - self._looked > _RECENT_S:
+        if self._iteration() != self._looked:  # else it arrived just now, and nobody can know of a later change
             self._refresh()
         known = self._by_digest.get(key.sha256)
         if known is None:
@@ -75,6 +77,6 @@ class KeyRing:
         return None
 
     def _refresh(self) -> None:
-        self._looked = self._clock()
+        self._looked = self._iteration()
         if self._file.refresh():
             self._by_digest = self._fixed | {key.sha256: key for key in self._file.keys}

@@ -228,7 +228,7 @@ def test_a_model_that_is_not_whole_is_not_registered(server: LemonbusServer, fol
 def test_a_repository_that_the_recipe_cannot_load_is_not_registered(server: LemonbusServer) -> None:
     status, body = pull(server, model_name="user.X", checkpoint="shop/Onnx", recipe="llamacpp")
     assert status == 400
-    assert "no GGUF" in body["message"]
+    assert "is not the GGUF file" in body["message"]
     assert registered(server) == {}
     assert pull(server, model_name="user.X", checkpoint="shop/Onnx", recipe="oga-cpu")[0] == 200
     assert "X" in registered(server)

@@ -148,9 +148,9 @@ def test_the_declared_body_is_what_the_route_decodes(ask: AppClient, monkeypatch
     decoded: list[Any] = []
     original = body_decoding.decode_for_passing_on
 
-    def spy(data: bytes, cls: Any) -> Any:
+    def spy(data: bytes, cls: Any, client: str = "") -> Any:
         decoded.append(cls)
-        return original(data, cls)
+        return original(data, cls, client)
 
     monkeypatch.setattr(body_decoding, "decode_for_passing_on", spy)
     accepted = Failure(Code.CONFLICT, "it came through")
