@@ -62,7 +62,7 @@ class KeyRing:
         ``key``: as it was then. ``scopes``: one of them suffices. ``model``: the registered name of the model that it
         uses, empty if unknown.
         """
-        if self._iteration() != self._looked:  # else it arrived just now, and nobody can know of a later change
+        if self._iteration() != self._looked:  # else it has just arrived
             self._refresh()
         known = self._by_digest.get(key.sha256)
         if known is None:
