@@ -6,6 +6,7 @@ does not wait here, is found behind a thousand others within a fraction of a sec
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,8 +16,8 @@ import gevent
 from gateway.waker import GreenletWaker
 
 STARTS_PER_ITERATION: Final = 4
-CHECKS_PER_ITERATION: Final = 64
-"""How many of those that wait may be looked at in one iteration: clients that have left take no turn of others."""
+CHECKS_S: Final = 0.005
+"""Seconds of an iteration in which those that wait may be looked at: clients that have left take no turn of others."""
 
 
 class StartQueue:
@@ -58,12 +59,13 @@ class StartQueue:
         self._timer.close()
         self._timer = None
         starts = STARTS_PER_ITERATION
-        for _ in range(min(CHECKS_PER_ITERATION, len(self._waiting))):
+        end = time.monotonic() + CHECKS_S
+        while starts and self._waiting:
             waiter, has_left = self._waiting.popleft()
             begins = not has_left()
             waiter.wake(begins)
             starts -= begins
-            if not starts:
+            if time.monotonic() >= end:
                 break
         if self._waiting:
             self._wake_in_next_iteration()
