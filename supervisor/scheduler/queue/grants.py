@@ -17,6 +17,8 @@ from supervisor.scheduler.state import SchedulerState
 
 ANNOUNCED_AFTER_S: Final = 0.05
 """A wait shorter than this is not worth a message."""
+ALONE_S: Final = 10.0
+"""Seconds after which a suspect request does not run alone any more: what kills an engine mostly does so at once."""
 MAX_READS: Final = 4
 """Reads that one engine answers at once.
 
@@ -36,7 +38,7 @@ def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
 def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
     """Return the slots for a request that needs some, None if they are not free now.
 
-    A suspect gets the whole engine.
+    A suspect gets the whole engine at first.
     """
     if waiting.request.suspect:
         return None if model.busy else model.engine_slots
@@ -61,7 +63,14 @@ def grant(
         state.metrics.attempt_granted(model.name, waited)
     request = waiting.request
     model.grants[waiting.key] = SlotGrant(
-        weight, now, waiting.order, request.caller, charged, request.earlier, origin_of(request)
+        weight,
+        min(request.weight, weight, model.slots),
+        now,
+        waiting.order,
+        request.caller,
+        charged,
+        request.earlier,
+        origin_of(request),
     )
     model.last_use = now
     if state.limits.verbose:
@@ -115,6 +124,9 @@ def grant_queued(
 
     Reads need not be next: they take no slot that an earlier request waits for.
     """
+    for running in model.grants.values():
+        if running.weight > running.usual_weight and now - running.began >= ALONE_S:
+            running.weight = running.usual_weight
     for waiting in model.queue if model.queue.reads else ():
         if waiting.order < before and may_read(model, waiting):
             model.queue.remove(waiting.key)

@@ -64,11 +64,12 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds. A read holds none, but still keeps the engine from being stopped."""
 
-    __slots__ = ("began", "caller", "charged", "earlier", "order", "origin", "progress", "weight")
+    __slots__ = ("began", "caller", "charged", "earlier", "order", "origin", "progress", "usual_weight", "weight")
 
     def __init__(
         self,
         weight: int,
+        usual_weight: int,
         began: float,
         order: int,
         caller: Caller | None = None,
@@ -78,6 +79,7 @@ class SlotGrant:
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with or without a key.
 
+        ``usual_weight``: the slots that it needs, fewer than it has if it is to run alone for a while.
         ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
@@ -88,5 +90,6 @@ class SlotGrant:
         self.progress: AttemptProgress | None = None
         """How far the engine is, if it reports that."""
         self.weight = weight
+        self.usual_weight = usual_weight
         self.began = began
         self.order = order

@@ -154,7 +154,9 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
     for _, attempt, worker in sorted(attempts, key=lambda each: each[0]):
         model = _model_of(state, worker)
         if model is not None:
-            model.grants[attempt.key] = SlotGrant(attempt.weight, attempt.began, next(state.order), attempt.caller)
+            model.grants[attempt.key] = SlotGrant(
+                attempt.weight, attempt.weight, attempt.began, next(state.order), attempt.caller
+            )
             if attempt.abandoned:
                 model.abandoned.add(attempt.key)
 
