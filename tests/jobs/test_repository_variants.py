@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.messages.model_files import Variant
 from protocol.models import checkpoints
-from workers.jobs.model_download.repository_variants import MAX_VARIANTS, list_variants
+from workers.jobs.model_download.repository_variants import MAX_FILES, MAX_VARIANTS, list_variants
 
 QWEN = "unsloth/Qwen3-8B-GGUF"
 
@@ -89,3 +89,9 @@ def test_every_variant_can_be_pulled_by_its_name(files: list[str]) -> None:
 @given(FILES)
 def test_the_number_of_variants_is_limited(files: list[str]) -> None:
     assert len(names(files)) <= MAX_VARIANTS
+
+
+def test_the_files_of_a_repository_that_are_looked_at_are_bounded() -> None:
+    files = [f"m{number:05}-q8.gguf" for number in range(MAX_FILES)]
+    assert "Q4_K_M" in names([*files[1:], "z-Q4_K_M.gguf"])
+    assert "Q4_K_M" not in names([*files, "z-Q4_K_M.gguf"])

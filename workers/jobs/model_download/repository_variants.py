@@ -10,11 +10,13 @@ from protocol.models import checkpoints
 from protocol.models.recipes import DEFAULT_RECIPE
 
 MAX_VARIANTS: Final = 5
+MAX_FILES: Final = 1_000
+"""GGUF files of a repository that are looked at. No real one has more, and the work grows with their square."""
 
 
 def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Variants:
     """Return the variants of a repository. ``sizes``: bytes of its files by name."""
-    files = sorted(sizes)
+    files = sorted(file for file in sizes if file.lower().endswith(".gguf"))[:MAX_FILES]
     projectors = [file.rsplit("/", 1)[-1] for file in files if checkpoints.is_projector(file)]
     found = [
         Variant(_name(group, files), group[0], group, len(group) > 1, sum(sizes[file] for file in group))
