@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Collection
-
-import gevent
+from collections.abc import Collection
 
 from protocol.config.api_keys import ApiKey, Scope, digest, keys_of_settings
 from protocol.config.key_file import KeyFile
@@ -14,21 +12,13 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 
 
-def _iteration() -> float:
-    """Return the time of the event loop, which stands still within one of its iterations."""
-    return float(gevent.get_hub().loop.now())
-
-
 class KeyRing:
     """Finds keys, and says what they may still do."""
 
-    def __init__(self, settings: Settings, iteration: Callable[[], float] = _iteration) -> None:
-        """Nothing is read yet. ``iteration``: another number for each iteration of the event loop."""
-        self._iteration = iteration
+    def __init__(self, settings: Settings) -> None:
+        """Nothing is read yet."""
         self._by_digest = self._fixed = {key.sha256: key for key in keys_of_settings(settings)}
         self._file = KeyFile(settings)
-        self._looked = float("-inf")
-        """In which iteration of the event loop the file was looked at."""
 
     def use_setting_keys(self, keys: list[ApiKey]) -> None:
         """Replace the keys of the settings, after a reload: this process then only finishes what it has begun."""
@@ -62,8 +52,7 @@ class KeyRing:
         ``key``: as it was then. ``scopes``: one of them suffices. ``model``: the registered name of the model that it
         uses, empty if unknown.
         """
-        if self._iteration() != self._looked:  # else it has just arrived
-            self._refresh()
+        self._refresh()
         known = self._by_digest.get(key.sha256)
         if known is None:
             return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has been revoked")
@@ -77,6 +66,5 @@ class KeyRing:
         return None
 
     def _refresh(self) -> None:
-        self._looked = self._iteration()
         if self._file.refresh():
             self._by_digest = self._fixed | {key.sha256: key for key in self._file.keys}
