@@ -28,7 +28,7 @@ from workers.requests.attempt_phase import AttemptPhase
 from workers.stream.answer_forms import check_answer
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
-from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
+from workers.stream.sse_filter import ChoiceSummary, SseFilter, renames, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
 from workers.stream.usage import with_usage_of_all
@@ -280,12 +280,14 @@ class Attempt:
         return self._stream.feed(body).data
 
     def _finished_body(self, body: bytes) -> bytes:
-        """Note the usage, and write the name that the client used for the model."""
+        """Note the usage, and write the name that the client used for the model, and the engine's build."""
         if self.request.choices > 1 and not self.request.native:
             body = with_usage_of_all(body)
         self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
-        alias, model = msgspec.json.encode(self._backend.alias), msgspec.json.encode(self.run.model)
-        return body.replace(b'"model":' + alias, b'"model":' + model, -1 if self.request.native else 1)
+        backend, once = self._backend, -1 if self.request.native else 1
+        for old, new in renames(backend.alias, self.run.model, (backend.reported_build, backend.build)):
+            body = body.replace(old, new, once)
+        return body
 
     def _count(self, tokens: int) -> None:
         self.tokens += tokens

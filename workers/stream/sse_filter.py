@@ -85,6 +85,12 @@ _chunk: Final = msgspec.json.Decoder(_EngineChunk).decode
 _chunks: Final = msgspec.json.Decoder(list[_EngineChunk]).decode
 
 
+def renames(alias: str, model: str, builds: tuple[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return what is replaced in the JSON of an answer, and by what: the engine's names for the model and for its build."""
+    names = ((b'"model":', (alias, model)), (b'"system_fingerprint":', builds))
+    return [(key + msgspec.json.encode(old), key + msgspec.json.encode(new)) for key, (old, new) in names if old != new]
+
+
 class SseFilter:
     """Filters one stream."""
 
@@ -107,10 +113,7 @@ class SseFilter:
         self._counts_apart = prompts * choices > 1
         """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
-        names = ((b'"model":', (alias, model)), (b'"system_fingerprint":', builds))
-        self._renames = [
-            (key + msgspec.json.encode(old), key + msgspec.json.encode(new)) for key, (old, new) in names if old != new
-        ]
+        self._renames = renames(alias, model, builds)
         self._whole = WholeEvents()
         self._expected = prompts * choices
         """Choices that have not ended."""

@@ -132,12 +132,14 @@ def test_an_alias_of_the_name_is_answered_as_asked(shared_server: LemonbusServer
 
 
 def test_the_fingerprint_is_the_engines_build(shared_server: LemonbusServer) -> None:
-    whole = shared_server.client.chat(CHAT).json()["system_fingerprint"]
+    whole, short = (
+        shared_server.client.chat(CHAT, **more).json()["system_fingerprint"] for more in ({}, {"max_tokens": 1})
+    )
     streamed = {chunk["system_fingerprint"] for chunk in shared_server.client.chat(CHAT, stream=True).chunks}
     (ready,) = {
         line["version"]
         for line in shared_server.lines
         if line.get("event") == "model ready" and line.get("model") == CHAT
     }
-    assert streamed == {whole} == {ready}
+    assert streamed == {whole} == {short} == {ready}
     assert "unknown" not in whole
