@@ -100,7 +100,7 @@ class ProxyHeaders:
         scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").lower()
         if scheme in _SCHEMES:
             environ["wsgi.url_scheme"] = scheme
-        # Each proxy appends its own value, so the last one is that of the trusted proxy.
+        # Each proxy appends its own value, so the trusted proxy's is the last one.
         if host := environ.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip():
             environ["HTTP_HOST"] = host
             if not is_host(host):

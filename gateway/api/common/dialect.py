@@ -67,7 +67,7 @@ class Dialect(abc.ABC):
         return failure.http_status
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the JSON body of an error response. The default form is that of OpenAI's and Lemonade's routes.
+        """Return the JSON body of an error response. By default, it has the form of OpenAI's and Lemonade's routes.
 
         ``label`` is the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
         """

@@ -21,7 +21,7 @@ def line(value: Any) -> bytes:
 def error_line(failure: Failure, label: str) -> bytes:
     """Return the last line of a broken stream. ``label`` is the request id.
 
-    ``error`` is a string, because Ollama's clients require that of an error within a stream.
+    ``error`` is a string, because Ollama's clients require a string for an error within a stream.
     """
     fields: dict[str, Any] = {"error": failure.message, "code": failure.code.value, "request_id": label}
     if failure.model:

@@ -1,4 +1,4 @@
-"""Reranking: scores of documents for a query, in the form of llama.cpp and Jina, and in that of Cohere's ``/v2/rerank``."""
+"""Reranking: scores of documents for a query, in the form of llama.cpp and Jina, and in the form of Cohere's ``/v2/rerank``."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class TextChoice(msgspec.Struct):
 
 
 class TextCompletion(msgspec.Struct):
-    """The continuation of the prompt; `text` is that of the first choice."""
+    """The continuation of the prompt; `text` is the text of the first choice."""
 
     id: str
     object: str

@@ -47,8 +47,8 @@ def show_upgrade(caller: HttpCaller, _request: Nothing) -> UpgradeAnswer:
 def upgrade_server(caller: HttpCaller, _request: UpgradeRequest) -> UpgradeAnswer:
     """Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.
 
-    It waits until the new supervisor answers. One that speaks another version of the protocol does not answer this process, but
-    that of the new release: 202 says that it takes over, and a GET waits for it and says what came of it.
+    It waits until the new supervisor answers. One that speaks another version of the protocol answers only processes of
+    the new release: 202 says that it takes over, and a GET waits for it and says what came of it.
     """
     former = caller.session.supervisor_code
     report = caller.ask(lambda number: UpgradeServer(number, replaces=former), UpgradeReport)

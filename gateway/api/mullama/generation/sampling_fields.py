@@ -87,7 +87,7 @@ def sampling_fields(request: GenerationFields) -> dict[str, Any]:
 
 
 def json_schema(request: GenerationFields) -> msgspec.Raw | None:
-    """Return the schema that ``format`` demands (for ``json``, that of any object), or None; raises ``invalid_request``."""
+    """Return the schema that ``format`` demands (for ``json``, the schema of any object), or None; raises ``invalid_request``."""
     given = bytes(request.format)
     if given in (b"", b"null", b'""'):
         return None

@@ -32,7 +32,7 @@ def statistics(usage: Usage, timings: msgspec.Raw, elapsed: float) -> dict[str, 
     total = int(elapsed * _NS_PER_S)
     prompt, decode = int(times.prompt_ms * _NS_PER_MS), int(times.predicted_ms * _NS_PER_MS)
     tokens = usage.completion_tokens
-    # The time of a single token is that of the prompt: the engine's time after it is meaningless.
+    # A single token takes the time of the prompt: the engine's time after it is meaningless.
     seconds = (decode if tokens > 1 and decode else total) / _NS_PER_S
     return {
         "total_duration": total,
