@@ -7,9 +7,26 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.anthropic import content_blocks as blocks
-from gateway.api.anthropic.content_blocks import Block
-from gateway.api.anthropic.message_request import Message, MessageRequest, PromptRequest, Tool
+from gateway.api.anthropic.message_request import (
+    Block,
+    ContentSource,
+    DocumentBlock,
+    FileSource,
+    ImageBlock,
+    Message,
+    MessageRequest,
+    PlainTextSource,
+    PromptRequest,
+    RedactedThinkingBlock,
+    SearchResultBlock,
+    SourceBlock,
+    TextBlock,
+    ThinkingBlock,
+    Tool,
+    ToolResultBlock,
+    ToolUseBlock,
+    UrlSource,
+)
 from gateway.api.common.inference.sampling_fields import given_sampling
 from gateway.api.common.inference.thinking import no_thinking
 from protocol.failures import invalid
@@ -118,16 +135,16 @@ def _assistant_message(content: list[Block], where: str, calls: dict[str, str]) 
     made: list[Json] = []
     for block in content:
         match block:
-            case blocks.TextBlock():
+            case TextBlock():
                 texts.append(block.text)
-            case blocks.ThinkingBlock():
+            case ThinkingBlock():
                 thoughts.append(block.thinking)
-            case blocks.ToolUseBlock():
+            case ToolUseBlock():
                 calls[block.id] = block.name
                 arguments = msgspec.json.encode(block.input).decode()
                 function = {"name": block.name, "arguments": arguments}
                 made.append({"id": block.id, "type": "function", "function": function})
-            case blocks.RedactedThinkingBlock():
+            case RedactedThinkingBlock():
                 pass
             case _:
                 raise _misplaced(block, where, "assistant")
@@ -144,7 +161,7 @@ def _user_messages(content: list[Block], where: str, calls: dict[str, str]) -> I
     """Yield the results of tools, then one message with everything else. OpenAI's tool results are texts."""
     parts: list[Json] = []
     for block in content:
-        if not isinstance(block, blocks.ToolResultBlock):
+        if not isinstance(block, ToolResultBlock):
             continue
         if block.tool_use_id not in calls:
             raise invalid(f"`{where}`: a tool_result has no tool_use with its `tool_use_id` before it", where)
@@ -153,16 +170,16 @@ def _user_messages(content: list[Block], where: str, calls: dict[str, str]) -> I
         text = _joined(part["text"] for part in found if part["type"] == "text")
         yield {"role": "tool", "tool_call_id": block.tool_use_id, "name": calls[block.tool_use_id], "content": text}
         parts += [part for part in found if part["type"] != "text"]
-    others = [block for block in content if not isinstance(block, blocks.ToolResultBlock)]
+    others = [block for block in content if not isinstance(block, ToolResultBlock)]
     parts += _parts(_only_sources(others, where, "user"), where)
     if parts or not content:
         yield {"role": "user", "content": _content(parts)}
 
 
-def _only_sources(content: Sequence[Block], where: str, role: str) -> list[blocks.SourceBlock]:
-    found: list[blocks.SourceBlock] = []
+def _only_sources(content: Sequence[Block], where: str, role: str) -> list[SourceBlock]:
+    found: list[SourceBlock] = []
     for block in content:
-        if not isinstance(block, blocks.SourceBlock):
+        if not isinstance(block, SourceBlock):
             raise _misplaced(block, where, role)
         found.append(block)
     return found
@@ -180,40 +197,40 @@ def _content(parts: list[Json]) -> str | list[Json]:
     return parts
 
 
-def _parts(content: Sequence[blocks.SourceBlock], where: str) -> list[Json]:
+def _parts(content: Sequence[SourceBlock], where: str) -> list[Json]:
     parts: list[Json] = []
     for block in content:
         match block:
-            case blocks.TextBlock():
+            case TextBlock():
                 parts.append({"type": "text", "text": block.text})
-            case blocks.ImageBlock():
+            case ImageBlock():
                 parts.append({"type": "image_url", "image_url": {"url": _image_url(block, where)}})
-            case blocks.SearchResultBlock():
+            case SearchResultBlock():
                 text = _joined([block.title, block.source, *(each.text for each in block.content)])
                 parts.append({"type": "text", "text": text})
-            case blocks.DocumentBlock():
+            case DocumentBlock():
                 heads = [head for head in (block.title, block.context) if head]
                 parts += [{"type": "text", "text": head} for head in heads] + _document_parts(block, where)
     return parts
 
 
-def _document_parts(block: blocks.DocumentBlock, where: str) -> list[Json]:
+def _document_parts(block: DocumentBlock, where: str) -> list[Json]:
     source = block.source
-    if isinstance(source, blocks.PlainTextSource):
+    if isinstance(source, PlainTextSource):
         return [{"type": "text", "text": source.data}]
-    if isinstance(source, blocks.ContentSource):
+    if isinstance(source, ContentSource):
         content = source.content
-        return _parts([blocks.TextBlock(content)] if isinstance(content, str) else content, where)
+        return _parts([TextBlock(content)] if isinstance(content, str) else content, where)
     raise invalid(
         f"`{where}`: a document must have a `source` of type text or content; others are not read here", where
     )
 
 
-def _image_url(block: blocks.ImageBlock, where: str) -> str:
+def _image_url(block: ImageBlock, where: str) -> str:
     source = block.source
-    if isinstance(source, blocks.UrlSource):
+    if isinstance(source, UrlSource):
         raise invalid(f"`{where}`: images are not fetched from a URL; send them as a `source` of type base64", where)
-    if isinstance(source, blocks.FileSource):
+    if isinstance(source, FileSource):
         raise invalid(f"`{where}`: there are no files here; send images as a `source` of type base64", where)
     if source.media_type not in IMAGE_TYPES:
         raise invalid(f"`{where}`: the `media_type` of an image must be one of {', '.join(IMAGE_TYPES)}", where)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from gateway.api.anthropic.errors import error_event
-from gateway.api.anthropic.message_fields import message_id, stop_fields, tool_use_id, usage_fields
+from gateway.api.anthropic.message_answer import message_id, stop_fields, tool_use_id, usage_fields
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk, ToolCallDelta, Usage, read_usage

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import falcon
 import msgspec
 
 from gateway.api.anthropic import chat_body, message_answer
-from gateway.api.anthropic.fetched_images import embed_images
 from gateway.api.anthropic.message_events import MessageEventWriter
-from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
+from gateway.api.anthropic.message_request import (
+    Base64Source,
+    ContentSource,
+    DocumentBlock,
+    ImageBlock,
+    MessageRequest,
+    PromptRequest,
+    ToolResultBlock,
+    UrlSource,
+)
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.fetching.image_source import image_source
+from gateway.fetching.image_source import ImageSource, image_source
 from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError
@@ -70,3 +79,23 @@ class CountTokensResource(InferenceResource):
                 raise
             message = "this model's engine does not count a prompt's tokens; `usage` of a message has the number"
             raise msgspec.structs.replace(failure, message=message).raised() from None
+
+
+def embed_images(request: PromptRequest, image: ImageSource) -> None:
+    """Replace the source of every image that has a URL. ``image`` fetches or refuses it, naming the field."""
+    for position, message in enumerate(request.messages):
+        if not isinstance(message.content, str):
+            _embed(message.content, f"messages[{position}].content", image)
+
+
+def _embed(content: Iterable[object], where: str, image: ImageSource) -> None:
+    for index, block in enumerate(content):
+        at = f"{where}[{index}]"
+        match block:
+            case ImageBlock(source=UrlSource(url=url)):
+                head, _, data = image(url, f"{at}.source.url").partition(";base64,")
+                block.source = Base64Source(head.removeprefix("data:"), data)
+            case ToolResultBlock(content=list(inner)):
+                _embed(inner, f"{at}.content", image)
+            case DocumentBlock(source=ContentSource(content=list(inner))):
+                _embed(inner, f"{at}.source.content", image)
