@@ -21,8 +21,9 @@ import falcon
 from gateway import middleware
 from gateway.access.cors import CorsPolicy
 from gateway.api.anthropic.dialect import AnthropicDialect
+from gateway.api.common import probes
 from gateway.api.common.dialect import Dialect, endpoint_of
-from gateway.api.common.probes import LivenessResource, ReadinessResource
+from gateway.api.common.route_resource import resources
 from gateway.api.lemonade.dialect import LemonadeDialect
 from gateway.api.llamacpp.dialect import LlamaCppDialect
 from gateway.api.mullama.dialect import MullamaDialect
@@ -69,8 +70,7 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
     app.error_headers = cors.headers("")
     error_responses.install_error_handlers(app, error_formats)
     table = RouteTable(own := dict[str, object](), [(each, each.routes(session)) for each in dialects], error_formats)
-    own |= {"/live": LivenessResource(), "/health": ReadinessResource(session)}
-    own |= {DOCUMENT_PATH: DocumentResource(table), PAGE_PATH: PageResource()}
+    own |= {**resources(session, probes), DOCUMENT_PATH: DocumentResource(table), PAGE_PATH: PageResource()}
     labels = {path: RouteLabels(endpoint_of(path), SERVER) for path in own}
     routes = dict(own)
     for dialect, its_routes in table.dialects:

@@ -85,11 +85,11 @@ class ApiClient:
         fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
         fields |= more or {}
         path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
-        if route.source == "path":
-            path = path.format_map({name: quote(value, safe="") for name, value in fields.items()})
-        elif route.source == "query" and fields:
-            path += "?" + urlencode(fields)
-        answer = self.call(route.method, path, fields if route.source == "body" else None, seconds)
+        if not route.has_body:
+            in_path = {name for name in fields if f"{{{name}}}" in path}
+            path = path.format_map({name: quote(fields.pop(name), safe="") for name in in_path})
+            path += f"?{urlencode(fields)}" if fields else ""
+        answer = self.call(route.method, path, fields if route.has_body else None, seconds)
         try:
             found: Answered = msgspec.convert(answer, route.answer)
         except msgspec.ValidationError as problem:

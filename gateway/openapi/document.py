@@ -121,7 +121,7 @@ def _operation(route: DocumentedRoute, path: str, method: str, operation: Operat
         "operationId": _operation_id(method, path),
         "responses": responses,
     }
-    if parameters := [*_path_parameters(path, operation), *_query_parameters(operation)]:
+    if parameters := [*_path_parameters(path, operation), *_query_parameters(route.path, operation)]:
         shown["parameters"] = parameters
     if operation.body is not None:
         shown["requestBody"] = _json_body(operation, parts.schemas)
@@ -144,9 +144,11 @@ def _path_parameters(path: str, operation: Operation) -> Iterator[dict[str, Any]
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+def _query_parameters(template: str, operation: Operation) -> Iterator[dict[str, Any]]:
+    required, in_path = _required(operation.query), _CONVERTER.findall(template)
     for name, schema in _fields(operation.query).items():
-        yield {"name": name, "in": "query", "required": name in _required(operation.query), "schema": schema}
+        if name not in in_path:
+            yield {"name": name, "in": "query", "required": name in required, "schema": schema}
 
 
 def _fields(parameters: type[msgspec.Struct] | None) -> dict[str, Any]:

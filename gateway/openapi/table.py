@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from gateway.api.common.dialect import Dialect
 from gateway.api.common.operations import Documentation, ErrorBody, Operation
-from gateway.api.common.probes import LivenessResource, ReadinessResource
 from gateway.http.errors.error_formats import ErrorFormat
 from gateway.openapi.document import DocumentedRoute, openapi_document
 from gateway.openapi.responses import ErrorForm
 from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
 
-
-class Probe(msgspec.Struct):
-    """The server answers."""
-
-    status: Literal["ok", "recovering"]
-    """``recovering``: requests are accepted, and wait until the next supervisor has taken over."""
-
-
 OWN: Final = Documentation(
     "Server",
     "For process monitors and for people; no key is needed.",
     {
-        LivenessResource: {"GET": Operation("Whether this process answers.", answer=Probe)},
-        ReadinessResource: {
-            "GET": Operation("Whether this process accepts requests: 503 while it does not.", answer=Probe)
-        },
         DocumentResource: {"GET": Operation("This document.", answer=dict[str, Any])},
         PageResource: {"GET": Operation("A page that shows this document.", texts=("text/html",))},
     },

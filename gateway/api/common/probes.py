@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Literal
 
-import falcon
+import msgspec
 
-from gateway.bus.session import SupervisorSession
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.requests.admission import AdmissionState
 
-_OK: Final = b'{"status":"ok"}'
-_RECOVERING: Final = b'{"status":"recovering"}'
+
+class Probe(msgspec.Struct):
+    """The server answers."""
+
+    status: Literal["ok", "recovering"]
+    """``recovering``: requests are accepted, and wait until the next supervisor has taken over."""
 
 
-class LivenessResource:
-    """``GET /live``: this process answers."""
-
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer 200."""
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = _OK
+@route("GET", "/live")
+def show_liveness(_caller: HttpCaller, _request: Nothing) -> Probe:
+    """Whether this process answers."""
+    return Probe("ok")
 
 
-class ReadinessResource:
-    """``GET /health``: whether this gateway accepts requests."""
+@route("GET", "/health")
+def show_readiness(caller: HttpCaller, _request: Nothing) -> Probe:
+    """Whether this process accepts requests: 503 while it does not.
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Report the state of ``session``."""
-        self._session = session
-
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer 200, even while requests wait for a new supervisor.
-
-        Raises a 503 with the reason if requests are not accepted.
-        """
-        self._session.check_readiness()
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = _RECOVERING if self._session.state is AdmissionState.RECOVERING else _OK
+    Requests that wait for a new supervisor are accepted.
+    """
+    caller.session.check_readiness()
+    return Probe("recovering" if caller.session.state is AdmissionState.RECOVERING else "ok")

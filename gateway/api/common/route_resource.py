@@ -9,11 +9,10 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.access.scopes import Scope
 from gateway.api.common.dialect import Routes, versioned
 from gateway.api.common.progress_events import stream_progress
 from gateway.api.common.request_fields import params_as_sent
-from gateway.api.common.routes import HttpCaller, Progressing, Route
+from gateway.api.common.routes import Content, HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
@@ -31,41 +30,51 @@ class RouteResource:
         self.session = session
         self.changes = frozenset(route.method for route in routes if route.changes)
         self.action = next((route.action for route in routes if route.changes), "")
-        self.scopes = {route.method: Scope.INFERENCE for route in routes if route.reads}
+        self.scopes = {route.method: route.scope for route in routes if route.scope is not None}
         self.monitors = any(route.monitors for route in routes)
         self.operations = {route.method: route.operation for route in routes}
         for route in routes:
             setattr(self, f"on_{route.method.lower()}", partial(self._respond, route))
 
     def _respond(self, route: Route[Any, Any], req: falcon.Request, resp: falcon.Response, **path: str) -> None:
-        if route.source == "body":
-            self.respond(route, body_decoding.read_optional_json(req, self.session.settings.body_limit), req, resp)
-        else:
-            self.respond(route, path or _query(req, route.request), req, resp)
+        given = self.body(req) if route.has_body else {**_query(req, route.request), **path}
+        self.respond(route, given, req, resp)
+
+    def body(self, req: falcon.Request) -> dict[str, Any]:
+        """Return the JSON object in the body of a request, which is empty for an empty body."""
+        data = body_decoding.read_optional_json(req, self.session.settings.body_limit)
+        return body_decoding.decode_object(data, client_of(req.env))
 
     def respond(
-        self, route: Route[Any, Any], given: bytes | dict[str, Any], req: falcon.Request, resp: falcon.Response
+        self, route: Route[Any, Any], given: dict[str, Any], req: falcon.Request, resp: falcon.Response
     ) -> None:
-        """Answer the request ``given``: as JSON, or as texts by the names of fields. Raises what is wrong with it."""
-        if isinstance(given, bytes):
-            client = client_of(req.env)
-            request = body_decoding.decode(given, route.request, client)
-            given = body_decoding.decode_object(given, client)
-        else:
-            request = body_decoding.convert(given, route.request, strict=False)
+        """Answer the request with the fields ``given``, which are texts if they are not from a body. Raises what is wrong with it."""
+        request = body_decoding.convert(given, route.request, strict=route.has_body)
         _check_texts(request)
         answer = route.handler(HttpCaller(self.session, req.env, request_context(req.env), given), request)
         if isinstance(answer, Progressing):
             with params_as_sent(given):
                 stream_progress(self.session, req, resp, answer.build, answer.writer)
             return
-        if answer is not None:
+        if isinstance(answer, Content):
+            _send(answer, resp)
+        elif answer is not None:
             resp.content_type = falcon.MEDIA_JSON
             resp.data = msgspec.json.encode(answer)
         if route.secret:
             resp.cache_control = ["no-store"]
         if route.unfinished is not None and route.unfinished(answer):
             resp.status = falcon.HTTP_202
+
+
+def _send(content: Content, resp: falcon.Response) -> None:
+    resp.content_type = content.media_type
+    if isinstance(content.body, bytes):
+        resp.data = content.body
+        return
+    resp.stream = content.body
+    resp.set_header("Cache-Control", "no-cache")
+    resp.set_header("X-Accel-Buffering", "no")
 
 
 def _query(req: falcon.Request, cls: type[msgspec.Struct]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ line imports the files with declarations, so they import no library of the serve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.api.common.operations import Operation, Stream
 from gateway.api.common.request_fields import named_as_sent
+from protocol.config.api_keys import Scope
 from protocol.failures import Failure, LemonbusError
 
 if TYPE_CHECKING:
@@ -59,8 +60,15 @@ class Progressing(NamedTuple):
     writer: ProgressWriter
 
 
+class Content(NamedTuple):
+    """The answer of a handler that is not JSON: a text, or a stream of pieces."""
+
+    media_type: str
+    body: bytes | Iterable[bytes]
+
+
 class Nothing(msgspec.Struct):
-    """A request without fields."""
+    """A request without fields: a body or a query, if there is one, is not read."""
 
 
 class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True, eq=False):
@@ -69,9 +77,9 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     method: str
     path: str
     request: type[Asked]
-    """Its fields are those of the path if that has parameters, else those of the query for GET, else those of the JSON body."""
+    """Its fields are those of the JSON body; for GET and for paths with parameters, those of path and query."""
     answer: Any
-    """The type of the answer, or a tuple of several; None: no body."""
+    """The type of the JSON answer, or a tuple of several; None: no JSON."""
     handler: Callable[[HttpCaller, Asked], Answered]
     """Returns the answer, or raises a failure."""
     summary: str
@@ -81,14 +89,16 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """What a foreign page may not do with it, in words."""
     monitors: bool = False
     """Whether monitors use it: a key for metrics suffices."""
-    reads: bool = False
-    """Whether a key for inference suffices, even if it is not a GET or counts as a change."""
+    scope: Scope | None = None
+    """The scope that a key needs. None: that of a change, or else of inference."""
     shown_path: str = ""
     """The path in the OpenAPI document, if that differs."""
     also: str = ""
     """Another path of it."""
+    texts: tuple[str, ...] = ()
+    """Media types of answers that are texts."""
     stream: Stream | None = None
-    """How progress is streamed."""
+    """How an answer or its progress is streamed."""
     secret: bool = False
     """Whether no cache may store the answer."""
     unfinished: Callable[[Any], bool] | None = None
@@ -101,9 +111,9 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     examples: Mapping[str, Any] = {}
 
     @property
-    def source(self) -> str:
-        """Where the fields of the request are: ``path``, ``query`` or ``body``."""
-        return "path" if "{" in self.path else "query" if self.method == "GET" else "body"
+    def has_body(self) -> bool:
+        """Whether the fields of the request are those of its body, not of its path and query."""
+        return self.method != "GET" and "{" not in self.path and self.request is not Nothing
 
     @property
     def operation(self) -> Operation:
@@ -111,12 +121,13 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
         return Operation(
             self.summary,
             answer=self.answer,
-            body=self.request if self.source == "body" else None,
+            body=self.request if self.has_body else None,
             body_required=self.body_required,
             needs=self.needs,
-            query=self.request if self.source == "query" else None,
-            path_parameters=self.request if self.source == "path" else None,
+            query=None if self.has_body else self.request,
+            path_parameters=None if self.has_body else self.request,
             path=self.shown_path,
+            texts=self.texts,
             stream=self.stream,
             failures=self.failures,
             examples=self.examples,
@@ -136,8 +147,8 @@ def route(
     def declared(handler: Callable[[HttpCaller, Asked], Answered]) -> Route[Asked, Answered]:
         _, request, answers = get_type_hints(handler).values()
         several = get_args(answers) if isinstance(answers, UnionType) else [answers]
-        first, *others = (each for each in several if each is not Progressing)
-        answer = (first, *others) if others else None if first is NoneType else first
+        kinds = tuple(each for each in several if each not in (Progressing, Content, NoneType))
+        answer = None if not kinds else kinds if len(kinds) > 1 else kinds[0]
         summary = (handler.__doc__ or "").partition("\n")[0]
         return Route(
             method=method, path=path, request=request, answer=answer, handler=handler, summary=summary, **about

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
-import falcon
-
-from gateway.access.scopes import Scope
+from gateway.api.common.operations import UNSUPPORTED
+from gateway.api.common.routes import HttpCaller, Nothing, Route
+from protocol.config.api_keys import Scope
 from protocol.failures import Code, Failure
 
 
-class UnsupportedResource:
-    """One such route."""
+def unsupported(method: str, path: str, what: str, cure: str, also: str = "") -> Route[Nothing, None]:
+    """Declare such a route.
 
-    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
+    It refuses ``what`` (a subject with its verb). ``cure`` names an alternative, or what support would need. ``also``: another path
+    of it.
+    """
+    failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 
-    def __init__(self, what: str, cure: str) -> None:
-        """Refuse ``what`` (a subject with its verb). ``cure`` names an alternative, or what support would need."""
-        self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
+    def refuse(_caller: HttpCaller, _request: Nothing) -> None:
+        raise failure.raised()
 
-    def on_post(self, _req: falcon.Request, _resp: falcon.Response, **_parameters: str) -> None:
-        """Answer 501."""
-        raise self._failure.raised()
+    return Route(
+        method=method,
+        path=path,
+        request=Nothing,
+        answer=None,
+        handler=refuse,
+        summary="Is not served yet: 501 says what to use instead.",
+        scope=Scope.INFERENCE,
+        failures=UNSUPPORTED,
+        also=also,
+    )

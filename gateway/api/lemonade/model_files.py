@@ -14,6 +14,7 @@ from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
 from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
 from gateway.api.lemonade.load import NAME_FIELDS
 from gateway.api.lemonade.named_model import Name, NamedModel
+from protocol.config.api_keys import Scope
 from protocol.failures import invalid
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import (
@@ -208,7 +209,7 @@ def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
 
 
 # A change for pages of other sites, any of which could make the server ask hubs; a key for inference may do it.
-@route("GET", "pull/variants", changes=True, reads=True, action="ask a hub", failures=MODEL)
+@route("GET", "pull/variants", changes=True, scope=Scope.INFERENCE, action="ask a hub", failures=MODEL)
 def list_variants(caller: HttpCaller, query: VariantsQuery) -> Variants:
     """Lists what a repository of a hub has to download.
 

@@ -12,7 +12,6 @@ from gateway.api.common.route_resource import RouteResource
 from gateway.api.common.routes import Route
 from gateway.api.lemonade.load import NAME_FIELDS, load_model, unload_model
 from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
 
 
 class NamedModelQuery(msgspec.Struct):
@@ -36,8 +35,7 @@ class PreviewResource(RouteResource):
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer as POST does."""
         query = {field: req.params[field] for field in NAME_FIELDS if field in req.params}
-        body = body_decoding.decode_object(body_decoding.read_optional_json(req, self.session.settings.body_limit))
-        self.respond(self._route, msgspec.json.encode({**query, **body}), req, resp)
+        self.respond(self._route, {**query, **self.body(req)}, req, resp)
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
         """Refuse: HEAD must not change anything."""

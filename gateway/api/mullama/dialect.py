@@ -25,11 +25,10 @@ class MullamaDialect(Dialect):
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
         return {
-            "/metrics": metrics.MetricsResource(session),
             "/api/generate": generate.GenerateResource(session),
             "/api/chat": chat.ChatResource(session),
             "/api/embeddings": embeddings.MullamaEmbeddingsResource(session),
-            **resources(session, models, load, pull, status),
+            **resources(session, models, load, pull, status, metrics),
         }
 
     def documentation(self) -> Documentation:

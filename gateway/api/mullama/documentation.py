@@ -15,7 +15,7 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.mullama import embeddings, metrics
+from gateway.api.mullama import embeddings
 from gateway.api.mullama.generation import chat, generate
 
 _MODEL: Final = "llama3.2:1b"
@@ -113,7 +113,6 @@ DOCUMENTATION: Final = Documentation(
                 examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
             )
         },
-        metrics.MetricsResource: {"GET": Operation("All metrics, for Prometheus.", texts=("text/plain",))},
     },
     error=ApiError,
 )

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
-import falcon
-
-from gateway.access.scopes import Scope
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.routes import Content, HttpCaller, Nothing, route
+from protocol.config.api_keys import Scope
 from protocol.messages.metrics import GetMetrics
 
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class MetricsResource:
-    """Answers with the metrics that the supervisor has counted and collected."""
-
-    scopes: ClassVar[dict[str, Scope]] = {"GET": Scope.METRICS}
-
-    def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
-        self._session = session
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer."""
-        models = request_context(req.env).models
-        resp.data = self._session.call(req.env, lambda number: GetMetrics(number, models), bytes)
-        resp.content_type = TEXT_FORMAT
-        resp.set_header("Cache-Control", "no-store")
+@route("GET", "/metrics", scope=Scope.METRICS, texts=("text/plain",), secret=True)
+def show_metrics(caller: HttpCaller, _request: Nothing) -> Content:
+    """All metrics, for Prometheus."""
+    return Content(TEXT_FORMAT, caller.ask(lambda number: GetMetrics(number, caller.context.models), bytes))

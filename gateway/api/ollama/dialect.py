@@ -28,12 +28,8 @@ class OllamaDialect(Dialect):
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
         return {
-            "/": version.RootResource(),
             **resources(session, version, models, pull),
             "/api/embed": embed.EmbedResource(session),
-            "/api/create": version.create(),
-            "/api/push": version.push(),
-            "/api/blobs/{digest}": version.blobs(),
         }
 
     def documentation(self) -> Documentation:

@@ -7,9 +7,8 @@ from typing import Final
 import msgspec
 
 from gateway.api.common.inference.embedding_vectors import EmbeddingFields
-from gateway.api.common.operations import INFERENCE, UNSUPPORTED, Documentation, Operation
-from gateway.api.common.unsupported import UnsupportedResource
-from gateway.api.ollama import embed, version
+from gateway.api.common.operations import INFERENCE, Documentation, Operation
+from gateway.api.ollama import embed
 
 
 class OllamaVectors(msgspec.Struct):
@@ -41,7 +40,6 @@ DOCUMENTATION: Final = Documentation(
     " `/api/embeddings`, which Mullama has as well, and on unknown paths below `/api`, it is a text for Ollama's clients alone: those with"
     " `ollama` in their `User-Agent` or `application/x-ndjson` in `Accept`, and browsers whose `Accept` is `application/json`.",
     {
-        version.RootResource: {"GET": Operation("Says that the server is running.", texts=("text/plain", "text/html"))},
         embed.EmbedResource: {
             "POST": Operation(
                 "Makes a vector of each input.",
@@ -52,10 +50,6 @@ DOCUMENTATION: Final = Documentation(
                 examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
             )
         },
-        UnsupportedResource: {"POST": Operation("Is not served: 501 says what to use instead.", failures=UNSUPPORTED)},
-        version.BlobsResource: dict.fromkeys(
-            ("GET", "POST", "HEAD"), Operation("Is not served: 501 says what to use instead.", failures=UNSUPPORTED)
-        ),
     },
     error=OllamaError,
 )

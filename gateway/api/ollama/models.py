@@ -11,6 +11,7 @@ from gateway.api.common.models.model_facts import ModelName
 from gateway.api.common.operations import CHANGE
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.ollama import model_answers
+from protocol.config.api_keys import Scope
 from protocol.failures import invalid
 from protocol.messages.model_details import CopyModel
 from protocol.messages.model_files import Deleted, DeleteModel
@@ -77,7 +78,7 @@ def list_loaded_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
     return TaggedModels([model_answers.running_item(details) for details in found if details.entry.loaded])
 
 
-@route("POST", "/api/show", reads=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": MODEL})
+@route("POST", "/api/show", scope=Scope.INFERENCE, needs=NAME_FIELDS, failures=CHANGE, examples={"one": MODEL})
 def show_model(caller: HttpCaller, request: NamedModelRequest) -> ModelDescription:
     """Shows a downloaded model."""
     caller.context.model = name = request.wanted()

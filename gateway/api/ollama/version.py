@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
-import falcon
 import msgspec
 
-from gateway.access.scopes import Scope
-from gateway.api.common.routes import HttpCaller, Nothing, route
-from gateway.api.common.unsupported import UnsupportedResource
+from gateway.api.common.routes import Content, HttpCaller, Nothing, route
+from gateway.api.common.unsupported import unsupported
 from protocol import RELEASE
 
 OLLAMA_VERSION: Final = "0.12.6"
 """The version of Ollama whose API this is. Clients refuse servers that are too old for their needs."""
-_RUNNING: Final = "Ollama is running"
+_RUNNING: Final = b"Ollama is running"
 """The text that clients look for."""
 _PAGE: Final = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>lemonbus</title>
@@ -25,17 +22,15 @@ _PAGE: Final = f"""<!doctype html>
 """
 
 
-class RootResource:
-    """``GET /`` and ``HEAD /``: how Ollama's clients find out whether the server is there."""
+@route("GET", "/", texts=("text/plain", "text/html"))
+def show_running(caller: HttpCaller, _request: Nothing) -> Content:
+    """Says that the server is running.
 
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the text that clients look for, or with a page for a browser."""
-        if "text/html" in (req.get_header("Accept") or ""):
-            resp.content_type = falcon.MEDIA_HTML
-            resp.text = _PAGE
-        else:
-            resp.content_type = falcon.MEDIA_TEXT
-            resp.text = _RUNNING
+    Ollama's clients look for the text; a browser gets a page.
+    """
+    if "text/html" in caller.env.get("HTTP_ACCEPT", ""):
+        return Content("text/html; charset=utf-8", _PAGE.encode())
+    return Content("text/plain; charset=utf-8", _RUNNING)
 
 
 class OllamaVersion(msgspec.Struct):
@@ -51,29 +46,14 @@ def show_version(_caller: HttpCaller, _request: Nothing) -> OllamaVersion:
     return OllamaVersion(OLLAMA_VERSION, RELEASE)
 
 
-class BlobsResource(UnsupportedResource):
-    """``/api/blobs/DIGEST``: files for ``create``."""
-
-    scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE, "POST": Scope.INFERENCE}
-
-    def on_head(self, _req: falcon.Request, _resp: falcon.Response, **_parameters: str) -> None:
-        """Answer 501: clients ask whether a file exists before they send it."""
-        raise self._failure.raised()
-
-
-def create() -> UnsupportedResource:
-    """Return ``/api/create``."""
-    return UnsupportedResource(
-        "models from a Modelfile are",
-        "put a GGUF file into extra_models_dir, or register a checkpoint with POST /v1/pull and its options with POST /v1/load",
-    )
-
-
-def push() -> UnsupportedResource:
-    """Return ``/api/push``."""
-    return UnsupportedResource("uploads are", "the files are in the hub's cache, which `hf upload` can publish")
-
-
-def blobs() -> BlobsResource:
-    """Return ``/api/blobs/DIGEST``."""
-    return BlobsResource("uploads of files are", "put the file into extra_models_dir")
+_UPLOAD: Final = ("uploads of files are", "put the file into extra_models_dir")
+create_model = unsupported(
+    *("POST", "/api/create", "models from a Modelfile are"),
+    "put a GGUF file into extra_models_dir, or register a checkpoint with POST /v1/pull and its options with POST /v1/load",
+)
+push_model = unsupported(
+    *("POST", "/api/push", "uploads are"), "the files are in the hub's cache, which `hf upload` can publish"
+)
+upload_file = unsupported("POST", "/api/blobs/{digest}", *_UPLOAD)
+# Clients ask whether a file exists before they send it.
+find_file = unsupported("HEAD", "/api/blobs/{digest}", *_UPLOAD)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
+from gateway.api.common.route_resource import resources
 from gateway.api.openai import audio, completions, images, models, unsupported
 from gateway.api.openai.preview_completions import PreviewCompletionsResource
 from gateway.bus.session import SupervisorSession
@@ -24,11 +25,8 @@ class OpenAIDialect(Dialect):
             "embeddings": completions.EmbeddingsResource(session),
             "images/generations": images.ImageGenerationsResource(session),
             "images/edits": images.ImageEditsResource(session),
-            "images/variations": unsupported.variations(),
-            "audio/speech": unsupported.speech(),
             "audio/transcriptions": audio.TranscriptionsResource(session),
             "audio/translations": audio.TranslationsResource(session),
-            "realtime": unsupported.realtime(),
             "models": models.ModelsResource(session),
             "models/{model_id:path}": models.ModelResource(session),
         }
@@ -37,8 +35,8 @@ class OpenAIDialect(Dialect):
             "models": models.PreviewModelsResource(session),
         }
         # llama-server answers these two with and without a prefix.
-        unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models", "realtime")}
-        return {**unprefixed, **versioned(routes, preview)}
+        unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models")}
+        return {**unprefixed, **versioned(routes, preview), **resources(session, unsupported)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

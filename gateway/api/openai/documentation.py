@@ -13,17 +13,14 @@ from gateway.api.common.operations import (
     EVENT_STREAM,
     INFERENCE,
     MODEL,
-    UNSUPPORTED,
     Documentation,
     Form,
     LateError,
     Operation,
     Stream,
 )
-from gateway.api.common.unsupported import UnsupportedResource
 from gateway.api.openai import answer_types, audio, completions, images, models
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
-from gateway.api.openai.unsupported import UnsupportedWebSocketResource
 
 _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
 _MESSAGES: Final = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -151,11 +148,5 @@ DOCUMENTATION: Final = Documentation(
                 "Shows a model. Its id may contain slashes.", answer=answer_types.ModelObject, failures=MODEL
             )
         },
-        UnsupportedResource: {
-            "POST": Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
-        },
-        UnsupportedWebSocketResource: dict.fromkeys(
-            ("GET", "POST"), Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
-        ),
     },
 )

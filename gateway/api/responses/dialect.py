@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
-from gateway.api.common.unsupported import UnsupportedResource
+from gateway.api.common.route_resource import resources
 from gateway.api.responses import create, input_tokens, stored
 from gateway.api.responses.background import BackgroundRuns
 from gateway.bus.session import SupervisorSession
@@ -17,18 +17,16 @@ class ResponsesDialect(Dialect):
         """Return the routes, under every version prefix."""
         store, background = stored.StoreClient(session), BackgroundRuns(session)
         silence = session.settings.header_silence
-        return versioned(
+        routes = versioned(
             {
                 "responses": create.ResponsesResource(session, store, background),
-                "responses/compact": UnsupportedResource(
-                    "compaction is", "send a shorter `input`, or `truncation` auto"
-                ),
                 "responses/input_tokens": input_tokens.InputTokensResource(session, store),
                 "responses/{response_id}": stored.StoredResponseResource(store, background.feed, silence),
                 "responses/{response_id}/input_items": stored.InputItemsResource(store),
                 "responses/{response_id}/cancel": stored.CancelResource(store),
             }
         )
+        return {**routes, **resources(session, stored)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

@@ -11,12 +11,10 @@ from gateway.api.common.operations import (
     EVENT_STREAM,
     INFERENCE,
     NOT_FOUND,
-    UNSUPPORTED,
     Documentation,
     Operation,
     Stream,
 )
-from gateway.api.common.unsupported import UnsupportedResource
 from gateway.api.responses import create, input_tokens, stored, stored_form
 from gateway.api.responses.input.request import ResponseRequest
 
@@ -122,9 +120,6 @@ DOCUMENTATION: Final = Documentation(
                 failures=INFERENCE,
                 examples={"text": _REQUEST},
             )
-        },
-        UnsupportedResource: {
-            "POST": Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
         },
         stored.StoredResponseResource: {
             "GET": Operation(

@@ -13,6 +13,7 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.common.request_fields import flag_in_query
+from gateway.api.common.unsupported import unsupported
 from gateway.api.responses import stored_form
 from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.input.input_items import Item
@@ -36,6 +37,10 @@ STORE_TIMEOUT_S: Final = 5.0
 MAX_DIGITS: Final = 9
 """Digits of the number of an event."""
 Environ = dict[str, Any]
+
+compact_response = unsupported(
+    "POST", "responses/compact", "compaction is", "send a shorter `input`, or `truncation` auto"
+)
 
 
 def owner_of(env: Environ) -> str:

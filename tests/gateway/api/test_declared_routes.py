@@ -14,7 +14,7 @@ from gateway.access.scopes import Scope, needed_scope
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.common.routes import HttpCaller, Nothing, route
+from gateway.api.common.routes import Content, HttpCaller, Nothing, route
 from gateway.bus.session import SupervisorSession
 from protocol.failures import Code, Failure
 from protocol.messages.models import GetModel, ModelEntry
@@ -65,7 +65,7 @@ def remove_item(_caller: HttpCaller, item: NamedItem) -> ItemDone:
     return ItemDone(item.name, 0)
 
 
-@route("POST", "/toy/model", reads=True)
+@route("POST", "/toy/model", scope=Scope.INFERENCE)
 def find_model(caller: HttpCaller, item: NamedItem) -> None:
     """Finds a model."""
     caller.ask(lambda number: GetModel(number, item.name), ModelEntry)
@@ -77,12 +77,26 @@ def nothing(_caller: HttpCaller, _request: Nothing) -> ItemDone:
     return ItemDone("", 0)
 
 
+class PartQuery(msgspec.Struct):
+    name: str
+    part: int = 1
+
+
+@route("GET", "/toy/{name}/part", texts=("text/plain",))
+def show_part(_caller: HttpCaller, part: PartQuery) -> ItemDone | Content:
+    """Shows a part."""
+    if part.name == "text":
+        return Content("text/plain", b"whole")
+    return Content("text/plain", iter([b"in ", b"pieces"])) if part.name == "stream" else ItemDone(part.name, part.part)
+
+
 class DeclaredDialect(Dialect):
     """The routes of this file."""
 
     def routes(self, session: SupervisorSession) -> Routes:
         module = ModuleType("declared")
-        vars(module).update({each.summary: each for each in (add_item, list_items, remove_item, find_model, nothing)})
+        declared = (add_item, list_items, remove_item, find_model, nothing, show_part)
+        vars(module).update({each.summary: each for each in declared})
         return resources(session, module)
 
     def documentation(self) -> Documentation:
@@ -107,6 +121,15 @@ def test_fields_come_from_body_query_or_path(ask: AppClient) -> None:
     assert ask("HEAD", "/v1/items").status_code == 200
     assert ask("DELETE", "/toy/a%20b").json == {"name": "a b", "number": 0}
     assert ask("GET", "/toy/none").json == ask("GET", "/toy/nothing").json
+    assert ask("GET", "/toy/a/part?part=2&name=b").json == {"name": "a", "number": 2}
+    is_error(ask("GET", "/toy/a/part?part=x"), 400, "invalid_request", "part")
+
+
+def test_an_answer_may_be_a_text_or_a_stream(ask: AppClient) -> None:
+    text, stream = ask("GET", "/toy/text/part"), ask("GET", "/toy/stream/part")
+    assert (text.content, stream.content) == (b"whole", b"in pieces")
+    assert text.headers["Content-Type"] == stream.headers["Content-Type"] == "text/plain"
+    assert (text.headers.get("Cache-Control"), stream.headers["Cache-Control"]) == (None, "no-cache")
 
 
 @pytest.mark.parametrize(
@@ -178,4 +201,10 @@ def test_the_document_follows_from_the_declaration(ask: AppClient) -> None:
     ]
     assert [(each["name"], each["in"]) for each in remove["parameters"]] == [("name", "path")]
     assert {"200", "202"} <= set(remove["responses"])
+    part = paths["/toy/{name}/part"]["get"]
+    assert [(each["name"], each["in"], each["required"]) for each in part["parameters"]] == [
+        ("name", "path", True),
+        ("part", "query", False),
+    ]
+    assert set(part["responses"]["200"]["content"]) == {"application/json", "text/plain"}
     assert "content" not in paths["/toy/model"]["post"]["responses"]["200"]
