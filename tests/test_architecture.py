@@ -8,6 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from supervisor.scheduler.inputs import SchedulerLimits
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import SchedulerState
 from tests.support.source_code import FILES, PACKAGES, ROOT, TESTS, imports, name, within
 
 TEST_IMPORT = re.compile(r"^\s*(from|import) (\.|[^\n(]*\btest_|[^\n(]*\([^)]*\btest_)", re.MULTILINE)
@@ -183,6 +186,27 @@ def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> Non
             sibling = module.removeprefix(package + ".").split(".")[0] if within(module, package) else own
             if sibling not in {own, *shared}:
                 wrong.append(f"{name(path)} imports {module}")
+    assert not wrong
+
+
+SCHEDULER_MODULES = ("scheduler", "view", "inputs", "effects", "policy", "backoff", "model_states", "recovery")
+"""What others may import of the scheduler: its events, questions and values, and what makes the events of a takeover."""
+
+
+def test_the_state_of_the_scheduler_is_its_own() -> None:
+    """Others send it events, and ask its view."""
+    outside = [path for path in FILES if not name(path).startswith("supervisor/scheduler/")]
+    modules = [f"supervisor.scheduler.{module}" for module in SCHEDULER_MODULES]
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in outside
+        for module in imports(path)
+        if within(module, "supervisor.scheduler") and not any(within(module, one) for one in modules)
+    ]
+    state = {*dir(SchedulerState), *vars(SchedulerState(SchedulerLimits(), str))} - vars(Scheduler).keys()
+    for path in outside:
+        used = set(re.findall(r"scheduler\.(\w+)", path.read_text()))
+        wrong += [f"{name(path)} uses the scheduler's {attribute}" for attribute in used & state]
     assert not wrong
 
 

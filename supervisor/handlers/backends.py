@@ -238,8 +238,8 @@ def _install_order(supervisor: Supervisor, key: Key, backend: BackendDescriptor,
 def models_using(supervisor: Supervisor, key: Key) -> list[str]:
     """Return the models that run on an installation."""
     found: list[str] = []
-    for each in supervisor.scheduler.models.values():
-        if each.process is None or not each.process.counts_as_loaded or each.spec is None:
+    for each in supervisor.scheduler.view.models():
+        if not each.counts_as_loaded or each.spec is None:
             continue
         descriptor = DESCRIPTORS.get(each.spec.recipe)
         backend = descriptor.backend(each.spec.backend) if descriptor else None

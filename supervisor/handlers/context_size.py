@@ -12,16 +12,16 @@ from protocol.failures import Failure
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.view import ModelView
 from workers.backends.registry import DESCRIPTORS
 
 log = logs.get_logger()
 _OPTION = "ctx_size"
 
 
-def with_context(spec: ModelSpec, wanted: int, model: ScheduledModel | None) -> ModelSpec | None:
+def with_context(spec: ModelSpec, wanted: int, model: ModelView | None) -> ModelSpec | None:
     """Return what to load a model with for requests of ``wanted`` tokens; None to leave it as it is or would be.
 
     ``spec``: what it is or would be loaded with. ``model``: what the scheduler knows about it. Pure.
@@ -30,14 +30,14 @@ def with_context(spec: ModelSpec, wanted: int, model: ScheduledModel | None) -> 
     present = int(spec.options.get(_OPTION, 0))
     if descriptor is None or descriptor.option(_OPTION) is None or not present:
         return None  # it has no context, or already the largest that it was trained for
-    facts = model.process.facts if model is not None and model.process is not None else None
+    facts = model.facts if model is not None else None
     if facts is not None and facts.trained_context:
         wanted = min(wanted, facts.trained_context)
     if wanted <= max(present, facts.context if facts is not None else 0):
         return None
-    if model is not None and model.process is not None and (model.state is not ModelState.READY or model.pending_spec):
+    if model is not None and model.worker and (model.state is not ModelState.READY or model.awaits_reload):
         return None  # it is about to be loaded with what other requests wait for
-    refused = model.refused_reload.spec if model is not None and model.refused_reload is not None else None
+    refused = model.refused_spec if model is not None else None
     if refused is not None and int(refused.options.get(_OPTION, 0)) <= wanted:
         return None
     own = {_OPTION: wanted}
@@ -51,11 +51,11 @@ def enlarge_context(supervisor: Supervisor, target: ModelTarget, wanted: int, no
 
     If a model cannot be loaded with them, it is loaded without: the request may fit all the same.
     """
-    model = supervisor.scheduler.models.get(target.name)
+    model = supervisor.scheduler.view.model(target.name)
     spec = with_context(target.spec, wanted, model) if target.spec is not None else None
     if spec is None:
         return target
-    if model is None or not (model.process or model.keep_loaded):
+    if model is None or not (model.worker or model.keep_loaded):
         return target._replace(spec=spec, fallback=target.spec)
     log.info("loading again with a larger context", model=target.name, context=spec.options[_OPTION])
     number = supervisor.internal_calls.begin(_log_failure)

@@ -12,7 +12,7 @@ from supervisor.keeper import process_tree
 from supervisor.machine.process_memory import resident_bytes
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.runtime.supervisor import Handler, Supervisor
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.view import ModelView
 
 
 def requests_observed(supervisor: Supervisor, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
@@ -27,7 +27,7 @@ def metrics_collected(supervisor: Supervisor, peer: str, message: MetricsCollect
 
 def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: bytes) -> None:
     """Answer with all metrics as text once all processes have reported, or the time is over."""
-    workers = {model.process.worker: model.name for model in _serving(supervisor) if model.process}
+    workers = {model.worker: model.name for model in supervisor.scheduler.view.models() if model.serves}
 
     def answer(answers: dict[str, bytes]) -> None:
         # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
@@ -43,17 +43,10 @@ def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: b
     supervisor.metrics_collections.collect([*supervisor.peers.of("gateway"), *workers], answer)
 
 
-def _serving(supervisor: Supervisor) -> list[ScheduledModel]:
-    return [model for model in supervisor.scheduler.models.values() if model.process and model.process.serves]
-
-
 def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> ServerSnapshot:
     """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
-    scheduler = supervisor.scheduler
-    models = [
-        _model(supervisor, model) for model in scheduler.models.values() if model.queue or model.process is not None
-    ]
-    serving = {model.process.worker for model in _serving(supervisor) if model.process}
+    models = supervisor.scheduler.view.models()
+    serving = {model.worker for model in models if model.serves}
     processes: dict[str, int] = {}
     for each in supervisor.peers.all():
         if each.id not in serving:
@@ -61,8 +54,8 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
     return ServerSnapshot(
         version=RELEASE,
         uptime=process_tree.age(supervisor.process_context.keeper),
-        active_requests=sum(len(model.grants) for model in scheduler.models.values()),
-        models=models,
+        active_requests=sum(model.running for model in models),
+        models=[_model(supervisor, model) for model in models if model.queued or model.worker],
         process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
         bus_drops={
             "malformed": supervisor.bus.malformed,
@@ -71,7 +64,7 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
         },
         internal_errors=supervisor.errors.count + supervisor.loop.errors,
         engines=engines,
-        short_names=_short_names(supervisor, [*scheduler.models, *supervisor.metrics.average_speeds()]),
+        short_names=_short_names(supervisor, [*(model.name for model in models), *supervisor.metrics.average_speeds()]),
     )
 
 
@@ -80,21 +73,20 @@ def _short_names(supervisor: Supervisor, models: Iterable[str]) -> dict[str, str
     return {entry.name: entry.short_name for entry in entries if entry is not None}
 
 
-def _model(supervisor: Supervisor, model: ScheduledModel) -> ModelSnapshot:
-    process = model.process
-    if process is None or not process.serves or process.facts is None:
-        return ModelSnapshot(model.name, loaded=False, queued=len(model.queue))
-    facts = process.facts
+def _model(supervisor: Supervisor, model: ModelView) -> ModelSnapshot:
+    facts = model.facts
+    if not model.serves or facts is None:
+        return ModelSnapshot(model.name, loaded=False, queued=model.queued)
     return ModelSnapshot(
         model.name,
         loaded=True,
-        queued=len(model.queue),
+        queued=model.queued,
         slots=facts.slots,
         slots_busy=model.busy,
         parameters=facts.parameters,
         context=facts.context,
         gpu_layers=facts.gpu_layers,
-        worker_bytes=resident_bytes(supervisor.workers.pid(process.worker)),
+        worker_bytes=resident_bytes(supervisor.workers.pid(model.worker)),
         engine_bytes=resident_bytes(facts.engine_pid),
     )
 

@@ -87,7 +87,7 @@ def _gateway_of_other_version(supervisor: Supervisor, peer: str, message: Hello)
 
 def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:
     if role == "worker":
-        return peer in supervisor.scheduler.workers
+        return supervisor.scheduler.view.worker(peer) is not None
     return role != "job" or peer in supervisor.job_processes
 
 
@@ -103,7 +103,7 @@ def _take_up_worker(supervisor: Supervisor, peer: str, snapshot: WorkerSnapshot)
 def _cancel_unwanted(supervisor: Supervisor, peer: str, snapshot: GatewaySnapshot) -> None:
     """Cancel the attempts that a gateway no longer waits for: its cancels may be lost."""
     wanted = {RequestKey(peer, request.number, request.attempt) for request in snapshot.requests}
-    for key in supervisor.scheduler.attempts_of_gateway(peer) - wanted:
+    for key in supervisor.scheduler.view.attempts_of_gateway(peer) - wanted:
         supervisor.admission.cancelled(key)
         supervisor.scheduler.request_cancelled(key, "its gateway does not wait for it any more")
 
@@ -120,7 +120,7 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
     for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)
     pid = known.pid if known else 0
-    planned = supervisor.scheduler.closing or supervisor.gateway.is_replaced(pid)
+    planned = supervisor.scheduler.view.closing or supervisor.gateway.is_replaced(pid)
     (log.info if planned else log.warning)("gateway worker gone", gateway=peer, gateway_pid=pid)
     supervisor.reconcile()
 
@@ -143,21 +143,20 @@ def ready(supervisor: Supervisor, peer: str, message: EngineReady, _payload: byt
 
 def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload: bytes) -> None:
     """A check or a start of an engine failed."""
-    worker = supervisor.scheduler.workers.get(peer)
-    spec = worker.model.spec if worker and worker.model else None
+    worker = supervisor.scheduler.view.worker(peer)
+    spec = worker.spec if worker is not None else None
     failure = supervisor.models.specs.explained(spec, message.failure) if spec else message.failure
     supervisor.scheduler.load_failed(peer, failure, supervisor.loop.now())
 
 
 def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:
     """A worker lost its engine. The parts of its answers that clients have got are counted, then its grants end."""
-    worker = supervisor.scheduler.workers.get(peer)
-    if worker is not None and worker.model is not None:
-        for each in message.unfinished:
-            grant = worker.model.grants.get(RequestKey(each.gateway, each.number, each.attempt))
-            if grant is not None:
-                supervisor.metrics.generation_stopped(worker.model.name, each.tokens)
-                supervisor.admission.ended(grant.caller, each.prompt_tokens + each.tokens)
+    for each in message.unfinished:
+        key = RequestKey(each.gateway, each.number, each.attempt)
+        attempt = supervisor.scheduler.view.attempt_of_worker(peer, key)
+        if attempt is not None:
+            supervisor.metrics.generation_stopped(attempt.model, each.tokens)
+            supervisor.admission.ended(attempt.caller, each.prompt_tokens + each.tokens)
     supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now(), message.causes)
 
 

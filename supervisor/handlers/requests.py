@@ -29,8 +29,8 @@ from supervisor.handlers.context_size import enlarge_context
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor
-from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.view import ModelView
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 AnyRequest = SubmitRequest | ReserveRequest
@@ -55,15 +55,9 @@ def resolve_target(
     ``ignore_saved``: see :meth:`supervisor.models.spec_builder.SpecBuilder.build`.
     """
     entry = supervisor.models.resolve(model) if isinstance(model, str) else model
-    scheduled = supervisor.scheduler.models.get(entry.name)
-    if (
-        scheduled
-        and (scheduled.process or scheduled.keep_loaded)
-        and scheduled.spec
-        and not options
-        and not ignore_saved
-    ):
-        return ModelTarget(entry.name, scheduled.type, scheduled.spec)
+    known = supervisor.scheduler.view.model(entry.name)
+    if known and (known.worker or known.keep_loaded) and known.spec and not options and not ignore_saved:
+        return known.target
     found = supervisor.models.located(entry)
     spec = supervisor.models.spec(
         entry, options or {}, ignore_saved=ignore_saved, found=found or files.expected_files(entry)
@@ -83,9 +77,9 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
         supervisor.metrics.request_submitted(message.caller.key)
     try:
         if message.endpoint in ENGINE_STATE_ENDPOINTS:
-            model = _loaded_model(supervisor, message)
-            _check_model(message, model.name)
-            supervisor.scheduler.state_read(key, message, payload, model)
+            name = _loaded_model(supervisor, message)
+            _check_model(message, name)
+            supervisor.scheduler.state_read(key, message, payload, name)
         else:
             target = _request_target(supervisor, message)
             _check_download(message, target)
@@ -93,7 +87,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
                 message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
-            known = bool(message.since) and supervisor.scheduler.knows_attempt(key)
+            known = bool(message.since) and supervisor.scheduler.view.knows_attempt(key)
             admitted = message.admitted or message.earlier is not None or known
             supervisor.admission.admit(key, message.caller, run, reservation, admitted=admitted)
     except LemonbusError as problem:
@@ -138,11 +132,11 @@ def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     """Return the model of a request. The name of a running model is not looked up on the disk."""
     if not message.model:
         return _unnamed_target(supervisor, message)
-    scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
-    if scheduled and scheduled.process and scheduled.process.serves and scheduled.spec:
-        _check_model(message, scheduled.name)
-        known: CatalogueEntry | ModelSpec = scheduled.spec
-        target = ModelTarget(scheduled.name, scheduled.type, scheduled.spec)
+    running = supervisor.scheduler.view.serving(supervisor.running_names.get(message.model, ""))
+    if running is not None and running.spec is not None:
+        _check_model(message, running.name)
+        known: CatalogueEntry | ModelSpec = running.spec
+        target = running
     else:
         known = model = supervisor.models.resolve(message.model, _models_of(message))
         _check_model(message, model.name)
@@ -167,7 +161,7 @@ def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
 
     It serves the endpoint, and the caller may use it; it need not be loaded.
     """
-    for name in filter(None, [supervisor.models.user_names.default, *supervisor.scheduler.used()]):
+    for name in filter(None, [supervisor.models.user_names.default, *supervisor.scheduler.view.used()]):
         entry = supervisor.models.find(name)
         if entry is not None and supervisor.models.serves(entry, message.endpoint) and _may_use(message, entry.name):
             return _configured_target(supervisor, entry)
@@ -199,26 +193,23 @@ def _check_download(message: AnyRequest, target: ModelTarget) -> None:
         raise Failure(Code.FORBIDDEN, reason, model=target.name, param="model").raised()
 
 
-def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledModel:
-    """Return the loaded model for a read of an engine's state."""
+def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> str:
+    """Return the registered name of the loaded model for a read of an engine's state."""
     model, endpoint = message.model, message.endpoint
+
+    def answers(loaded: ModelView) -> bool:
+        return loaded.spec is not None and supervisor.models.serves(loaded.spec, endpoint)
+
     if model:
-        scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model, _models_of(message)).name)
+        found = supervisor.scheduler.view.model(supervisor.models.resolve(model, _models_of(message)).name)
     else:
-        scheduled = supervisor.scheduler.latest(
-            lambda scheduled: (
-                scheduled.spec is not None
-                and supervisor.models.serves(scheduled.spec, endpoint)
-                and _may_use(message, scheduled.name)
-            )
-        )
-    spec = scheduled.spec if scheduled else None
-    if scheduled is None or spec is None or not scheduled.slots or not supervisor.models.serves(spec, endpoint):
+        found = supervisor.scheduler.view.latest(lambda each: answers(each) and _may_use(message, each.name))
+    if found is None or not found.slots or not answers(found):
         which = (
             f"Model {model} is not a loaded model with {endpoint}" if model else f"No model with {endpoint} is loaded"
         )
         raise Failure(Code.INVALID_REQUEST, which, param="model").raised()
-    return scheduled
+    return found.name
 
 
 def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
@@ -231,14 +222,14 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
     ended = supervisor.scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, message.at or now)
     if ended is None:
         return
-    model = ended.model.name
-    supervisor.admission.ended(ended.grant.caller, tokens)
+    model = ended.model
+    supervisor.admission.ended(ended.caller, tokens)
     if outcome is None:
         supervisor.metrics.generation_stopped(model, message.tokens)
     else:
         supervisor.metrics.generation_ended(model, outcome)
-        earlier = ended.grant.earlier
-        remember_stats(supervisor, StatsReport(model, total_outcome([earlier, outcome]) if earlier else outcome))
+        whole = total_outcome([ended.earlier, outcome]) if ended.earlier else outcome
+        remember_stats(supervisor, StatsReport(model, whole))
         supervisor.scheduler.count("tokens_generated", output_tokens)
 
 

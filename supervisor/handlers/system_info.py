@@ -97,7 +97,7 @@ class SystemInspection:
         return {GetSystemInfo: self._get, MachineProbed: self._result}
 
     def _get(self, supervisor: Supervisor, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
-        if supervisor.scheduler.closing or self._is_current(call, supervisor.loop.now()):
+        if supervisor.scheduler.view.closing or self._is_current(call, supervisor.loop.now()):
             self._answer(supervisor, peer, call)
             return
         self._waiting.append((peer, call))

@@ -55,7 +55,7 @@ class Upgrades:
         return {UpgradeServer: self._requested}
 
     def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
-        if supervisor.scheduler.closing:
+        if supervisor.scheduler.view.closing:
             supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun or (call.replaces == LOADED_CODE and self._last_failure is None):
             # An order to the previous supervisor may have been lost with it.

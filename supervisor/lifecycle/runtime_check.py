@@ -15,7 +15,6 @@ from protocol.config.settings import SETTINGS_FILE
 from protocol.runtime import logs
 from protocol.wire import endpoints
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.worker_states import WorkerState
 
 CHECK_INTERVAL_S: Final = 1.0
 _CONFIRMATIONS: Final = 3
@@ -43,7 +42,7 @@ class RuntimeDirectoryCheck:
         supervisor.loop.every(CHECK_INTERVAL_S, self._check)
 
     def _check(self) -> None:
-        if self._supervisor.scheduler.closing or self._supervisor.transition is not None:
+        if self._supervisor.scheduler.view.closing or self._supervisor.transition is not None:
             return  # a supervisor that hands over has written the settings of its successor
         missing = self._missing()
         if missing is None:
@@ -71,7 +70,7 @@ class RuntimeDirectoryCheck:
         working = [
             worker
             for worker in supervisor.peers.of("worker")
-            if (process := supervisor.scheduler.workers.get(worker)) and process.state is not WorkerState.STOPPING
+            if (known := supervisor.scheduler.view.worker(worker)) and not known.is_stopping
         ]
         return [supervisor.workers.socket_file(worker) for worker in working]
 

@@ -49,10 +49,12 @@ class GracefulShutdown:
 
     def _begin(self) -> None:
         supervisor = self._supervisor
-        if supervisor.scheduler.closing:
+        if supervisor.scheduler.view.closing:
             return
         grace = supervisor.settings.grace
-        log.info("stopping", running=supervisor.scheduler.running, queued=supervisor.scheduler.queued, grace=grace)
+        log.info(
+            "stopping", running=supervisor.scheduler.view.running, queued=supervisor.scheduler.view.queued, grace=grace
+        )
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, Draining(grace))
         supervisor.scheduler.close()
@@ -66,11 +68,11 @@ class GracefulShutdown:
 
     def _check(self) -> None:
         supervisor = self._supervisor
-        if not supervisor.scheduler.closing:
+        if not supervisor.scheduler.view.closing:
             return
         if supervisor.gateway.child is None:
             self._shut_listener()
-        if supervisor.scheduler.running == 0:
+        if supervisor.scheduler.view.running == 0:
             self._stop_rest()
         if len(supervisor.processes) == 0:
             supervisor.loop.stop()
@@ -85,7 +87,7 @@ class GracefulShutdown:
 
     def _end_grace(self) -> None:
         supervisor = self._supervisor
-        log.warning("grace is over", running=supervisor.scheduler.running)
+        log.warning("grace is over", running=supervisor.scheduler.view.running)
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
         supervisor.gateway.terminate()

@@ -58,7 +58,7 @@ class Succession:
         supervisor = self._supervisor
         if supervisor.transition is not None:
             supervisor.when_serving(self.take_over)
-        elif not supervisor.scheduler.closing:
+        elif not supervisor.scheduler.view.closing:
             self.ends_server = False
             supervisor.transition = _HandOver(supervisor)
             on_bus = [peer for role in ("gateway", "worker", "job") for peer in supervisor.peers.of(role)]

@@ -16,7 +16,7 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_limits import KeyLimits
-from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.scheduler import Scheduler
 
 Report = Callable[[RequestKey, RateLimits], None]
 
@@ -28,7 +28,7 @@ class KeyAdmission:
         self,
         loop: Loop,
         barrier: WorkerBarrier,
-        scheduler: SchedulerState,
+        scheduler: Scheduler,
         errors: InternalErrors,
         report: Report,
         resumed: Callable[[], None],
@@ -66,7 +66,7 @@ class KeyAdmission:
             self._report(key, self.limits.rate_limits(caller, self._loop.now()))
             submit()
             return
-        workers = self._scheduler.workers_of_key(caller.key)
+        workers = self._scheduler.view.workers_of_key(caller.key)
         if not workers or not self._depends_on_running(caller):
             self._decide(key, caller, submit)
             return
@@ -127,11 +127,11 @@ class KeyAdmission:
     def _open(self, caller: Caller) -> int:
         """Return how many requests of a key wait, run or are reserved."""
         reserved = sum(each.key == caller.key for each in self._reserved.values())
-        return self._scheduler.requests_of_key(caller.key) + reserved
+        return self._scheduler.view.requests_of_key(caller.key) + reserved
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()
-        promised = self._scheduler.promised_tokens(caller.key) if caller.tokens_per_minute else 0
+        promised = self._scheduler.view.promised_tokens(caller.key) if caller.tokens_per_minute else 0
         failure = self.limits.refusal(caller, self._open(caller), now, promised)
         if failure is None:
             self.limits.accept(caller, now)

@@ -53,7 +53,7 @@ class OtherVersions:
             self._supervisor.bus.send(peer, PauseAccepting())
             self._supervisor.gateway.not_understood(hello.pid)
         self._waiting[peer] = hello
-        if self._supervisor.gateway.serves or self._supervisor.scheduler.closing:
+        if self._supervisor.gateway.serves or self._supervisor.scheduler.view.closing:
             self._tell_to_leave()
 
     def _tell_to_leave(self) -> None:
@@ -72,7 +72,7 @@ class OtherVersions:
 
     def _worker_ended(self, worker: str) -> None:
         model = self._workers.pop(worker, None)
-        if model is not None and not self._supervisor.scheduler.closing:
+        if model is not None and not self._supervisor.scheduler.view.closing:
             self._supervisor.when_serving(partial(self._load, model))
 
     def _load(self, model: ModelInUse) -> None:

@@ -18,7 +18,7 @@ from supervisor.models.options.model_configuration import ModelKey
 from supervisor.reload.plan import ReloadableModel
 from supervisor.runtime import request_rules
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.inputs import ModelTarget
 
 log = logs.get_logger()
 
@@ -27,8 +27,8 @@ def reloadable_models(supervisor: Supervisor, new: Settings) -> list[ReloadableM
     """Return the models that have an engine, with what the sections say now and in the new settings."""
     before, after = supervisor.models.configuration, supervisor.models.configuration_of(new)
     found = []
-    for model in supervisor.scheduler.models.values():
-        if model.process is not None and model.spec is not None:
+    for model in supervisor.scheduler.view.models():
+        if model.worker and model.spec is not None:
             key = ModelKey(model.name, model.spec.recipe)
             names = frozenset({before.section_of(model.name), after.section_of(model.name)})
             found.append(ReloadableModel(*key, names, before.of(key), after.of(key)))
@@ -42,11 +42,12 @@ def bring_up_to_date(supervisor: Supervisor) -> None:
     """
     request_rules.send_to_loaded(supervisor)
     scheduler = supervisor.scheduler
-    scheduler.stop_spares([worker for worker in scheduler.workers if supervisor.workers.is_outdated(worker)])
+    workers = [each.worker for each in scheduler.view.workers()]
+    scheduler.stop_spares([worker for worker in workers if supervisor.workers.is_outdated(worker)])
     outdated = [
         (model.name, model.spec)
-        for model in scheduler.models.values()
-        if model.process is not None and model.spec is not None and _is_outdated(supervisor, model.spec)
+        for model in scheduler.view.models()
+        if model.worker and model.spec is not None and _is_outdated(supervisor, model.spec)
     ]
     for name, spec in outdated:
         try:

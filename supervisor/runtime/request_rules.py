@@ -12,7 +12,7 @@ from supervisor.runtime.supervisor import Supervisor
 def send_to_loaded(supervisor: Supervisor) -> None:
     """Send its rules to each worker that has a model: this supervisor may have other settings than the last one."""
     configuration = supervisor.models.configuration
-    for worker in supervisor.scheduler.workers.values():
-        if worker.model is not None and worker.model.spec is not None:
-            rules = configuration.request_rules(worker.model.spec)
+    for worker in supervisor.scheduler.view.workers():
+        if worker.spec is not None:
+            rules = configuration.request_rules(worker.spec)
             supervisor.bus.send(worker.worker, SetRequestRules(rules))

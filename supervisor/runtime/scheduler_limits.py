@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.config.settings import Settings
 from supervisor.scheduler.backoff import BackoffPolicy
-from supervisor.scheduler.state import SchedulerLimits
+from supervisor.scheduler.inputs import SchedulerLimits
 
 
 def scheduler_limits(settings: Settings) -> SchedulerLimits:

@@ -64,7 +64,6 @@ from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.runtime.transition import Transition
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.worker_states import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
 """The scheduler looks at everything this often even if nothing happens: time alone makes a request or a model due."""
@@ -126,7 +125,7 @@ class Supervisor:
             self.processes, process_context, self._worker_ended, worker_fingerprint(settings)
         )
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
-        self.gateway.closing = lambda: self.scheduler.closing
+        self.gateway.closing = lambda: self.scheduler.view.closing
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
         """Clients' name for a running model → its registered name, so that it is not looked up again."""
@@ -201,7 +200,6 @@ class Supervisor:
         try:
             decide(self.loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
-            self.scheduler.settled = False
             self.errors.failure_of(problem, where="scheduler")
         self.execute_effects()
 
@@ -292,11 +290,11 @@ class Supervisor:
             self.transition.worker_ended(worker)
         self.peers.remove(worker)
         self.bus.forget(worker)
-        process = self.scheduler.workers.get(worker)
-        model = process.model.name if process and process.model else ""
+        known = self.scheduler.view.worker(worker)
+        model = known.model if known is not None else ""
         # At the end of the grace period a worker ends as it was told to, together with its model.
-        asked_to_end = self.scheduler.closing and (not model or why == "exit 0")
-        expected = process is None or process.state is WorkerState.STOPPING or asked_to_end
+        asked_to_end = self.scheduler.view.closing and (not model or why == "exit 0")
+        expected = known is None or known.is_stopping or asked_to_end
         context = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         worker_name = f"The worker of model {model}" if model else "A worker without a model"

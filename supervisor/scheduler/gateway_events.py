@@ -12,13 +12,14 @@ from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
-from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.state import SchedulerState
 
 # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -114,15 +115,14 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
     return Failure(Code.OVERLOADED, reason, model=model.name, retry_after=model.wait_s())
 
 
-def state_read(
-    state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, model: ScheduledModel
-) -> None:
-    """A gateway wants to read the state of a loaded engine.
+def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
+    """A gateway wants to read the state of the engine of a loaded model, given by its registered name.
 
     This does not count as use of the model, and delays nothing.
     """
-    if model.process is None or not model.process.serves:
-        state.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
+    model = state.models.get(name)
+    if model is None or model.process is None or not model.process.serves:
+        state.refuse(key, Failure(Code.NOT_LOADED, f"Model {name} is not loaded", model=name))
         return
     send_run(state, model, model.process, QueuedRequest(key, request, payload, 0, 0.0))
 

@@ -11,6 +11,7 @@ from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.recovery import RememberedState, RememberState
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import (
@@ -20,7 +21,7 @@ from supervisor.scheduler.scheduled_model import (
     ScheduledWorker,
     needs_new_engine,
 )
-from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 # ---- demand ------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def reconcile_unless_settled(state: SchedulerState, now: float) -> None:
 
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
+    state.settled = False  # if something raises, the next event tries again
     models = list(state.models.values())
     for model in models:
         if not state.closing:

@@ -12,16 +12,35 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_deaths, worker_events
+from supervisor.scheduler.inputs import SchedulerLimits
+from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.view import SchedulerView
 
 
 class Scheduler(SchedulerState):
     """The state, with all events as methods. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices.
+    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices. Others use only what is listed here,
+    and ask :attr:`view`; the rest is the state of the scheduler's own functions.
     """
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        new_worker: Callable[[], str],
+        metrics: ServerMetrics | None = None,
+        policies: PolicySource | None = None,
+    ) -> None:
+        """See :class:`~supervisor.scheduler.state.SchedulerState`."""
+        super().__init__(limits, new_worker, metrics, policies)
+        self.view = SchedulerView(self)
+        """What it knows, for others."""
 
     request_submitted = gateway_events.request_submitted
     state_read = gateway_events.state_read
@@ -35,6 +54,9 @@ class Scheduler(SchedulerState):
     download_ended = gateway_events.download_ended
     gateway_gone = gateway_events.gateway_gone
     close = gateway_events.close
+    refuse = SchedulerState.refuse
+    forget_use = SchedulerState.forget_use
+    count = SchedulerState.count
 
     recovered = recovery_events.recovered
     worker_reconnected = recovery_events.worker_reconnected
@@ -54,3 +76,4 @@ class Scheduler(SchedulerState):
 
     reconcile_unless_settled = reconcile.reconcile_unless_settled
     reconcile = reconcile.reconcile
+    effects = SchedulerState.effects

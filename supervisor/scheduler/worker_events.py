@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -14,9 +14,9 @@ from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.view import AttemptView, view_of
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 EVICTED: Final = "it is evicted for another model"
@@ -130,13 +130,6 @@ def _log_fields(facts: EngineReady) -> dict[str, object]:
 # ---- attempts ----------------------------------------------------------------------------------------------------
 
 
-class EndedAttempt(NamedTuple):
-    """An attempt that held a grant until now."""
-
-    model: ScheduledModel
-    grant: SlotGrant
-
-
 def attempt_ended(
     state: SchedulerState,
     key: RequestKey,
@@ -145,8 +138,8 @@ def attempt_ended(
     tokens: int = 0,
     output_tokens: int = 0,
     ended_at: float | None = None,
-) -> EndedAttempt | None:
-    """The engine has stopped working on an attempt. Returns its model and grant if the grant was known.
+) -> AttemptView | None:
+    """The engine has stopped working on an attempt. Returns it if it held a grant.
 
     ``tokens``: of prompt and answer. ``output_tokens``: of the answer alone. ``ended_at``: when it stopped, if not now.
     """
@@ -166,7 +159,7 @@ def attempt_ended(
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)
             _refuse_returned(state, key, model.name)
-        return EndedAttempt(model, grant)
+        return view_of(model, grant)
     if code == Code.RETURNED:
         # A read has no grant, but its gateway waits all the same.
         _refuse_returned(state, key, "")

@@ -157,8 +157,8 @@ class Deletions:
             return True
         if models.adopted.is_kept(entry.name):
             return True
-        model = supervisor.scheduler.models.get(entry.name)
-        if model is not None and model.process is not None:
+        model = supervisor.scheduler.view.model(entry.name)
+        if model is not None and model.worker:
             return True
         wanted = plan_deletion(entry, [], supervisor.settings.cache_dir, set()).order
         return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
@@ -175,7 +175,7 @@ class Deletions:
         for called in [called for called, entry_found in supervisor.running_names.items() if entry_found == name]:
             del supervisor.running_names[called]
         supervisor.scheduler.model_deleted(name)
-        model = supervisor.scheduler.models.get(name)
+        model = supervisor.scheduler.view.model(name)
         if model is None or not model.unloadable:
             self._remove(supervisor, deletion)
             return

@@ -122,7 +122,7 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
             outcome = _registered(supervisor, download.pending) or outcome
         if isinstance(outcome, Pulled):
             outcome = _kept(supervisor, download.model) or outcome
-        elif download.provisional and download.model not in supervisor.scheduler.models:
+        elif download.provisional and supervisor.scheduler.view.model(download.model) is None:
             supervisor.models.adopted.forget(download.model)
         failure = outcome if isinstance(outcome, Failure) else None
         supervisor.downloads.note_end(download.model, download.last, failure, supervisor.loop.now())
@@ -155,7 +155,7 @@ def _kept(supervisor: Supervisor, model: str) -> Failure | None:
 
 def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: Pulled | Failure) -> None:
     if isinstance(outcome, Failure):
-        wanted = download.then or supervisor.scheduler.closing
+        wanted = download.then or supervisor.scheduler.view.closing
         say, event = (log.info, "download stopped") if wanted else (log.error, "download failed")
         say(event, model=download.model, reason=outcome.message, detail=outcome.detail)
     else:
@@ -168,7 +168,7 @@ def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failu
     """If a request waits for the downloaded model, load it."""
     options = supervisor.scheduler.requested_options(model)
     spec = None
-    if model in supervisor.scheduler.models and isinstance(outcome, Pulled):
+    if supervisor.scheduler.view.model(model) is not None and isinstance(outcome, Pulled):
         try:
             spec = resolve_target(supervisor, model, options).spec
         except Exception as problem:  # noqa: BLE001 - the requests that wait for the model must be answered

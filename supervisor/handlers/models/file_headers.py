@@ -60,7 +60,7 @@ class FileHeaders:
         """Call ``answer`` when these files were read, at once if none need be read, and at the latest after ``seconds``."""
         waiting = _WaitingCall(keys, answer)
         self._waiting.append(waiting)
-        if supervisor.scheduler.closing:
+        if supervisor.scheduler.view.closing:
             self._answer(waiting)
             return
         self._go_on(supervisor)

@@ -19,8 +19,8 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import MERGED_ARGS
 from supervisor.models.options.model_policies import ttl_or_never
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
-from supervisor.scheduler.state import ModelTarget
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 log = logs.get_logger()
@@ -53,8 +53,7 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
 
 
 def _check_not_loaded(supervisor: Supervisor, name: str) -> None:
-    model = supervisor.scheduler.models.get(name)
-    if model is not None and model.process is not None and model.process.serves:
+    if supervisor.scheduler.view.serving(name) is not None:
         reason = f"Model {name!r} is loaded already: unload it first, or use it as it is"
         raise Failure(Code.CONFLICT, reason, model=name).raised()
 
@@ -78,7 +77,7 @@ def _load_target(
         supervisor.models.specs.precheck(target.spec)
     whatever = not options and not call.save_options
     if call.context and whatever and target.spec is not None:
-        larger = with_context(target.spec, call.context, supervisor.scheduler.models.get(target.name))
+        larger = with_context(target.spec, call.context, supervisor.scheduler.view.model(target.name))
         if larger is not None:
             target, whatever = target._replace(spec=larger), False
     asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
@@ -163,7 +162,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
         if not supervisor.scheduler.unload_requested(peer, call.number, name):
             raise _not_loaded(call.model, known)
         return
-    names = [model.name for model in supervisor.scheduler.models.values() if model.unloadable]
+    names = [model.name for model in supervisor.scheduler.view.models() if model.unloadable]
     waiting = set(names)
     if not names:
         supervisor.calls.answer(peer, call.number, [])

@@ -20,8 +20,8 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
     """Show the configuration of a model; raises ``model_not_found``."""
     models = supervisor.models
     entry = models.resolve(call.model)
-    scheduled = supervisor.scheduler.models.get(entry.name)
-    loaded = scheduled is not None and scheduled.process is not None and scheduled.spec is not None
+    scheduled = supervisor.scheduler.view.model(entry.name)
+    loaded = scheduled.spec if scheduled is not None and scheduled.worker else None
     listed = models.entry(entry)
     supervisor.calls.answer(
         peer,
@@ -33,7 +33,7 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
             settings=_settings(models, entry),
             groups=sorted(models.configuration.groups_of(entry.name)),
             state=scheduled.state.value if scheduled is not None else "",
-            loaded_options=scheduled.spec.options if loaded and scheduled and scheduled.spec else {},
+            loaded_options=loaded.options if loaded is not None else {},
         ),
     )
 

@@ -33,7 +33,7 @@ from supervisor.models.names import LATEST, NameIndex
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import NO_TTL
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.view import ModelView
 from workers.backends.registry import DESCRIPTORS
 
 MAX_DESCRIBED: Final = 1000
@@ -87,9 +87,8 @@ class ModelDescriptions:
         whole: bool,
     ) -> ModelDetails:
         facts = self._headers.facts(file_key(found))
-        model = supervisor.scheduler.models.get(entry.name)
-        process = model.process if model is not None else None
-        engine = process.facts if process is not None else None
+        model = supervisor.scheduler.view.model(entry.name)
+        engine = model.facts if model is not None else None
         options = _options(supervisor, entry, found)
         descriptor = DESCRIPTORS.get(entry.recipe)
         return ModelDetails(
@@ -100,7 +99,7 @@ class ModelDescriptions:
             facts=facts if whole else structs.replace(facts, template="", metadata={}),
             is_default=entry.name == default,
             state=model.state.value if model is not None else "",
-            granted=len(model.grants) if model is not None else 0,
+            granted=model.running if model is not None else 0,
             expires_at=_expires_at(supervisor, model) if model is not None else 0.0,
             context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
             gpu_layers=gpu_layers(options, engine.gpu_layers if engine else 0, facts.layers),
@@ -110,7 +109,7 @@ class ModelDescriptions:
         )
 
 
-def _expires_at(supervisor: Supervisor, model: ScheduledModel) -> float:
+def _expires_at(supervisor: Supervisor, model: ModelView) -> float:
     """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
     if model.ttl == NO_TTL:
         return 0.0
@@ -140,8 +139,8 @@ def _default_model(supervisor: Supervisor) -> str:
 
 def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
     """Return the options with which a model is or would be loaded."""
-    model = supervisor.scheduler.models.get(entry.name)
-    if model is not None and model.process is not None and model.spec is not None:
+    model = supervisor.scheduler.view.model(entry.name)
+    if model is not None and model.worker and model.spec is not None:
         return model.spec.options
     try:
         return supervisor.models.spec(entry, {}, found=found).options

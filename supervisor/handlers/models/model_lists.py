@@ -63,14 +63,13 @@ class ModelLists:
         if found is None:
             return entry
         trained = self._headers.facts(file_key(found)).context_length
-        model = supervisor.scheduler.models.get(entry.id)
-        engine = model.process.facts if model is not None and model.process is not None else None
+        model = supervisor.scheduler.view.model(entry.id)
+        engine = model.facts if model is not None else None
         context = (engine.context if engine else 0) or supervisor.models.context_size(entry.id) or trained
         return structs.replace(entry, context_length=context, max_context_window=trained)
 
 
 def with_loaded_state(supervisor: Supervisor, entry: ModelEntry) -> ModelEntry:
     """Return an entry that says whether its model is loaded."""
-    model = supervisor.scheduler.models.get(entry.id)
-    loaded = model is not None and model.process is not None and model.process.serves
+    loaded = supervisor.scheduler.view.serving(entry.id) is not None
     return structs.replace(entry, loaded=loaded) if loaded else entry

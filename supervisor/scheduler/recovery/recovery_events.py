@@ -19,10 +19,11 @@ from protocol.messages.work import Caller, Cancel
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_changes, worker_deaths, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
-from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 ENGINE_LOST: Final = "its engine died while no supervisor ran"

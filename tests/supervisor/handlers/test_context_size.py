@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
 from supervisor.handlers.context_size import with_context
-from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import RefusedReload, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.view import ModelView
 
 TRAINED = 32_768
 
@@ -20,15 +18,12 @@ def spec_of(context: int | None, recipe: str = "llamacpp", **asked: int) -> Mode
     return ModelSpec("m", "o/r:Q4", recipe, "cpu", "llm", "/m.gguf", options={**options, **asked}, asked=dict(asked))
 
 
-def ready(context: int = 4096, trained: int = TRAINED) -> ScheduledModel:
-    model = ScheduledModel("m", "llm", BackoffPolicy())
-    model.spec, model.state = spec_of(context), ModelState.READY
-    model.process = ScheduledWorker("w1", 0.0)
-    model.process.facts = EngineReady(4, min(context, trained), 1, "", 0.1, trained_context=trained)
-    return model
+def ready(context: int = 4096, trained: int = TRAINED) -> ModelView:
+    facts = EngineReady(4, min(context, trained), 1, "", 0.1, trained_context=trained)
+    return ModelView("m", "llm", ModelState.READY, spec_of(context), worker="w1", facts=facts)
 
 
-def loaded_with(wanted: int, model: ScheduledModel) -> int | None:
+def loaded_with(wanted: int, model: ModelView) -> int | None:
     assert model.spec is not None
     spec = with_context(model.spec, wanted, model)
     return None if spec is None else int(spec.options["ctx_size"])
@@ -61,17 +56,12 @@ def test_a_loaded_model_only_grows_and_to_what_it_was_trained_for_at_most() -> N
 
 def test_a_model_that_is_being_loaded_or_loaded_again_is_left_alone() -> None:
     for state in (ModelState.LOADING, ModelState.DRAINING, ModelState.RESTARTING):
-        model = ready()
-        model.state = state
-        assert loaded_with(8192, model) is None
-    model = ready()
-    model.pending_spec = spec_of(6000)
-    assert loaded_with(8192, model) is None
+        assert loaded_with(8192, ready()._replace(state=state)) is None
+    assert loaded_with(8192, ready()._replace(awaits_reload=True)) is None
 
 
 def test_a_context_that_it_could_not_be_loaded_with_is_not_tried_again() -> None:
-    model = ready()
-    model.refused_reload = RefusedReload(spec_of(8192), Failure(Code.LOAD_FAILED, "no memory"), until=0.0)
+    model = ready()._replace(refused_spec=spec_of(8192))
     assert loaded_with(8192, model) is None
     assert loaded_with(9000, model) is None
     assert loaded_with(8000, model) == 8000

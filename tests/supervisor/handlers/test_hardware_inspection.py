@@ -49,7 +49,7 @@ class InspectionHarness:
         self.supervisor = cast(
             "Any",
             SimpleNamespace(
-                scheduler=SimpleNamespace(closing=False),
+                scheduler=SimpleNamespace(view=SimpleNamespace(closing=False)),
                 loop=SimpleNamespace(now=lambda: self.time, call_later=self._later),
                 processes=SimpleNamespace(start=self._start, kill=self._kill),
                 peers=SimpleNamespace(
@@ -191,7 +191,7 @@ def test_a_gateway_that_has_ended_is_not_answered(monkeypatch: pytest.MonkeyPatc
 
 def test_a_closing_supervisor_starts_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch, ["rocm-smi"])
-    harness.supervisor.scheduler.closing = True
+    harness.supervisor.scheduler.view.closing = True
     harness.ask(1, verbose=True)
     assert (harness.jobs, len(harness.answers)) == ([], 1)
 

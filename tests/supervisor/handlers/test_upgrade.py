@@ -46,7 +46,7 @@ class UpgradeCalls:
         self._supervisor = cast(
             "Supervisor",
             SimpleNamespace(
-                scheduler=SimpleNamespace(closing=False),
+                scheduler=SimpleNamespace(view=SimpleNamespace(closing=False)),
                 calls=calls,
                 peers={PEER: "a gateway"},
                 gateway=self.gateway,

@@ -15,8 +15,8 @@ from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.admission import KeyAdmission
 from supervisor.scheduler.effects import SendMessage
+from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.state import SchedulerLimits
 
 FIRST, SECOND = RequestKey("g1", 1, 1), RequestKey("g2", 1, 1)
 CALL, OTHER_CALL = RequestKey("g1", 7, 0), RequestKey("g2", 8, 0)
@@ -34,9 +34,9 @@ class Admission:
         self.barrier = WorkerBarrier(self.loop, self)  # type: ignore[arg-type]
         self.scheduler = Scheduler(SchedulerLimits(), lambda: "w1")
         self.promised = 0
-        monkeypatch.setattr(self.scheduler, "promised_tokens", lambda _key: self.promised)
-        monkeypatch.setattr(self.scheduler, "requests_of_key", self.running.count)
-        monkeypatch.setattr(self.scheduler, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
+        monkeypatch.setattr(self.scheduler.view, "promised_tokens", lambda _key: self.promised)
+        monkeypatch.setattr(self.scheduler.view, "requests_of_key", self.running.count)
+        monkeypatch.setattr(self.scheduler.view, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
         self.reports: list[Any] = []
         self.submitted: list[RequestKey] = []
         self.reserved: list[RequestKey] = []

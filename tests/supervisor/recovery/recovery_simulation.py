@@ -7,9 +7,9 @@ from protocol.messages.peers import EngineReady
 from protocol.messages.recovery import WorkerPhase
 from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.effects import Effect, NotifyGrant, SpawnWorker
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
-from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.effect_player import spec

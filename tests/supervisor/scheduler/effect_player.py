@@ -23,9 +23,9 @@ from supervisor.scheduler.effects import (
     SendMessage,
     SpawnWorker,
 )
+from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.state import SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker

@@ -159,6 +159,6 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
         assert not self.sim.live, "a request waits forever"
         assert not self.sim.calls, "a load or unload is never answered"
-        assert self.sim.scheduler.busy == 0
+        assert self.sim.scheduler.view.busy == 0
         self.sim.run_until_idle()
         invariants.check_policies_at_rest(self.sim.scheduler)

@@ -24,9 +24,9 @@ from protocol.messages.recovery import (
 )
 from protocol.messages.work import Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.state import ModelTarget
 
 
 class WorkerTruth:

@@ -9,8 +9,8 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
-from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
 

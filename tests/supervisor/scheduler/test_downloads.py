@@ -7,7 +7,7 @@ import pytest
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.work import SubmitRequest
-from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.simulation import Simulation, spec
 
 UNREACHABLE = Failure(Code.DOWNLOAD_FAILED, "no answer", model="a")

@@ -80,7 +80,7 @@ def test_a_request_that_only_pinned_models_stop_is_refused_at_once_and_for_good(
     assert failure.final
     assert failure.detail == "pinned: a, b", "names are for administrators"
     assert "unpin" in failure.message
-    assert not sim.scheduler.queued
+    assert not sim.scheduler.view.queued
 
 
 def test_a_pin_call_protects_until_the_model_is_unloaded() -> None:

@@ -17,7 +17,7 @@ def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:
     sim.run_until_idle()
     assert sim.order == [key]
     sim.finish(key)
-    assert sim.scheduler.busy == 0
+    assert sim.scheduler.view.busy == 0
 
 
 def test_requests_beyond_the_slots_wait_in_order() -> None:
@@ -43,7 +43,7 @@ def test_a_heavy_request_is_not_overtaken() -> None:
 def test_a_returned_read_is_refused() -> None:
     sim = loaded("a")
     key = RequestKey("g1", 700, 1)
-    sim.scheduler.state_read(key, SubmitRequest(700, 1, "a", "slots", "label", 0), b"", sim.scheduler.models["a"])
+    sim.scheduler.state_read(key, SubmitRequest(700, 1, "a", "slots", "label", 0), b"", "a")
     sim.scheduler.effects()
     sim.scheduler.attempt_ended(key, "returned", sim.now)
     sim.settle()
@@ -84,16 +84,16 @@ def test_a_cancelled_grant_ends_with_idle_not_with_the_cancel() -> None:
     sim = loaded("a")
     key = sim.submit("a")
     sim.cancel(key)
-    assert sim.scheduler.busy == 1
+    assert sim.scheduler.view.busy == 1
     sim.finish(key, Code.CANCELLED)
-    assert sim.scheduler.busy == 0
+    assert sim.scheduler.view.busy == 0
 
 
 def test_a_hang_up_removes_a_request_from_the_queue() -> None:
     sim = loaded("a")
     keys = [sim.submit("a") for _ in range(3)]
     sim.cancel(keys[2])
-    assert sim.scheduler.queued == 0
+    assert sim.scheduler.view.queued == 0
 
 
 def test_shutdown_refuses_queued_and_finishes_running_requests() -> None:

@@ -61,7 +61,7 @@ def test_a_load_of_a_loaded_model_counts_as_a_use() -> None:
     sim = loaded("a", "b", models=2)
     sim.pass_time(1.0)
     sim.load("a", 801)
-    assert sim.scheduler.used() == ["a", "b"]
+    assert sim.scheduler.view.used() == ["a", "b"]
     waiting = sim.submit("c")
     sim.run_until_idle()
     assert waiting in sim.order
@@ -79,7 +79,7 @@ def test_an_end_that_is_reported_late_is_not_the_last_use() -> None:
     sim.finish(sim.submit("b"))
     sim.pass_time(1.0)
     sim.finish(late, ended_at=ended_at)
-    assert sim.scheduler.used() == ["b", "a"]
+    assert sim.scheduler.view.used() == ["b", "a"]
 
 
 def test_the_last_use_is_remembered_after_an_unload() -> None:
@@ -89,9 +89,9 @@ def test_the_last_use_is_remembered_after_an_unload() -> None:
     sim.unload("b", 801)
     sim.run_until_idle()
     assert "b" not in sim.scheduler.models
-    assert sim.scheduler.used() == ["b", "a"]
+    assert sim.scheduler.view.used() == ["b", "a"]
     sim.pass_time(1.0)
     sim.load("a", 802)
-    assert sim.scheduler.used() == ["a", "b"]
+    assert sim.scheduler.view.used() == ["a", "b"]
     sim.scheduler.forget_use("b")
-    assert sim.scheduler.used() == ["a"]
+    assert sim.scheduler.view.used() == ["a"]

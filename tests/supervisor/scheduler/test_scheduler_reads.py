@@ -19,8 +19,8 @@ def test_a_read_loads_its_model() -> None:
     key = read(sim)
     sim.run_until_idle()
     assert sim.order == [key]
-    assert sim.scheduler.busy == 0
-    assert sim.scheduler.running == 1
+    assert sim.scheduler.view.busy == 0
+    assert sim.scheduler.view.running == 1
 
 
 def test_a_read_does_not_wait_for_a_slot_nor_take_one() -> None:
@@ -128,6 +128,6 @@ def test_a_cancelled_read_ends_when_its_engine_has_answered() -> None:
     sim = loaded("a")
     key = read(sim)
     sim.cancel(key)
-    assert sim.scheduler.running == 1
+    assert sim.scheduler.view.running == 1
     sim.finish(key, Code.CANCELLED)
-    assert sim.scheduler.running == 0
+    assert sim.scheduler.view.running == 0

@@ -9,7 +9,7 @@ import pytest
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
-from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded, spec
 
@@ -193,7 +193,7 @@ def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
     assert [note.event for note in sim.notes][-1] == "engine ended, the clients of its requests are gone"
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
-    assert sim.scheduler.busy == 0
+    assert sim.scheduler.view.busy == 0
     assert not any("lost" in note.event for note in sim.notes)
 
 
@@ -201,7 +201,7 @@ def test_an_engine_may_die_before_its_unload_arrives() -> None:
     sim = with_cancelled_request()
     assert sim.unload("a")
     sim.engine_dies(sim.serving("a"))
-    assert sim.scheduler.busy == 0
+    assert sim.scheduler.view.busy == 0
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
 

@@ -7,8 +7,9 @@ from msgspec import structs
 
 from protocol.messages.peers import EngineReady
 from supervisor.scheduler.effects import KillAfter
+from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduled_model import ScheduledWorker
-from supervisor.scheduler.state import SchedulerLimits, SchedulerState
+from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_states import TRANSITIONS, IllegalTransitionError, WorkerEvent, WorkerState, next_state
 
 

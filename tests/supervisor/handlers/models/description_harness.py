@@ -21,6 +21,7 @@ from supervisor.handlers.models.model_details import ModelDescriptions
 from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.internal_errors import InternalErrors
 from supervisor.runtime import jobs
+from supervisor.scheduler.view import ModelView
 
 LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
 
@@ -35,13 +36,14 @@ class DescriptionHarness:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.now = 100.0
         self.killed: list[str] = []
-        self.scheduler = SimpleNamespace(closing=False, models={})
+        self.loaded: dict[str, ModelView] = {}
+        self.view = SimpleNamespace(closing=False, model=self.loaded.get, serving=self.loaded.get)
         self.supervisor = cast(
             "Any",
             SimpleNamespace(
                 models=models,
                 settings=SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0),
-                scheduler=self.scheduler,
+                scheduler=SimpleNamespace(view=self.view),
                 errors=InternalErrors(),
                 loop=SimpleNamespace(
                     call_later=lambda seconds, then: self.timers.append((seconds, then)), now=lambda: self.now

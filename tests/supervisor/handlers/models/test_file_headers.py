@@ -75,7 +75,7 @@ def test_a_slow_disk_delays_a_call_only_so_long(harness: DescriptionHarness) -> 
 
 
 def test_while_the_server_stops_no_job_is_started(harness: DescriptionHarness) -> None:
-    harness.scheduler.closing = True
+    harness.view.closing = True
     harness.ask(1)
     assert len(harness.report(1)) == 2
     assert not harness.orders

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +13,8 @@ from protocol.messages.model_details import (
 )
 from protocol.messages.peers import EngineReady
 from supervisor.handlers.models.model_details import copy_model, gpu_layers
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.view import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness
 
 
@@ -36,16 +37,18 @@ def test_a_model_that_vanishes_meanwhile(harness: DescriptionHarness, extra: Pat
 
 def test_a_loaded_model_has_its_engines_figures(harness: DescriptionHarness) -> None:
     facts = EngineReady(slots=4, context=1024, engine_pid=1, backend_url="", seconds=0.5, gpu_layers=99)
-    process = SimpleNamespace(facts=facts, serves=True)
     spec = harness.supervisor.models.spec("extra.tiny-chat", {"ctx_size": 1024})
-    harness.scheduler.models["extra.tiny-chat"] = SimpleNamespace(
-        process=process,
-        spec=spec,
-        state=SimpleNamespace(value="ready"),
-        grants={1: 1, 2: 2},
+    harness.loaded["extra.tiny-chat"] = ModelView(
+        "extra.tiny-chat",
+        "llm",
+        ModelState.READY,
+        spec,
+        worker="w1",
+        facts=facts,
+        serves=True,
+        running=2,
         memory=77,
         ttl=60.0,
-        expires_at=None,
     )
     harness.ask(1, "extra.tiny-chat")
     harness.described(LLAMA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +12,8 @@ from protocol.messages.model_details import (
 from protocol.messages.peers import EngineReady
 from supervisor.handlers.models.model_lists import HEADER_WAIT_S
 from supervisor.models.registry import ModelRegistry
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.view import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness, fire
 from tests.support.models.tiny_models import tiny_models
 
@@ -59,8 +60,9 @@ def test_a_list_is_answered_without_the_header_of_a_slow_disk(harness: Descripti
 
 def test_one_model_has_the_context_of_its_engine(harness: DescriptionHarness) -> None:
     facts = EngineReady(slots=4, context=1024, engine_pid=1, backend_url="", seconds=0.5)
-    process = SimpleNamespace(facts=facts, serves=True)
-    harness.scheduler.models["extra.tiny-chat"] = SimpleNamespace(process=process)
+    harness.loaded["extra.tiny-chat"] = ModelView(
+        "extra.tiny-chat", "llm", ModelState.READY, worker="w1", facts=facts, serves=True
+    )
     harness.get_model(1, "extra.tiny-chat")
     harness.described(LLAMA)
     entry = harness.answers[1]

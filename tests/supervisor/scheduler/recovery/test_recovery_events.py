@@ -10,11 +10,11 @@ from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngi
 from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
+from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.state import ModelTarget, SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 
@@ -54,7 +54,7 @@ def test_a_ready_model_serves_at_once() -> None:
     assert (model.state, model.busy, model.slots, model.last_use, model.memory) == (ModelState.READY, 1, 2, 90.0, 1000)
     assert model.keep_loaded
     assert model.abandoned == {KEY}
-    assert scheduler.requests_of_key("ci") == 1
+    assert scheduler.view.requests_of_key("ci") == 1
     assert sent(effects) == []
     assert [effect.worker for effect in effects if isinstance(effect, SpawnWorker)] == ["new"]
     assert any(isinstance(effect, NotifyGrant) for effect in submit(scheduler, RequestKey("g1", 8, 1)))

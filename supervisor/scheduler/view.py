@@ -1,0 +1,292 @@
+"""What the scheduler knows, for everything outside it: questions about its state, answered with values. Nothing here changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import structs
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.events import Outcome
+from protocol.messages.health import FailedModel, QueueShare
+from protocol.messages.peers import EngineReady
+from protocol.messages.work import AttemptProgress, Caller
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.queue.work_items import SlotGrant, key_of
+from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.worker_states import WorkerState
+
+
+class ModelView(NamedTuple):
+    """A model that is used or requested, at the moment of the question. Times in seconds of the loop's clock."""
+
+    name: str
+    type: str
+    state: ModelState
+    spec: ModelSpec | None = None
+    """What it is or will be loaded with; None while its files are not on this machine."""
+    worker: str = ""
+    """Its worker; empty if it has none."""
+    facts: EngineReady | None = None
+    """What its engine reported when it was ready, even if it is lost since."""
+    serves: bool = False
+    """Whether its engine answers."""
+    counts_as_loaded: bool = False
+    """Whether it counts towards the number of models that may be loaded."""
+    keep_loaded: bool = False
+    """Whether it was loaded and is to stay so: after a death it is loaded again without a request."""
+    unloadable: bool = False
+    """Whether there is anything that an unload could end: a worker, or a present or future load."""
+    awaits_reload: bool = False
+    """Whether it is to be loaded with other options as soon as its running requests have ended."""
+    refused_spec: ModelSpec | None = None
+    """Options that its engine did not start with, while it ran with others."""
+    running: int = 0
+    """Attempts that its engine works on, including reads."""
+    queued: int = 0
+    """Requests that wait for it."""
+    slots: int = 0
+    """Slots that requests may hold at once; 0 while there is no engine."""
+    busy: int = 0
+    """Slots in use."""
+    memory: int = 0
+    """Measured resident bytes of its last load; 0 if unknown."""
+    last_use: float | None = None
+    """When a request of it ended last; None if it was never used."""
+    pinned: bool = False
+    """Whether it is never evicted for another model."""
+    ttl: float = 0.0
+    """Idle seconds after which it is unloaded; infinite if it never is."""
+    expires_at: float | None = None
+    """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
+
+    @property
+    def target(self) -> ModelTarget:
+        """The model as it is or will be loaded."""
+        return ModelTarget(self.name, self.type, self.spec)
+
+
+class WorkerView(NamedTuple):
+    """A worker process, at the moment of the question."""
+
+    worker: str
+    model: str
+    """The name of its model; empty if it has none."""
+    spec: ModelSpec | None
+    """What its model is or will be loaded with."""
+    is_stopping: bool
+    """Whether it was told to leave."""
+
+
+class AttemptView(NamedTuple):
+    """An attempt that holds a grant, or held one until its end."""
+
+    model: str
+    caller: Caller | None
+    earlier: Outcome | None
+    """See :class:`~protocol.messages.work.SubmitRequest`."""
+
+
+class SchedulerView:
+    """The questions that others ask the scheduler."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        """Answer from this state."""
+        self._state = state
+
+    # The server
+
+    @property
+    def closing(self) -> bool:
+        """Whether the server is ending."""
+        return self._state.closing
+
+    @property
+    def spawn_problem(self) -> Failure | None:
+        """Why worker processes do not start, until one does."""
+        return self._state.spawn_problem
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the scheduler has counted."""
+        return dict(self._state.counters)
+
+    @property
+    def busy(self) -> int:
+        """Slots in use, of all models."""
+        return sum(model.busy for model in self._state.models.values())
+
+    @property
+    def running(self) -> int:
+        """Attempts that engines are working on, including reads, of all models."""
+        return sum(len(model.grants) for model in self._state.models.values())
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait, for all models."""
+        return sum(len(model.queue) for model in self._state.models.values())
+
+    # Models
+
+    def models(self) -> list[ModelView]:
+        """Return all models that are used or requested."""
+        return [_model(model) for model in self._state.models.values()]
+
+    def model(self, name: str) -> ModelView | None:
+        """Return a model by its registered name, None if it is neither used nor requested."""
+        model = self._state.models.get(name)
+        return _model(model) if model is not None else None
+
+    def serving(self, name: str) -> ModelTarget | None:
+        """Return a model as it is loaded, None if no engine of it answers. Quick: each request asks this."""
+        model = self._state.models.get(name)
+        if model is None or model.spec is None or model.process is None or not model.process.serves:
+            return None
+        return ModelTarget(model.name, model.type, model.spec)
+
+    def latest(self, fits: Callable[[ModelView], bool]) -> ModelView | None:
+        """Return the model used last, among those whose engine answers and that pass ``fits``."""
+        serving = [model for model in self.models() if model.serves and fits(model)]
+        return max(serving, key=lambda model: NEVER if model.last_use is None else model.last_use, default=None)
+
+    def used(self) -> list[str]:
+        """Return all models that were ever used, loaded or not, last used first."""
+        use = self._state.past_use | {model.name: model.last_use for model in self._state.models.values()}
+        return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
+
+    def failed_models(self, now: float) -> list[FailedModel]:
+        """Return the models that could not be loaded, whose engines died too often, or whose files were refused."""
+        known = [
+            FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
+            for model in self._state.models.values()
+            if model.backoff.failure
+        ]
+        names = {each.model for each in known}
+        refused = self._state.failed_checks.recent(now)
+        return known + [
+            FailedModel(name, each.failure, each.failures, 0.0) for name, each in refused.items() if name not in names
+        ]
+
+    def queue_shares(self, name: str) -> list[QueueShare]:
+        """Return what waits for a model, by API key."""
+        model = self._state.models[name]
+        shares: dict[str, QueueShare] = {}
+        for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
+            key = key_of(waiting)
+            first = shares.get(key) or QueueShare(key, 0, position, round(model.wait_s(position - 1), 3))
+            shares[key] = structs.replace(first, requests=first.requests + 1)
+        return list(shares.values())
+
+    def progress(self, name: str) -> list[AttemptProgress]:
+        """Return how far the engine of a model is with its attempts, for those that it reports."""
+        grants = self._state.models[name].grants.values()
+        return [grant.progress for grant in grants if grant.progress is not None]
+
+    # Workers
+
+    def workers(self) -> list[WorkerView]:
+        """Return all worker processes."""
+        return [_worker(process) for process in self._state.workers.values()]
+
+    def worker(self, name: str) -> WorkerView | None:
+        """Return a worker process, None if there is none with this name."""
+        process = self._state.workers.get(name)
+        return _worker(process) if process is not None else None
+
+    # Requests
+
+    def attempt_of_worker(self, worker: str, key: RequestKey) -> AttemptView | None:
+        """Return an attempt that a worker's engine works on, None if it does not."""
+        process = self._state.workers.get(worker)
+        model = process.model if process is not None else None
+        grant = model.grants.get(key) if model is not None else None
+        return view_of(model, grant) if model is not None and grant is not None else None
+
+    def attempts_of_gateway(self, gateway: str) -> set[RequestKey]:
+        """Return the attempts of a gateway that wait or run."""
+        return {
+            key
+            for model in self._state.models.values()
+            for key in (*model.grants, *(waiting.key for waiting in model.queue))
+            if key.gateway == gateway
+        }
+
+    def knows_attempt(self, key: RequestKey) -> bool:
+        """Return whether an attempt waits, runs, or had ended before this supervisor took over."""
+        if key in self._state.ended_before:
+            return True
+        return any(key in model.grants or model.queue.has(key) for model in self._state.models.values())
+
+    # API keys
+
+    def requests_of_key(self, key: str) -> int:
+        """Return how many requests of an API key wait or run, by its name."""
+        return sum(
+            model.queue.count_of(key) + sum(_is_of_key(grant.caller, key) for grant in model.grants.values())
+            for model in self._state.models.values()
+        )
+
+    def promised_tokens(self, key: str) -> int:
+        """Return how many tokens the waiting and running requests of an API key may generate, as their clients asked."""
+        callers = (grant.caller for model in self._state.models.values() for grant in model.grants.values())
+        running = sum(caller.max_tokens for caller in callers if caller is not None and caller.key == key)
+        return running + sum(model.queue.promised_to(key) for model in self._state.models.values())
+
+    def workers_of_key(self, key: str) -> list[str]:
+        """Return the workers that run requests of an API key."""
+        return [
+            model.process.worker
+            for model in self._state.models.values()
+            if model.process and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
+        ]
+
+
+def view_of(model: ScheduledModel, grant: SlotGrant) -> AttemptView:
+    """Return what others may know of a granted attempt."""
+    return AttemptView(model.name, grant.caller, grant.earlier)
+
+
+def _model(model: ScheduledModel) -> ModelView:
+    process = model.process
+    return ModelView(
+        model.name,
+        model.type,
+        model.state,
+        spec=model.spec,
+        worker=process.worker if process is not None else "",
+        facts=process.facts if process is not None else None,
+        serves=process is not None and process.serves,
+        counts_as_loaded=model.loaded,
+        keep_loaded=model.keep_loaded,
+        unloadable=model.unloadable,
+        awaits_reload=model.pending_spec is not None,
+        refused_spec=model.refused_reload.spec if model.refused_reload is not None else None,
+        running=len(model.grants),
+        queued=len(model.queue),
+        slots=model.slots,
+        busy=model.busy,
+        memory=model.memory,
+        last_use=None if model.last_use == NEVER else model.last_use,
+        pinned=model.pinned,
+        ttl=model.ttl,
+        expires_at=model.expires_at,
+    )
+
+
+def _worker(process: ScheduledWorker) -> WorkerView:
+    model = process.model
+    return WorkerView(
+        process.worker,
+        model.name if model is not None else "",
+        model.spec if model is not None else None,
+        process.state is WorkerState.STOPPING,
+    )
+
+
+def _is_of_key(caller: Caller | None, key: str) -> bool:
+    return caller is not None and caller.key == key
