@@ -57,28 +57,6 @@ class NpuSharing(enum.StrEnum):
     """One model of each type may use it, and no ``EXCLUSIVE`` one."""
 
 
-class FlagFiles(enum.StrEnum):
-    """How the value of an engine's flag names files."""
-
-    NONE = ""
-    ONE = "one"
-    SEVERAL = "several"
-    """Separated by commas."""
-    SCALED = "scaled"
-    """Separated by commas, each followed by a colon and a number."""
-
-
-class ClientFlag(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A flag of an engine, under all its names, that a client may send with a load."""
-
-    names: list[str]
-    pattern: str = ""
-    """Regular expression for the whole value; empty: the flag has no value."""
-    files: FlagFiles = FlagFiles.NONE
-    most: int = 0
-    """The largest number allowed, even in the administrator's arguments; 0: no limit."""
-
-
 class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
     """One load option: its name in requests and ``recipe_options.json``, its type and bounds."""
 
@@ -149,20 +127,16 @@ class ModelFileKind(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recipe: its backends, its options, which flags may be passed to the engine, what it can serve."""
+    """A recipe: its backends, its options, what it can serve."""
 
     recipe: str
     title: str
     backends: list[BackendDescriptor]
     options: list[LoadOption]
-    forbidden_flags: list[str]
-    """Flags of the engine that ``*_args`` may never contain, because lemonbus sets them."""
     serves: dict[str, list[str]]
     """Model type → endpoints of the internal request format (``chat/completions``, …)."""
     idle_check: dict[str, str]
     """Endpoint → :class:`IdleCheck`."""
-    client_flags: list[ClientFlag] = []
-    """Flags of the engine that a client's ``*_args`` may contain; an administrator's may also contain others."""
     model_type: ModelType = ModelType.LLM
     """Type of models whose labels do not say it."""
     label: str = ""

@@ -1,47 +1,29 @@
-"""Engine arguments: how they are split, which flags lemonbus sets itself, and how many slots they request. Pure.
+"""A user's arguments for an engine: split into words, and checked against the engine's table of flags. Pure.
 
-llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is allowed; it also
-sets how many requests the scheduler sends at once.
+An engine's command line can read any file, write files, open ports and run programs. The administrator's own arguments
+(the configuration file, flags and environment of ``lemonbus serve``) may do all this, except what lemonbus sets itself.
+A client's may not: each flag must be one that the table gives to clients, its value must have the form given there, and
+a file must be below a directory that the administrator has allowed.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Final
 
 from protocol.failures import invalid
-from protocol.models.recipes import OptionValue
+from protocol.models import checkpoints
+from workers.backends.flags import FileNames, FlagTable, Setter, name_of
 
-PARALLEL: Final = ("-np", "--parallel")
-OVERRIDES: Final = ("--override-kv",)
-LORA: Final = ("--lora", "--lora-scaled")
-SLOT_SAVE_PATH: Final = ("--slot-save-path",)
-DRAFT: Final = ("-md", "--model-draft", "--spec-draft-model", "--spec-type")
-CACHE_RAM: Final = ("-cram", "--cache-ram")
-MAX_SLOTS: Final = 256
-MAX_THREADS: Final = 1_024
-
-FORBIDDEN_LLAMACPP_FLAGS: Final[dict[str, str]] = {
-    **dict.fromkeys(("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), "-m"),
-    **dict.fromkeys(("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"), "-hf"),
-    **dict.fromkeys(("-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v"), "-hf"),
-    **dict.fromkeys(("--models-dir", "--models-preset", "--models-max", "--models-autoload"), "-m"),
-    **dict.fromkeys(("-c", "--ctx-size"), "--ctx-size"),
-    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), "-ngl"),
-    **dict.fromkeys(("--jinja", "--no-jinja"), "--jinja"),
-    **dict.fromkeys(
-        ("-mm", "--mmproj", "-mmu", "--mmproj-url", "--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "--mmproj"
-    ),
-    **dict.fromkeys(("--embedding", "--embeddings"), "--embeddings"),
-    **dict.fromkeys(("--rerank", "--reranking"), "--reranking"),
-    **dict.fromkeys(("--host", "--port", "--reuse-port", "--api-prefix", "--path", "--no-slots"), ""),
-    **dict.fromkeys(("-a", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"), ""),
-}
-"""Flag → the name under which the documents forbid it (empty: the documents do not mention it)."""
+_NUMBER_CHARACTERS: Final = 20
+"""More than any limit."""
 
 
-def split_args(args: str, option: str = "llamacpp_args") -> list[str]:
+def split_args(option: str, args: str) -> list[str]:
     """Split a command line as a shell does; raises ``invalid_request`` for an open quote or a NUL."""
     if "\0" in args:
         raise invalid(f"{option} must not contain NUL", option)
@@ -51,54 +33,81 @@ def split_args(args: str, option: str = "llamacpp_args") -> list[str]:
         raise invalid(f"{option} cannot be split into words: {problem}", option) from None
 
 
-def check_forbidden_flags(option: str, forbidden: Sequence[str], args: str) -> list[str]:
+def check_arguments(option: str, flags: FlagTable, args: str) -> list[str]:
     """Return the words of an option; raises ``invalid_request`` naming a flag that lemonbus sets."""
-    words = split_args(args, option)
+    words = split_args(option, args)
     for word in words:
-        flag = flag_of(word)
-        if flag in forbidden:
-            raise invalid(f"{option} must not contain {flag}: lemonbus sets it", option)
+        name = name_of(word)
+        flag = flags.find(name)
+        if flag is not None and flag.setter is Setter.LEMONBUS:
+            alias = f" (the same as {flag.same_as})" if flag.same_as not in ("", name) else ""
+            source = f" from the option {flag.option}" if flag.option else ""
+            raise invalid(f"{option} must not contain {name}{alias}: lemonbus sets it{source}", option)
     return words
 
 
-def flag_of(word: str) -> str:
-    """Return the flag that llama-server would see in a word: without ``=value``, ``_`` as ``-``."""
-    name = word.split("=", 1)[0]
-    return name.replace("_", "-") if name.startswith("--") else name
+def check_argument_numbers(option: str, flags: FlagTable, words: Sequence[str]) -> None:
+    """Raise ``invalid_request`` naming the first number that is larger than its flag allows.
+
+    This applies to clients and to the administrator. A value that is not a number is left to the engine.
+    """
+    for word, value in pairwise(words):
+        flag = flags.find(name_of(word))
+        most = flag.kind.most if flag and flag.kind else 0
+        if most and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and not -most <= int(value[:_NUMBER_CHARACTERS]) <= most:
+            shown = checkpoints.printable(value)
+            raise invalid(f"{option}: {word} cannot be {shown}; the largest number is {most}", option)
 
 
-def check_llamacpp_args(args: str) -> list[str]:
-    """Return the words of ``llamacpp_args``; raises ``invalid_request`` naming a flag that lemonbus sets."""
-    words = split_args(args)
-    for word in words:
-        flag = flag_of(word)
-        if flag in FORBIDDEN_LLAMACPP_FLAGS:
-            documented = FORBIDDEN_LLAMACPP_FLAGS[flag]
-            alias = f" (the same as {documented})" if documented and documented != flag else ""
-            raise invalid(f"llamacpp_args must not contain {flag}{alias}: lemonbus sets it", "llamacpp_args")
-    _parallel(words)
-    return words
+def check_client_arguments(option: str, flags: FlagTable, words: Sequence[str], directories: Sequence[str]) -> None:
+    """Raise ``invalid_request`` naming the first word that a client may not send.
+
+    ``directories``: absolute paths; a client may name files below them.
+    """
+    rest = iter(words)
+    for word in rest:
+        flag = flags.find(word)
+        if flag is None or flag.setter is not Setter.CLIENT:
+            shown = checkpoints.printable(name_of(word))
+            raise invalid(
+                f"{option}: {shown} cannot be sent with a load; if the engine has it, the administrator can set it in the configuration",
+                option,
+            )
+        if flag.kind is None:
+            continue
+        value = next(rest, None)
+        if value is None:
+            raise invalid(f"{option}: {word} needs a value", option)
+        if not re.fullmatch(flag.kind.pattern, value, re.ASCII | re.DOTALL):
+            raise invalid(f"{option}: {word} cannot be {checkpoints.printable(value)!r}", option)
+        for path in _paths(flag.kind.files, value):
+            if not is_below(path, directories):
+                raise invalid(
+                    f"{option}: {word} must name a file below the extra models directory, the hub's cache or a directory"
+                    " of the setting engine_file_dirs",
+                    option,
+                )
 
 
-def value_of(words: list[str], names: tuple[str, ...]) -> str | None:
-    """Return the value of the last of ``names`` in the words, which llama-server uses; None if absent."""
-    found: str | None = None
-    for index, word in enumerate(words):
-        if flag_of(word) in names:
-            found = words[index + 1] if index + 1 < len(words) else ""
-    return found
+def _paths(files: FileNames, value: str) -> Iterable[str]:
+    match files:
+        case FileNames.NONE:
+            return []
+        case FileNames.ONE:
+            return [value]
+        case FileNames.SEVERAL:
+            return value.split(",")
+        case FileNames.SCALED:
+            return [item.rpartition(":")[0] or item for item in value.split(",")]
 
 
-def _parallel(words: list[str]) -> int | None:
-    given = value_of(words, PARALLEL)
-    if given is None:
-        return None
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= MAX_SLOTS:
-        raise invalid(f"llamacpp_args: -np needs a number from 1 to {MAX_SLOTS}, not {given!r}", "llamacpp_args")
-    return int(given)
+def is_below(path: str, directories: Sequence[str]) -> bool:
+    """Return whether an absolute path is below one of the directories, judging by its text alone.
 
-
-def slots_of(options: Mapping[str, OptionValue], default: int) -> int:
-    """Return how many requests run at once: ``-np`` in the arguments, else the option, else ``default``."""
-    from_arguments = _parallel(split_args(str(options.get("llamacpp_args", ""))))
-    return from_arguments or int(options.get("slots", 0)) or default
+    Links are not followed: only the administrator makes them in these directories.
+    """
+    parts = PurePosixPath(path).parts
+    if not path.startswith("/") or ".." in parts:
+        return False
+    roots = [PurePosixPath(directory).parts for directory in directories if directory.startswith("/")]
+    return any(len(parts) > len(root) and parts[: len(root)] == root for root in roots)

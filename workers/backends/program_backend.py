@@ -15,7 +15,7 @@ from protocol.models import installations
 from protocol.models.installations import Installation
 from protocol.models.recipes import ModelSpec, OptionValue, Provision
 from workers.backends.base import Backend
-from workers.engines.flags import FlagError
+from workers.backends.flags import FlagError
 
 
 class ProgramBackend(Backend):

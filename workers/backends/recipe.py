@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from protocol.models.recipes import RecipeDescriptor
 from workers.backends.base import Backend
+from workers.backends.flags import FlagTable
 from workers.files import gguf, safetensors
 
 _GGUF_HEAD_BYTES: Final = 64 * 1024
@@ -48,11 +49,10 @@ class Recipe(NamedTuple):
 
     descriptor: RecipeDescriptor
     backend_class: type[Backend]
+    flags: FlagTable = FlagTable()
+    """The flags of its engine; empty: users give it no arguments."""
     check_arguments: Callable[[str], list[str]] | None = None
-    """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets.
-
-    None: the descriptor decides.
-    """
+    """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets. None: :attr:`flags` decide."""
     identify: Callable[[FileHead], Identity | None] | None = None
     """Returns what a model file is, or None if the recipe does not run it."""
     identified_suffixes: tuple[str, ...] = ()

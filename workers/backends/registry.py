@@ -14,6 +14,7 @@ from protocol.failures import Code, Failure
 from protocol.models.recipes import RecipeDescriptor
 from workers.backends import arguments
 from workers.backends.base import Backend
+from workers.backends.flags import FlagTable
 from workers.backends.flm import backend as flm
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
@@ -29,10 +30,13 @@ DESCRIPTORS: Final[dict[str, RecipeDescriptor]] = {each.descriptor.recipe: each.
 BACKEND_CLASSES: Final[dict[str, type[Backend]]] = {each.descriptor.recipe: each.backend_class for each in RECIPES}
 """Recipe → the class that runs its models."""
 
+FLAGS: Final[dict[str, FlagTable]] = {each.descriptor.recipe: each.flags for each in RECIPES}
+"""Recipe → the flags of its engine."""
+
 
 def _argument_check(recipe: Recipe, option: str) -> Callable[[str], list[str]]:
     own = recipe.check_arguments
-    return own or partial(arguments.check_forbidden_flags, option, recipe.descriptor.forbidden_flags)
+    return own or partial(arguments.check_arguments, option, recipe.flags)
 
 
 ARGUMENT_CHECKS: Final[dict[str, Callable[[str], list[str]]]] = {

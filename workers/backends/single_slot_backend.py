@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from protocol.config.settings import Settings
 from protocol.models.recipes import ModelSpec
-from workers.backends import arguments
+from workers.backends.arguments import check_arguments
+from workers.backends.flags import FlagTable
 from workers.backends.program_backend import ProgramBackend
 
 
@@ -18,14 +19,13 @@ class SingleSlotBackend(ProgramBackend):
 
     key_variable: ClassVar[str]
     """The environment variable with the key of our own server. The original servers have no keys."""
+    flag_table: ClassVar[FlagTable]
     slots = 1
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the arguments; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
-        self._words = arguments.check_forbidden_flags(
-            self.arguments_option, self.descriptor.forbidden_flags, str(self._option(self.arguments_option))
-        )
+        self._words = check_arguments(self.arguments_option, self.flag_table, str(self._option(self.arguments_option)))
 
     @property
     def alias(self) -> str:

@@ -19,7 +19,7 @@ from supervisor.models.catalogues import catalogue, extra_models, user_models
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from workers.backends.client_arguments import is_below
+from workers.backends.arguments import is_below
 from workers.backends.file_identification import HEAD, identify
 from workers.backends.registry import DESCRIPTORS
 

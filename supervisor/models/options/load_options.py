@@ -17,8 +17,8 @@ from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from workers.backends.client_arguments import check_argument_numbers, check_client_arguments
-from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS
+from workers.backends.arguments import check_argument_numbers, check_client_arguments
+from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, FLAGS
 
 FILE: Final = "recipe_options.json"
 MERGED_ARGS: Final = "merge_args"
@@ -61,10 +61,10 @@ def _checked(
     if not isinstance(value, str):
         raise invalid(f"{name} must be a string, not {_in_words(value)}", name)
     if option.kind == "args":
-        words = ARGUMENT_CHECKS[name](value)
-        check_argument_numbers(name, descriptor.client_flags, words)
+        words, flags = ARGUMENT_CHECKS[name](value), FLAGS[descriptor.recipe]
+        check_argument_numbers(name, flags, words)
         if directories is not None:
-            check_client_arguments(name, descriptor.client_flags, words, directories)
+            check_client_arguments(name, flags, words, directories)
     elif option.choices and value not in (*option.choices, "default"):
         raise invalid(f"{name} must be one of {', '.join(option.choices)}, not {printable(value)!r}", name)
     return value

@@ -48,7 +48,7 @@ def test_what_other_code_reads_off_a_recipe(recipe: Recipe) -> None:
     assert bool(recipe.identify) == bool(recipe.identified_suffixes)
     assert bool(descriptor.name_hint) == bool(descriptor.hint_devices)
     arguments = [option.name for option in descriptor.options if option.kind == "args"]
-    assert len(arguments) == (1 if descriptor.client_flags else 0)
+    assert len(arguments) == (1 if recipe.flags.flags else 0)
     for option in descriptor.options:
         assert option.help
         assert option.kind in ("int", "number", "bool", "string", "args")

@@ -18,9 +18,9 @@ from tests.support.models.tiny_models import tiny_models
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import DirectEngine, running_engine, spec_of
+from workers.backends.flags import FlagError
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.engines.flags import FlagError
-from workers.engines.llama_server.flags import parse
+from workers.backends.llamacpp.flags import parse
 from workers.engines.llama_server.log_flush import flush_log
 from workers.engines.llama_server.server import load_library
 

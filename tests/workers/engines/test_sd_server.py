@@ -23,8 +23,8 @@ from tests.support import processes
 from tests.support.images import pictures, png
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
+from workers.backends.sdcpp.flags import KEY, PACKAGE
 from workers.backends.sdcpp.image_request import engine_body, engine_form
-from workers.engines.sd_server.flags import KEY, PACKAGE
 
 ROOT = Path(__file__).parents[3]
 FAKE_PACKAGE = ROOT / "tests" / "fake_engines" / "sd_package"

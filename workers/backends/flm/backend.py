@@ -21,9 +21,10 @@ from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends import arguments
+from workers.backends.arguments import split_args
 from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
-from workers.backends.flm.descriptor import DESCRIPTOR
+from workers.backends.flags import name_of
+from workers.backends.flm.descriptor import DESCRIPTOR, FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
@@ -65,12 +66,12 @@ def check_flm_args(args: str) -> list[str]:
 
     flm accepts a prefix of a flag's name, and a value directly after a one-letter flag.
     """
-    words = arguments.split_args(args, OPTION)
+    words = split_args(OPTION, args)
     if words and not words[0].startswith("-"):
         raise invalid(f"{OPTION} must begin with a flag, not {words[0]!r}: lemonbus names the model", OPTION)
     for word in words:
-        flag = arguments.flag_of(word)
-        ours = [each for each in DESCRIPTOR.forbidden_flags if _abbreviates(flag, each)]
+        flag = name_of(word)
+        ours = [each for each in FLAGS.forbidden if _abbreviates(flag, each)]
         if ours:
             raise invalid(f"{OPTION} must not contain {flag}: lemonbus sets {ours[0]}", OPTION)
     return words
@@ -152,9 +153,9 @@ class FlmBackend(Backend):
             if self.context:
                 words += ["--ctx-len", str(self.context)]
         words += ["--port", str(port), "--host", "127.0.0.1", "--quiet"]
-        for flag, value in ((("--cors",), "0"), (("--socket", "-s"), MAX_CONNECTIONS)):
-            if arguments.value_of(self._words, flag) is None:
-                words += [flag[0], value]
+        for flag, value in (("--cors", "0"), ("--socket", MAX_CONNECTIONS)):
+            if FLAGS.value_of(self._words, flag) is None:
+                words += [flag, value]
         return words + self._words
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
@@ -290,4 +291,4 @@ def _one_prompt(raw: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(prompt))
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, FlmBackend, check_flm_args)
+RECIPE: Final = Recipe(DESCRIPTOR, FlmBackend, FLAGS, check_flm_args)

@@ -1,13 +1,26 @@
-"""FastFlowLM's recipe: models on AMD's NPU, its options, and what it serves."""
+"""FastFlowLM's recipe: models on AMD's NPU, its flags and options, and what it serves."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, RecipeDescriptor
-from workers.backends import client_arguments
+from workers.backends.flags import COUNT, TEXT, Flag, FlagTable, Setter, one_of
+
+_lemonbus: Final = partial(Flag, setter=Setter.LEMONBUS)
+
+FLAGS: Final = FlagTable(
+    _lemonbus("-c --ctx-len", COUNT, option="ctx_size"),
+    _lemonbus("--host -p --port", TEXT),
+    _lemonbus("-a --asr -e --embed --hf --hf-branch", TEXT),
+    _lemonbus("-h --help -j --json --quiet -v --version"),
+    Flag("--cors", COUNT, setter=Setter.OPERATOR),
+    Flag("--pmode", one_of("powersaver", "balanced", "performance", "turbo")),
+    Flag("-q --q-len -s --socket -r --resize --img-pre-resize --preemption --prefill-chunk-len", COUNT),
+)
 
 DESCRIPTOR: Final = RecipeDescriptor(
     recipe="flm",
@@ -26,34 +39,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption("ctx_size", "int", "tokens that each request may use; 0: the model's own choice", 4096, 0, 2**24),
         LoadOption("flm_args", "args", "further arguments for flm serve", ""),
     ],
-    forbidden_flags=[
-        "--asr",
-        "--ctx-len",
-        "--embed",
-        "--help",
-        "--hf",
-        "--hf-branch",
-        "--host",
-        "--json",
-        "--port",
-        "--quiet",
-        "--version",
-        "-a",
-        "-c",
-        "-e",
-        "-h",
-        "-j",
-        "-p",
-        "-v",
-    ],
     checkpoint_scheme="flm",
-    client_flags=[
-        *client_arguments.valued("--pmode", "powersaver|balanced|performance|turbo"),
-        *client_arguments.valued(
-            "-q --q-len -s --socket -r --resize --img-pre-resize --preemption", client_arguments.COUNT
-        ),
-        *client_arguments.valued("--prefill-chunk-len", client_arguments.COUNT),
-    ],
     serves={
         ModelType.LLM: ["chat/completions", "completions"],
         ModelType.EMBEDDING: ["embeddings"],

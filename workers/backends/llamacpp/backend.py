@@ -11,29 +11,28 @@ from protocol.failures import Code, Failure, invalid
 from protocol.models.devices import Device
 from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
-from workers.backends import arguments, llama_server_api
-from workers.backends.arguments import check_llamacpp_args
+from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts, SlotFiles
 from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
-from workers.backends.llamacpp import log_lines, model_files
+from workers.backends.llamacpp import flags, log_lines, model_files
 from workers.backends.llamacpp.cache_key import CacheFacts
 from workers.backends.llamacpp.chosen_logprobs import (
     check_drafted_logprobs,
     request_for_one_alternative,
     with_chosen_logprobs,
 )
+from workers.backends.llamacpp.command_line import check_llamacpp_args, prompt_batch_tokens, slots_of
 from workers.backends.llamacpp.context_check import check_context, check_probabilities, check_read
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
-from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
 from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts, check_free_space, saved_name
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.request_rules import CHATS
 from workers.backends.visible_devices import device_arguments
-from workers.engines.llama_server import flags, server
 from workers.files import gguf
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
@@ -71,9 +70,9 @@ class LlamaCppBackend(ProgramBackend):
         """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
-        options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
-        self._slot_count = arguments.slots_of(options, self._program.slots)  # cached: each end of a request asks for it
-        self._drafts = arguments.value_of(self._words, arguments.DRAFT) not in (None, "none")
+        # Kept, because each end of a request asks for it.
+        self._slot_count = slots_of(self._words, int(self._option("slots"))) or self._program.slots
+        self._drafts = FLAGS.value_of(self._words, "--model-draft", "--spec-type") not in (None, "none")
         """Whether a draft model guesses tokens."""
         self._had_request = False
         self._takes_tools = True
@@ -103,7 +102,7 @@ class LlamaCppBackend(ProgramBackend):
         llama-server gives a request no more than this, and reserves memory for all of it.
         """
         asked, trained = int(self._option("ctx_size")), self.trained_context
-        overridden = arguments.value_of(self._words, arguments.OVERRIDES) is not None
+        overridden = FLAGS.value_of(self._words, "--override-kv") is not None
         return min(asked, trained) if asked and trained and not overridden else asked or trained
 
     @property
@@ -170,9 +169,9 @@ class LlamaCppBackend(ProgramBackend):
                 words += ["-b", str(prompt_batch_tokens(self._model_bytes(), threads or len(os.sched_getaffinity(0))))]
             if spec.mmproj:
                 words += ["--mmproj", spec.mmproj]
-        if arguments.value_of(self._words, arguments.CACHE_RAM) is None:
+        if FLAGS.value_of(self._words, "--cache-ram") is None:
             words += ["--cache-ram", str(PROMPT_CACHE_MIB)]
-        if arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) is None:
+        if FLAGS.value_of(self._words, "--slot-save-path") is None:
             words += ["--slot-save-path", f"{self.saved}/"]
         return words + self._words
 
@@ -191,7 +190,7 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def _saved_in(self) -> Path:
-        return Path(arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) or self.saved)
+        return Path(FLAGS.value_of(self._words, "--slot-save-path") or self.saved)
 
     def prepare(self) -> None:
         """Make the directory for saved prompt caches, private to this user."""
@@ -205,7 +204,11 @@ class LlamaCppBackend(ProgramBackend):
         them differently, and the file of a slot does not say how.
         """
         asked = self._option("keep_prompt_cache") and self.settings.prompt_cache_bytes
-        if not asked or self.spec.type != ModelType.LLM or arguments.value_of(self._words, arguments.LORA) is not None:
+        if (
+            not asked
+            or self.spec.type != ModelType.LLM
+            or FLAGS.value_of(self._words, "--lora", "--lora-scaled") is not None
+        ):
             return None
         return LlamaSlotFiles(self._saved_in, self.slots, self._cache_facts, lambda: self._had_request)
 
@@ -250,7 +253,7 @@ class LlamaCppBackend(ProgramBackend):
         self._slot_context = facts.context
         if self._program.requires:
             installation = self._installation()
-            version = installation.record.version if installation else server.llamacpp_build()
+            version = installation.record.version if installation else flags.version()
             self.reported_build, self.build = facts.version, version
             return facts._replace(version=version)
         return facts
@@ -326,4 +329,6 @@ class LlamaCppBackend(ProgramBackend):
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, check_llamacpp_args, model_files.identify, model_files.SUFFIXES)
+RECIPE: Final = Recipe(
+    DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, model_files.identify, model_files.SUFFIXES
+)

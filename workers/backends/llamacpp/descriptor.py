@@ -7,8 +7,8 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
-from workers.backends import arguments
-from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
+from workers.backends.flags import MAX_THREADS
+from workers.backends.llamacpp.command_line import MAX_SLOTS
 
 _GENERATIONS: Final = ["chat/completions", "completions", "completion", "infill"]
 _READS: Final = ["tokenize", "detokenize", "props", "slots"]
@@ -76,11 +76,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
             default=False,
         ),
         LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),
-        LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MAX_SLOTS),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
+        LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, MAX_SLOTS),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, MAX_THREADS),
     ],
-    forbidden_flags=sorted(arguments.FORBIDDEN_LLAMACPP_FLAGS),
-    client_flags=CLIENT_FLAGS,
     model_files=ModelFileKind("GGUF file", [".gguf"]),
     projector=True,
     device_flag="--device",

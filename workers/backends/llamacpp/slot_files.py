@@ -11,26 +11,16 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineRequest, SlotReport
+from workers.backends.flags import name_of
 from workers.backends.llamacpp.cache_key import CacheFacts, cache_key, identify_files
+from workers.backends.llamacpp.flags import FLAGS
 
 MAX_SAVED_FILES: Final = 1_000
 MAX_SAVED_BYTES: Final = 4 * 1024**3
 """Limits on a model's prompt caches that clients have saved, checked before another one is saved."""
 MIN_FREE_BYTES: Final = 1024**3
 """The part of the disk that these leave free."""
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        *("-t", "--threads", "-tb", "--threads-batch", "--threads-http", "--prio", "--prio-batch", "--poll"),
-        *("--poll-batch", "-to", "--timeout", "--sleep-idle-seconds", "--sse-ping-interval"),
-        *(*arguments.CACHE_RAM, *arguments.SLOT_SAVE_PATH, "-sps", "--slot-prompt-similarity", "--cache-reuse"),
-        *("-n", "--predict", "--n-predict", "-s", "--seed", "--temp", "--temperature", "--top-k", "--top-p", "--min-p"),
-        *("--repeat-penalty", "--presence-penalty", "--frequency-penalty", "--reasoning-format", "--reasoning-budget"),
-        *("--chat-template", "--chat-template-file", "--chat-template-kwargs", "-lv", "--verbosity"),
-    }
-)
-"""Flags, each with a value, that change neither what the model computes from a prompt nor how it is stored."""
 
 
 class _SlotReport(msgspec.Struct):
@@ -131,8 +121,8 @@ def relevant_arguments(words: Sequence[str]) -> list[str]:
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
-        flag = arguments.flag_of(word)
-        if flag not in _WITHOUT_EFFECT:
+        flag = FLAGS.find(name_of(word))
+        if flag is None or flag.cache_key:
             kept.append(word)
         elif "=" not in word:
             next(rest, None)

@@ -15,7 +15,7 @@ from protocol.models.checkpoints import GENAI_CONFIG
 from protocol.models.devices import HYBRID, Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
-from workers.backends import arguments
+from workers.backends.flags import MAX_THREADS
 
 _CPU: Final = Program(
     name="cpu",
@@ -53,9 +53,7 @@ def _recipe(
         LoadOption(
             "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, 2**24
         ),
-        LoadOption(
-            "threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, arguments.MAX_THREADS
-        ),
+        LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, MAX_THREADS),
     ]
     if len(backends) > 1:
         names = [backend.name for backend in backends]
@@ -65,7 +63,6 @@ def _recipe(
         title=title,
         backends=list(backends),
         options=options,
-        forbidden_flags=[],
         model_files=ModelFileKind("ONNX model", other_suffixes=[".gguf", ".bin"]),
         name_hint="onnx" if hint_devices else "",
         hint_devices=list(hint_devices),

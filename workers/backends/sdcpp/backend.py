@@ -15,11 +15,11 @@ from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
 from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
+from workers.backends.flags import FlagTable
 from workers.backends.recipe import Recipe
-from workers.backends.sdcpp import image_request, model_files
-from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, PARTS, TEXT_ENCODER_FLAGS
+from workers.backends.sdcpp import flags, image_request, model_files
+from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS
 from workers.backends.single_slot_backend import SingleSlotBackend
-from workers.engines.sd_server import flags
 from workers.files import gguf, safetensors
 
 _MODULE: Final = "workers.engines.sd_server"
@@ -46,6 +46,7 @@ class SdCppBackend(SingleSlotBackend):
     program_setting: ClassVar[str] = "sd_server"
     arguments_option: ClassVar[str] = "sdcpp_args"
     key_variable: ClassVar[str] = flags.KEY
+    flag_table: ClassVar[FlagTable] = flags.FLAGS
     program = "sd-server"
 
     def _executable(self) -> list[str] | None:
@@ -64,11 +65,11 @@ class SdCppBackend(SingleSlotBackend):
         return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
 
     def _read_arguments(self) -> None:
-        flags.parse(self._words)
+        self.flag_table.parse(self._words)
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
-        parts = [Path(file) for flag, file in pairwise(self._words) if flag in PARTS]
+        parts = [Path(file) for flag, file in pairwise(self._words) if flag in flags.PARTS]
         size = 0
         for path in [Path(self.spec.path), *parts]:
             size += path.stat().st_size
@@ -78,7 +79,7 @@ class SdCppBackend(SingleSlotBackend):
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
         words = self._start_command()
-        parted = any(word in TEXT_ENCODER_FLAGS for word in self._words)
+        parted = any(word in flags.TEXT_ENCODER_FLAGS for word in self._words)
         words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
         words += ["--diffusion-model" if parted else "-m", self.spec.path]
         words += ["--steps", str(self._option("steps")), "--cfg-scale", str(self._option("cfg_scale"))]
@@ -151,4 +152,4 @@ def check_whole(path: Path) -> None:
         safetensors.check(path)
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, None, model_files.identify, model_files.SUFFIXES)
+RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, flags.FLAGS, None, model_files.identify, model_files.SUFFIXES)

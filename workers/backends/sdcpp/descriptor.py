@@ -7,9 +7,8 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
-from workers.backends import arguments
-from workers.backends.sdcpp.client_flags import CLIENT_FLAGS
-from workers.engines.sd_server.flags import PACKAGE
+from workers.backends.flags import MAX_THREADS
+from workers.backends.sdcpp.flags import PACKAGE
 
 GENERATIONS: Final = "images/generations"
 EDITS: Final = "images/edits"
@@ -17,14 +16,6 @@ MAX_STEPS: Final = 100
 """sd-server allows no request more than this, and silently reduces larger ones."""
 MIN_SIDE_PX: Final = 64
 MAX_SIDE_PX: Final = 4096
-TEXT_ENCODER_FLAGS: Final = ("--clip_g", "--clip_l", "--llm", "--qwen2vl", "--t5xxl")
-"""Flags that name a text encoder: with one of them, the model's own file only holds the diffusion model."""
-PARTS: Final = (
-    *TEXT_ENCODER_FLAGS,
-    *("--clip_vision", "--control-net", "--high-noise-diffusion-model", "--llm_vision", "--photo-maker"),
-    *("--qwen2vl_vision", "--tae", "--taesd", "--vae"),
-)
-"""Flags that name further files of a model."""
 
 
 def _release(name: str, where: str, *devices: Device) -> Program:
@@ -74,14 +65,8 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
         LoadOption("width", "int", "pixels of a picture's width", 512, MIN_SIDE_PX, MAX_SIDE_PX),
         LoadOption("height", "int", "pixels of a picture's height", 512, MIN_SIDE_PX, MAX_SIDE_PX),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, MAX_THREADS),
     ],
-    forbidden_flags=[
-        *("--diffusion-model", "--listen-ip", "--listen-port", "--model", "--serve-html-path", "-l", "-m"),
-        *("--cfg-scale", "--height", "--steps", "--width", "-H", "-W"),
-        *("--help", "--version", "-h"),
-    ],
-    client_flags=CLIENT_FLAGS,
     model_type=ModelType.IMAGE,
     label="image",
     serves={ModelType.IMAGE: [GENERATIONS, EDITS]},

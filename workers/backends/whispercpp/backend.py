@@ -20,13 +20,12 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
+from workers.backends.flags import FlagError, FlagTable
 from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
 from workers.backends.single_slot_backend import SingleSlotBackend
-from workers.backends.whispercpp import model_files, transcription
+from workers.backends.whispercpp import flags, model_files, transcription
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, TRANSLATIONS
-from workers.engines.flags import FlagError
-from workers.engines.whisper_server import flags
 from workers.files import ggml
 from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
@@ -55,6 +54,7 @@ class WhisperCppBackend(SingleSlotBackend):
     program_setting: ClassVar[str] = "whisper_server"
     arguments_option: ClassVar[str] = "whispercpp_args"
     key_variable: ClassVar[str] = flags.KEY
+    flag_table: ClassVar[FlagTable] = flags.FLAGS
     program = "whisper-server"
 
     def file_problem(self, output: str) -> str:
@@ -70,7 +70,7 @@ class WhisperCppBackend(SingleSlotBackend):
             raise Failure(Code.BACKEND_NOT_INSTALLED, f"{what}: {cure}", model=self.spec.name).raised()
 
     def _read_arguments(self) -> None:
-        flags.parse_command_line(self._words)
+        self.flag_table.parse(self._words)
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
@@ -194,4 +194,4 @@ def _silence(seconds: float) -> bytes:
     return file.getvalue()
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, WhisperCppBackend, None, model_files.identify, model_files.SUFFIXES)
+RECIPE: Final = Recipe(DESCRIPTOR, WhisperCppBackend, flags.FLAGS, None, model_files.identify, model_files.SUFFIXES)

@@ -7,8 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
-from workers.backends import arguments
-from workers.backends.whispercpp.client_flags import CLIENT_FLAGS
+from workers.backends.flags import MAX_THREADS
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
@@ -60,18 +59,8 @@ DESCRIPTOR: Final = RecipeDescriptor(
             choices=["cpu", "system", "vulkan", "npu"],
         ),
         LoadOption("whispercpp_args", "args", "further arguments for whisper-server", ""),
-        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, arguments.MAX_THREADS),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, MAX_THREADS),
     ],
-    forbidden_flags=[
-        "--host",
-        "--inference-path",
-        "--model",
-        "--port",
-        "--public",
-        "--request-path",
-        "-m",
-    ],
-    client_flags=CLIENT_FLAGS,
     model_type=ModelType.AUDIO,
     label="transcription",
     model_files=ModelFileKind("ggml file", [".bin", ".gguf"]),

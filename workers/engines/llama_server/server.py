@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from workers.engines.flags import FlagError, Value
-from workers.engines.llama_server.flags import parse
+from workers.backends.flags import FlagError, Value
+from workers.backends.llamacpp.flags import parse, version
 from workers.engines.llama_server.log_flush import flush_log
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 
@@ -52,15 +52,6 @@ def load_library() -> Any:
                 loader.exec_module(module)
                 return module
     raise ImportError("xllamacpp is not installed")
-
-
-def llamacpp_build() -> str:
-    """Return llama.cpp's build (``b11549``), which only the wheel's version tells; empty without the wheel."""
-    package = importlib.util.find_spec("xllamacpp")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        for facts in Path(folder).parent.glob("xllamacpp-*.dist-info"):
-            return "b" + facts.name.removesuffix(".dist-info").rpartition(".")[2]
-    return ""
 
 
 def _lora(library: Any, parameters: Any, text: str, scaled: bool) -> None:
@@ -163,7 +154,7 @@ def main(words: list[str]) -> int:
             return 2
         library = load_library()
         if ("<version>", True) in given:
-            sys.stdout.write(f"llama-server over xllamacpp, llama.cpp {llamacpp_build()}\n")
+            sys.stdout.write(f"llama-server over xllamacpp, llama.cpp {version()}\n")
             return 0
         parameters = library.CommonParams()
         apply_flags(library, parameters, given)

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from workers.engines import flags
-from workers.engines.flags import FlagError
+from workers.backends.flags import COUNT, FILE, INTEGER, NUMBER, TEXT, Flag, FlagError, FlagTable
 from workers.engines.oga_server.http_handler import OgaHttpServer
 from workers.engines.oga_server.model import OgaModel, OgaSampling
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
@@ -21,25 +20,23 @@ from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 KEY: Final = "OGA_API_KEY"
 """The environment variable with the key that requests need."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
-_FLAGS: Final = flags.table(
-    [
-        ("-m --model", "model", str, ""),
-        ("--host", "host", str, ""),
-        ("-p --port", "port", int, 0),
-        ("-c --ctx-size", "context", int, 0),
-        ("-t --threads", "threads", int, 0),
-        ("-a --alias", "alias", str, ""),
-        ("--temp", "temperature", float, 0.0),
-        ("--top-p", "top_p", float, 0.0),
-        ("--top-k", "top_k", int, 0),
-    ]
+_FLAGS: Final = FlagTable(
+    Flag("-m --model", FILE, "model"),
+    Flag("--host", TEXT, "host"),
+    Flag("-p --port", COUNT, "port"),
+    Flag("-c --ctx-size", COUNT, "context"),
+    Flag("-t --threads", COUNT, "threads"),
+    Flag("-a --alias", TEXT, "alias"),
+    Flag("--temp", NUMBER, "temperature"),
+    Flag("--top-p", NUMBER, "top_p"),
+    Flag("--top-k", INTEGER, "top_k"),
 )
 _DEFAULTS: Final[dict[str, Any]] = {"host": "127.0.0.1", "port": 8080, "context": 0, "threads": 0, "alias": ""}
 
 
 def parse(words: list[str]) -> dict[str, Any]:
-    """Return the options of a command line; raises :class:`~workers.engines.flags.FlagError`."""
-    found: dict[str, Any] = {**_DEFAULTS, **OgaSampling()._asdict(), **dict(flags.parse(words, _FLAGS))}
+    """Return the options of a command line; raises :class:`~workers.backends.flags.FlagError`."""
+    found: dict[str, Any] = {**_DEFAULTS, **OgaSampling()._asdict(), **dict(_FLAGS.parse(words))}
     if not found.get("model"):
         raise FlagError("-m is missing")
     if found["host"] not in _LOOPBACK:

@@ -14,12 +14,12 @@ import time
 from typing import Final
 
 from protocol.runtime.process_exit import exit_immediately
-from workers.engines.flags import FlagError
+from workers.backends.flags import FlagError
+from workers.backends.sdcpp.flags import FLAGS, KEY, version
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.sd_server import library as sd_library
-from workers.engines.sd_server.flags import KEY, parse, version
 from workers.engines.sd_server.image_request_reader import ParsedImageRequest, parse_form_request, parse_json_request
 from workers.engines.sd_server.library import SdLibrary, encode_image
 
@@ -71,7 +71,7 @@ def main(words: list[str]) -> int:
     """Serve until told to end; return the exit code."""
     try:
         parent = open_parent_pidfd()
-        given = parse(words)
+        given = FLAGS.parse(words)
         settings = {target: value for target, value in given if "." not in target}
         if "version" in settings:
             sys.stdout.write(f"sd-server over stable-diffusion-cpp-python {version()}\n")

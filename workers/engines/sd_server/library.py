@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from workers.engines.flags import FlagError, Value
-from workers.engines.sd_server.flags import PACKAGE
+from workers.backends.flags import FlagError, Value
+from workers.backends.sdcpp.flags import PACKAGE
 
 _WORDS: Final = {
     "wtype": ("str_to_sd_type", "GGMLType"),

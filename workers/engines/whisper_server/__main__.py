@@ -20,12 +20,12 @@ import msgspec
 from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import form_data, transcripts
 from protocol.wire.transcripts import Transcript, TranscriptSegment
-from workers.engines.flags import FlagError
+from workers.backends.flags import FlagError
+from workers.backends.whispercpp.flags import FLAGS, KEY, parse_form_fields, version
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import JSON_CONTENT_TYPE, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.whisper_server.audio import AudioError, Samples, decode_audio
-from workers.engines.whisper_server.flags import KEY, parse_command_line, parse_form_fields, version
 from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError
 from workers.files import ggml
 from workers.files.errors import BrokenError
@@ -134,7 +134,7 @@ def main(words: list[str]) -> int:
     """Serve until told to end; return the exit code."""
     try:
         parent = open_parent_pidfd()
-        given: dict[str, Any] = dict(parse_command_line(words))
+        given: dict[str, Any] = dict(FLAGS.parse(words))
     except (FlagError, ProcessLookupError) as problem:
         sys.stderr.write(f"whisper-server: {problem}\n")
         return 2 if isinstance(problem, FlagError) else 1

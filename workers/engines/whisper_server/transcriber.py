@@ -71,7 +71,7 @@ class Transcriber:
     ) -> Transcript | None:
         """Return the transcript; None if the client disconnected meanwhile. Raises :class:`TranscriptionError`.
 
-        ``options``: the request's, by the targets of ``flags.py``. ``on_segment`` is called with each segment as soon
+        ``options``: the request's, by the targets of ``workers/backends/whispercpp/flags.py``. ``on_segment`` is called with each segment as soon
         as it is known. If it raises OSError, the client has disconnected.
         """
         library = self._library

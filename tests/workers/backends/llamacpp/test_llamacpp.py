@@ -16,14 +16,14 @@ from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
-from workers.backends.arguments import FORBIDDEN_LLAMACPP_FLAGS, check_llamacpp_args, slots_of
+from workers.backends.flags import FlagError
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.llamacpp.command_line import check_llamacpp_args
 from workers.backends.llamacpp.context_check import MAX_READ_BYTES
+from workers.backends.llamacpp.flags import FLAGS, parse
 from workers.backends.registry import ARGUMENT_CHECKS
-from workers.engines.flags import FlagError
-from workers.engines.llama_server.flags import FLAGS, parse
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
 
@@ -33,9 +33,7 @@ def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options
     return LlamaCppBackend(spec, Settings(cache_dir=home))
 
 
-@pytest.mark.parametrize(
-    "flag", [*DOCUMENTED, *FORBIDDEN_LLAMACPP_FLAGS, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"]
-)
+@pytest.mark.parametrize("flag", [*DOCUMENTED, *FLAGS.forbidden, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"])
 def test_flags_that_lemonbus_sets(flag: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         check_llamacpp_args(f"-fa on {flag} 1")
@@ -66,11 +64,11 @@ def test_invalid_arguments(args: str) -> None:
 
 
 def test_slots() -> None:
-    assert slots_of({}, 4) == 4
-    assert slots_of({"slots": 0}, 4) == 4
-    assert slots_of({"slots": 2}, 4) == 2
-    assert slots_of({"slots": 2, "llamacpp_args": "-np 8"}, 4) == 8
-    assert slots_of({"llamacpp_args": "-np 8 --parallel 3"}, 4) == 3
+    assert made().slots == 4
+    assert made(slots=0).slots == 4
+    assert made(slots=2).slots == 2
+    assert made(slots=2, llamacpp_args="-np 8").slots == 8
+    assert made(llamacpp_args="-np 8 --parallel 3").slots == 3
 
 
 @pytest.mark.parametrize(
@@ -82,8 +80,8 @@ def test_our_server_is_strict(words: list[str], problem: str) -> None:
         parse(words)
 
 
-SWITCHES = st.sampled_from(sorted(name for name, flag in FLAGS.items() if flag.read is None))
-WORDS = st.sampled_from(sorted(FLAGS)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
+SWITCHES = st.sampled_from(FLAGS.names(lambda flag: flag.target and flag.kind is None))
+WORDS = st.sampled_from(FLAGS.names(lambda flag: flag.target)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
 
 
 @accepted_share(0.1, words=st.lists(SWITCHES, min_size=1, max_size=3) | st.lists(WORDS, max_size=3))

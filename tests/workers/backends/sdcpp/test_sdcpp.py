@@ -19,11 +19,10 @@ from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.fakes.hub import gguf
 from tests.support.images import safetensors
+from workers.backends.flags import FlagError
 from workers.backends.registry import ARGUMENT_CHECKS
+from workers.backends.sdcpp import flags
 from workers.backends.sdcpp.backend import SdCppBackend
-from workers.backends.sdcpp.descriptor import DESCRIPTOR, PARTS
-from workers.engines.flags import FlagError
-from workers.engines.sd_server import flags
 from workers.worker.load_check import check_model
 
 OPTIONS = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 768}
@@ -109,7 +108,7 @@ def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back
     assert str(tmp_path) not in message
 
 
-@pytest.mark.parametrize("flag", [*DESCRIPTOR.forbidden_flags, "--listen-port=1"])
+@pytest.mark.parametrize("flag", [*flags.FLAGS.forbidden, "--listen-port=1"])
 def test_flags_that_lemonbus_sets(flag: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         ARGUMENT_CHECKS["sdcpp_args"](f"--fa {flag} 1")
@@ -117,21 +116,24 @@ def test_flags_that_lemonbus_sets(flag: str) -> None:
     assert flag.partition("=")[0] in raised.value.failure.message
 
 
-SWITCHES = st.sampled_from(sorted(name for name, flag in flags.FLAGS.items() if flag.read is None))
-WORDS = st.sampled_from(sorted(flags.FLAGS)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
+SWITCHES = st.sampled_from(flags.FLAGS.names(lambda flag: flag.target and flag.kind is None))
+WORDS = (
+    st.sampled_from(flags.FLAGS.names(lambda flag: flag.target)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
+)
 
 
 @accepted_share(0.1, words=st.lists(SWITCHES, min_size=1, max_size=3) | st.lists(WORDS, max_size=3))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> bool:
     try:
-        return bool(flags.parse(words))
+        return bool(flags.FLAGS.parse(words))
     except FlagError:
         return False
 
 
 def test_our_program_knows_every_part_of_a_model() -> None:
-    assert set(PARTS) <= set(flags.FLAGS)
-    assert set(DESCRIPTOR.forbidden_flags) - set(flags.FLAGS) == {"--help", "-h", "--serve-html-path"}
+    known = set(flags.FLAGS.names(lambda flag: flag.target))
+    assert known > flags.PARTS > flags.TEXT_ENCODER_FLAGS
+    assert set(flags.FLAGS.forbidden) - known == {"--help", "-h", "--serve-html-path"}
 
 
 def test_the_environment() -> None:

@@ -19,10 +19,10 @@ from protocol.models.recipes import ModelSpec
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.support.accepted_share import accepted_share
+from workers.backends.flags import FlagError
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.whispercpp.backend import WhisperCppBackend
-from workers.engines.flags import FlagError
-from workers.engines.whisper_server.flags import FLAGS, parse_command_line, parse_form_fields
+from workers.backends.whispercpp.flags import FLAGS, parse_form_fields
 
 FORM = form_data.encode([FormPart("model", b"m"), FormPart("language", b"de"), FormPart("file", b"fLaC", "a.flac")])
 
@@ -80,14 +80,14 @@ def test_our_server_is_strict_before_it_is_started(args: str, problem: str) -> N
         made(backend="system", whispercpp_args=args)  # what another program takes is its own business
 
 
-SWITCHES = st.sampled_from(sorted(name for name, flag in FLAGS.items() if flag.read is None))
-WORDS = st.sampled_from(sorted(FLAGS)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
+SWITCHES = st.sampled_from(FLAGS.names(lambda flag: flag.target and flag.kind is None))
+WORDS = st.sampled_from(FLAGS.names(lambda flag: flag.target)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
 
 
 @accepted_share(0.1, words=st.lists(SWITCHES, min_size=1, max_size=3) | st.lists(WORDS, max_size=3))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> bool:
     try:
-        return bool(parse_command_line(words))
+        return bool(FLAGS.parse(words))
     except FlagError:
         return False
 

@@ -1,4 +1,4 @@
-"""How many prompt tokens llama-server computes at a time on a processor. Pure.
+"""What a llama-server is started with: the user's arguments, and the batch that suits the processor. Pure.
 
 llama-server looks for cancelled requests between two batches, and cannot be interrupted inside one: so a cancelled
 request holds its slot for up to one batch. A small batch costs speed: 3,000 tokens of a model with 135 million
@@ -8,14 +8,38 @@ the batch is the largest one that an ordinary processor computes within a second
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from protocol.failures import invalid
+from workers.backends.arguments import check_arguments
+from workers.backends.llamacpp.flags import FLAGS
+
+OPTION: Final = "llamacpp_args"
+MAX_SLOTS: Final = 256
 MIN_BATCH_TOKENS: Final = 64
 MAX_BATCH_TOKENS: Final = 512
 """llama-server computes no more at a time, however large its batch is."""
 TARGET_S: Final = 1.0
 BYTES_PER_THREAD_SECOND: Final = 15e9
 """Tokens times bytes of the model that a thread computes in a second: a busy 2-core server needs 6.3 ms a token for 98 MB."""
+
+
+def check_llamacpp_args(args: str) -> list[str]:
+    """Return the words of ``llamacpp_args``; raises ``invalid_request`` naming a flag that lemonbus sets."""
+    words = check_arguments(OPTION, FLAGS, args)
+    slots_of(words)
+    return words
+
+
+def slots_of(words: Sequence[str], option: int = 0) -> int:
+    """Return how many requests run at once: ``-np`` in the arguments, else the option; raises ``invalid_request``."""
+    given = FLAGS.value_of(words, "-np")
+    if given is None:
+        return option
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= MAX_SLOTS:
+        raise invalid(f"{OPTION}: -np needs a number from 1 to {MAX_SLOTS}, not {given!r}", OPTION)
+    return int(given)
 
 
 def prompt_batch_tokens(model_bytes: int, threads: int) -> int:

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from protocol.models.recipes import FlagFiles, RecipeDescriptor
-from workers.backends.client_arguments import check_argument_numbers, check_client_arguments, is_below
-from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
+from workers.backends.arguments import check_argument_numbers, check_client_arguments, is_below
+from workers.backends.flags import FileNames, FlagTable, Setter
+from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS, FLAGS
 
 WITH_ARGUMENTS = [
-    (option.name, descriptor)
+    (option.name, FLAGS[descriptor.recipe])
     for descriptor in DESCRIPTORS.values()
     for option in descriptor.options
     if option.kind == "args"
@@ -38,13 +38,13 @@ ADMINISTRATORS = {
 }
 
 
-def check(option: str, descriptor: RecipeDescriptor, args: str, directories: list[str]) -> None:
-    check_client_arguments(option, descriptor.client_flags, ARGUMENT_CHECKS[option](args), directories)
+def check(option: str, flags: FlagTable, args: str, directories: list[str]) -> None:
+    check_client_arguments(option, flags, ARGUMENT_CHECKS[option](args), directories)
 
 
-def refused(option: str, descriptor: RecipeDescriptor, args: str, directories: list[str]) -> str:
+def refused(option: str, flags: FlagTable, args: str, directories: list[str]) -> str:
     with pytest.raises(LemonbusError) as raised:
-        check(option, descriptor, args, directories)
+        check(option, flags, args, directories)
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, option)
     return raised.value.failure.message
 
@@ -53,44 +53,63 @@ def refused(option: str, descriptor: RecipeDescriptor, args: str, directories: l
     ("option", "args"), [(option, args) for option in ADMINISTRATORS for args in ADMINISTRATORS[option]]
 )
 def test_what_only_the_administrator_may_set(option: str, args: str) -> None:
-    descriptor = next(descriptor for name, descriptor in WITH_ARGUMENTS if name == option)
-    assert args.split(maxsplit=1)[0] in refused(option, descriptor, args, ALLOWED)
+    flags = next(flags for name, flags in WITH_ARGUMENTS if name == option)
+    assert args.split(maxsplit=1)[0] in refused(option, flags, args, ALLOWED)
 
 
 def test_every_recipe_with_arguments_has_its_list() -> None:
     assert {option for option, _ in WITH_ARGUMENTS} == set(ADMINISTRATORS)
-    for option, descriptor in WITH_ARGUMENTS:
-        names = [name for flag in descriptor.client_flags for name in flag.names]
-        assert names, option
+    for option, flags in WITH_ARGUMENTS:
+        names = flags.names()
         assert len(set(names)) == len(names), option
-        assert not set(names) & set(descriptor.forbidden_flags), option
-        for flag in descriptor.client_flags:
-            re.compile(flag.pattern)
-            assert flag.pattern or flag.files is FlagFiles.NONE
+        assert flags.names(lambda flag: flag.setter is Setter.CLIENT), option
+        assert flags.forbidden, option
+        for flag in flags.flags:
+            assert flag.kind is None or re.compile(flag.kind.pattern).pattern
 
 
-@pytest.mark.parametrize(("option", "descriptor"), WITH_ARGUMENTS)
-def test_files_only_below_the_allowed_directories(option: str, descriptor: RecipeDescriptor) -> None:
-    flags = [flag for flag in descriptor.client_flags if flag.files]
-    assert flags or option == "flm_args"
-    for flag in flags:
-        name = flag.names[0]
-        scale = ":0.5" if flag.files is FlagFiles.SCALED else ""
+@pytest.mark.parametrize(
+    ("option", "args", "expected"),
+    [
+        (
+            "llamacpp_args",
+            "--n_gpu_layers=5",
+            "--n-gpu-layers (the same as -ngl): lemonbus sets it from the option gpu_layers",
+        ),
+        ("llamacpp_args", "-mu http://x", "-mu (the same as -m): lemonbus sets it"),
+        ("sdcpp_args", "-W 64", "-W: lemonbus sets it from the option width"),
+        ("whispercpp_args", "--port 1", "--port: lemonbus sets it"),
+    ],
+)
+def test_a_flag_that_lemonbus_sets_is_named_with_its_option(option: str, args: str, expected: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        ARGUMENT_CHECKS[option](args)
+    assert raised.value.failure.message == f"{option} must not contain {expected}"
+
+
+@pytest.mark.parametrize(("option", "flags"), WITH_ARGUMENTS)
+def test_files_only_below_the_allowed_directories(option: str, flags: FlagTable) -> None:
+    clients = [flag for flag in flags.flags if flag.setter is Setter.CLIENT]
+    naming = [(flag, flag.kind.files) for flag in clients if flag.kind and flag.kind.files is not FileNames.NONE]
+    assert naming or option == "flm_args"
+    for flag, files in naming:
+        name = flag.names.split()[0]
+        scale = ":0.5" if files is FileNames.SCALED else ""
         good = f"{name} /models/extra/a.gguf{scale}"
-        check_client_arguments(option, descriptor.client_flags, good.split(), ALLOWED)
+        check_client_arguments(option, flags, good.split(), ALLOWED)
         for path in ("/etc/passwd", "/models/extra", "/models/extra/../../etc/passwd", "a.gguf", "/models/extras/a"):
-            expected = refused(option, descriptor, f"{name} {path}{scale}", ALLOWED)
+            expected = refused(option, flags, f"{name} {path}{scale}", ALLOWED)
             assert "engine_file_dirs" in expected
             assert path not in expected
-        refused(option, descriptor, f"{name} /models/extra/a.gguf{scale}", [])
-        refused(option, descriptor, name, ALLOWED)
+        refused(option, flags, f"{name} /models/extra/a.gguf{scale}", [])
+        refused(option, flags, name, ALLOWED)
 
 
 @pytest.mark.parametrize("value", ["/hub/a,/etc/passwd", "/etc/passwd,/hub/a", "/hub/a,", ","])
 def test_each_of_several_files_counts(value: str) -> None:
-    descriptor = DESCRIPTORS["llamacpp"]
-    refused("llamacpp_args", descriptor, f"--lora {value}", ALLOWED)
-    check_client_arguments("llamacpp_args", descriptor.client_flags, ["--lora", "/hub/a,/models/extra/b"], ALLOWED)
+    flags = FLAGS["llamacpp"]
+    refused("llamacpp_args", flags, f"--lora {value}", ALLOWED)
+    check_client_arguments("llamacpp_args", flags, ["--lora", "/hub/a,/models/extra/b"], ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +124,7 @@ def test_each_of_several_files_counts(value: str) -> None:
 )
 def test_what_a_client_may_send(args: str) -> None:
     words = ARGUMENT_CHECKS["llamacpp_args"](args)
-    check_client_arguments("llamacpp_args", DESCRIPTORS["llamacpp"].client_flags, words, [])
+    check_client_arguments("llamacpp_args", FLAGS["llamacpp"], words, [])
 
 
 @pytest.mark.parametrize(
@@ -121,15 +140,15 @@ def test_what_a_client_may_send(args: str) -> None:
     ],
 )
 def test_a_number_that_is_too_large_is_refused(option: str, args: str) -> None:
-    descriptor = next(descriptor for name, descriptor in WITH_ARGUMENTS if name == option)
+    flags = next(flags for name, flags in WITH_ARGUMENTS if name == option)
     with pytest.raises(LemonbusError, match="the largest number is") as caught:
-        check_argument_numbers(option, descriptor.client_flags, args.split())
+        check_argument_numbers(option, flags, args.split())
     assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, option)
 
 
 def test_numbers_that_are_large_enough() -> None:
     words = ["-t", "-1", "--threads-http", "64", "--poll", "0", "--seed", "999999999", "--log-file", "999999999"]
-    check_argument_numbers("llamacpp_args", DESCRIPTORS["llamacpp"].client_flags, words)
+    check_argument_numbers("llamacpp_args", FLAGS["llamacpp"], words)
 
 
 def test_a_directory_is_not_below_itself() -> None:
