@@ -7,28 +7,13 @@ is sent. Every later message on the same connection continues from there.
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
 from protocol.messages.peers import EngineReady, ModelInUse
 from protocol.messages.work import Caller
 from protocol.models.recipes import ModelSpec
 from protocol.wire.envelope import control_message
-
-
-class WorkerPhase(enum.StrEnum):
-    """The state of a worker, as its snapshot says it."""
-
-    SPARE = "spare"
-    """It has no engine. A check that was in progress is not continued."""
-    LOADING = "loading"
-    """Its engine was started but is not ready: ``EngineReady`` or ``LoadFailed`` follows."""
-    READY = "ready"
-    ENGINE_LOST = "engine_lost"
-    """Its engine died; it waits for ``StartEngine`` or ``Shutdown``."""
-    LEAVING = "leaving"
-    """It was told to end, and will when its attempts have ended."""
+from protocol.worker_states import WorkerState
 
 
 class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,7 +58,8 @@ class AttemptId(msgspec.Struct, frozen=True, array_like=True):
 class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor, the payload of ``Hello``."""
 
-    phase: WorkerPhase = WorkerPhase.SPARE
+    state: WorkerState = msgspec.field(default=WorkerState.SPARE, name="phase")
+    """What the worker knows of its state: one of the values of :data:`~protocol.worker_states.KNOWN_TO_WORKER`."""
     spec: ModelSpec | None = None
     """The model of its engine; None while it is a spare."""
     facts: EngineReady | None = None
@@ -91,7 +77,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def model_in_use(self) -> ModelInUse | None:
         """What every version must know of its model."""
-        if self.spec is None or self.phase in (WorkerPhase.SPARE, WorkerPhase.LEAVING):
+        if self.spec is None or self.state in (WorkerState.SPARE, WorkerState.LEAVING):
             return None
         return ModelInUse(self.spec.name, self.spec.asked, self.remembered.pinned, self.remembered.ttl)
 

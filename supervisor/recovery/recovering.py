@@ -157,7 +157,7 @@ class Recovery:
         if message.role == "worker":
             snapshot: WorkerSnapshot = envelope.unpack_payload(payload, WorkerSnapshot)
             if not is_consistent(snapshot):
-                raise envelope.MalformedError(f"it contradicts itself: {snapshot.phase} without a model")
+                raise envelope.MalformedError(f"it contradicts itself: {snapshot.state} without a model")
             self._workers[peer] = snapshot
         elif message.role == "gateway":
             self._gateways[peer] = envelope.unpack_payload(payload, GatewaySnapshot)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
+from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.eviction import (
     Blocked,
@@ -26,7 +27,6 @@ from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED
-from supervisor.scheduler.worker_states import WorkerState
 
 LAST_ORDER: Final = 1 << 62
 """After every request."""
@@ -122,7 +122,7 @@ def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[
         busy=bool(model.grants),
         pinned=model.pinned,
         movable=process.serves,
-        leaving=process.state is WorkerState.STOPPING or model.name in claims,
+        leaving=process.state is WorkerState.LEAVING or model.name in claims,
         draining=process.state is WorkerState.DRAINING,
         memory=process.memory,
         npu=model.spec.npu if model.spec else "",

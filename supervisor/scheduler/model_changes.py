@@ -10,6 +10,7 @@ from protocol.failures import Failure
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.recovery import RememberedState, RememberState
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
@@ -22,7 +23,6 @@ from supervisor.scheduler.scheduled_model import (
     needs_new_engine,
 )
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 # ---- demand ------------------------------------------------------------------------------------------------------
 

@@ -1,30 +1,9 @@
 """The life of a model, as one table: from not loaded to ready and back.
 
-There are two rules. A missing key is an error: an event that the table does not have in a state is a bug, and going on
-would make it worse. And only :mod:`supervisor.scheduler.model_changes` changes a model's state, its specs and whether
-it is kept loaded.
+Only :mod:`supervisor.scheduler.model_changes` changes a model's state, its specs and whether it is kept loaded.
 
 ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker. All other states have one; the worker's own table is in
-:mod:`supervisor.scheduler.worker_states`.
-
-::
-
-    DOWNLOADING ◀──fetch── ABSENT ──back_off──▶ BACKING_OFF     download_ended and pause_over lead back to ABSENT
-                             │ ▲
-                       queue │ │ abandon
-                             ▼ │
-                           QUEUED ──check──▶ CHECKING ──checked──▶ CHECKED ──load──▶ LOADING ──ready──▶ READY
-                             ▲                                                          ▲               │  ▲
-                             │                                                     load │         drain │  │ resume
-                             │                                              RESTARTING ─┘               ▼  │
-                             │                                                   ▲                    DRAINING
-                             │                                                   └──engine_died── (READY, DRAINING)
-                             │
-                             └──worker_gone── RELOADING ◀──reload── (DRAINING, RESTARTING)
-       ABSENT ◀──worker_gone── UNLOADING ◀──unload── (LOADING, READY, DRAINING, RESTARTING, RELOADING)
-
-    CHECKING and CHECKED: release leads to ABSENT. CHECKING and LOADING: load_failed leads to ABSENT. Every state with a
-    worker except RELOADING: worker_gone leads to ABSENT; from there it is queued again if it is needed.
+:mod:`protocol.worker_states`. `docs/lifecycles.md` shows both.
 """
 
 from __future__ import annotations
@@ -32,7 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerState
+from protocol.worker_states import WorkerState
 
 
 class ModelState(enum.StrEnum):
@@ -141,19 +120,11 @@ WORKER_STATES: Final[dict[ModelState, WorkerState]] = {
     _STATE.LOADING: WorkerState.LOADING,
     _STATE.READY: WorkerState.READY,
     _STATE.DRAINING: WorkerState.DRAINING,
-    _STATE.RESTARTING: WorkerState.FAILED,
-    _STATE.RELOADING: WorkerState.STOPPING,
-    _STATE.UNLOADING: WorkerState.STOPPING,
+    _STATE.RESTARTING: WorkerState.ENGINE_LOST,
+    _STATE.RELOADING: WorkerState.LEAVING,
+    _STATE.UNLOADING: WorkerState.LEAVING,
 }
 """The state of a model's worker. In states that are missing here, a model has none."""
 
 TO_BE_LOADED: Final = frozenset({_STATE.QUEUED, _STATE.CHECKING, _STATE.CHECKED})
 """States of a model that has no engine yet, and is to get one."""
-
-
-def next_state(state: ModelState, event: ModelEvent) -> ModelState:
-    """Return the state after ``event``; raises :class:`IllegalTransitionError` if the table has no such step."""
-    try:
-        return TRANSITIONS[state][event]
-    except KeyError:
-        raise IllegalTransitionError(f"{event} in state {state} of a model") from None

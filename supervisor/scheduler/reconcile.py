@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.load_assignment import (
@@ -26,7 +27,6 @@ from supervisor.scheduler.queue.grants import announce_queued, grant_queued
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
-from supervisor.scheduler.worker_states import WorkerState
 
 MAX_REMEMBERED_FAILURES: Final = 64
 """For this many models without a worker, the last failure is remembered."""

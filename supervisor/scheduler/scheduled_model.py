@@ -7,19 +7,27 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
+from protocol import worker_states
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import model_states, worker_states
+from protocol.state_table import next_state
+from protocol.worker_states import WorkerEvent, WorkerState
+from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.policy import NO_TTL, ModelPolicy, PolicyOverrides
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant
-from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
 
+_COUNTS_AS_LOADED: Final = frozenset(
+    {WorkerState.LOADING, WorkerState.READY, WorkerState.DRAINING, WorkerState.ENGINE_LOST, WorkerState.LEAVING}
+)
+"""States in which a worker with a model may have an engine, and so counts towards the models that may be loaded."""
+_SERVING: Final = frozenset({WorkerState.READY, WorkerState.DRAINING})
+"""States in which an engine answers."""
 _SMOOTHING: Final = 0.2
 _INITIAL_SERVICE_S: Final = 1.0
 NEVER: Final = -math.inf
@@ -47,17 +55,17 @@ class ScheduledWorker:
 
     def transition(self, event: WorkerEvent) -> None:
         """Move on in the lifecycle; an illegal step raises."""
-        self.state = worker_states.next_state(self.state, event)
+        self.state = next_state(worker_states.TRANSITIONS, self.state, event)
 
     @property
     def counts_as_loaded(self) -> bool:
         """Whether it counts towards the number of models that may be loaded."""
-        return self.model is not None and self.state in COUNTS_AS_LOADED
+        return self.model is not None and self.state in _COUNTS_AS_LOADED
 
     @property
     def serves(self) -> bool:
         """Whether its engine answers."""
-        return self.state in SERVING
+        return self.state in _SERVING
 
 
 class RefusedReload(NamedTuple):
@@ -122,7 +130,7 @@ class ScheduledModel:
 
     def transition(self, event: ModelEvent) -> None:
         """Move on in the lifecycle; an illegal step raises. Only for :mod:`supervisor.scheduler.model_changes`."""
-        self.state = model_states.next_state(self.state, event)
+        self.state = next_state(model_states.TRANSITIONS, self.state, event)
 
     @property
     def busy(self) -> int:

@@ -13,11 +13,11 @@ from msgspec import structs
 
 from protocol import VERSION
 from protocol.failures import Code, Failure
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import WorkerState
 
 MAX_SPAWN_FAILURES: Final = 3
 """After this many worker processes in a row ended before Hello, the requests that wait for one are refused."""

@@ -10,6 +10,7 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
 from protocol.messages.work import Refused
+from protocol.worker_states import WorkerEvent
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
@@ -17,7 +18,6 @@ from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMess
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
-from supervisor.scheduler.worker_states import WorkerEvent
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""

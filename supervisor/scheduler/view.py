@@ -14,12 +14,12 @@ from protocol.messages.health import FailedModel, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import WorkerState
 
 
 class ModelView(NamedTuple):
@@ -284,7 +284,7 @@ def _worker(process: ScheduledWorker) -> WorkerView:
         process.worker,
         model.name if model is not None else "",
         model.spec if model is not None else None,
-        process.state is WorkerState.STOPPING,
+        process.state is WorkerState.LEAVING,
     )
 
 

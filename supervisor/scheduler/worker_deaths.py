@@ -7,6 +7,7 @@ from typing import Any
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.crash_record import REMEMBERED_S
 from supervisor.scheduler.effects import LogDecision
@@ -15,7 +16,6 @@ from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import stop_reason
-from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 
 def engine_died(

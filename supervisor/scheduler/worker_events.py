@@ -10,6 +10,7 @@ from protocol.failures import Code, Failure, failure_of_configuration
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
+from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
@@ -17,7 +18,6 @@ from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view import AttemptView, view_of
-from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 EVICTED: Final = "it is evicted for another model"
 """A reason for an engine's end, for the log."""
@@ -208,7 +208,7 @@ def stop_all_workers(state: SchedulerState) -> None:
         model = process.model
         if process.state is WorkerState.SPAWNED:
             state.kill_worker(process)
-        elif process.state is WorkerState.STOPPING:
+        elif process.state is WorkerState.LEAVING:
             continue
         elif model is None:
             state.stop_worker(process)

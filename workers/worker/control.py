@@ -2,7 +2,7 @@
 
 Invariants:
 
-* The state only changes along the table in ``process_state.py``.
+* The state only changes along the worker's own table in `protocol/worker_states.py`.
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
   `LoadFailed`, even when our own code raises.
@@ -41,6 +41,8 @@ from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
+from protocol.state_table import next_state
+from protocol.worker_states import OWN_TRANSITIONS, WorkerEvent, WorkerState
 from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.command_line import without_secrets
@@ -52,7 +54,6 @@ from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_reports import engine_ready, load_failure
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
-from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot
 from workers.worker.supervisor_link import SupervisorLink, hello
 
@@ -65,7 +66,7 @@ class WorkerController:
         self._loop, self._bus, self._settings = loop, bus, settings
         self._name = name
         self._log = logs.get_logger(worker=name)
-        self._state = WorkerProcessState.SPARE
+        self._state = WorkerState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
         self._metrics: EngineMetricsReader | None = None
@@ -118,7 +119,7 @@ class WorkerController:
     def _report_again(self) -> None:
         """Send a new supervisor what the last one may not have read; the snapshot before it describes the time before."""
         report = unread(self._model.report, self._bus.pings)
-        if report is not None and self._state is not WorkerProcessState.LEAVING:
+        if report is not None and self._state is not WorkerState.LEAVING:
             self._report(report)
 
     def _not_welcomed(self) -> None:
@@ -149,13 +150,8 @@ class WorkerController:
             case _:
                 pass
 
-    def _enter(self, event: WorkerProcessEvent) -> bool:
-        """Change the state; return False if the event does not fit it."""
-        state = next_state(self._state, event)
-        if state is None:
-            return False
-        self._state = state
-        return True
+    def _transition(self, event: WorkerEvent) -> None:
+        self._state = next_state(OWN_TRANSITIONS, self._state, event)
 
     # Loading.
 
@@ -176,7 +172,7 @@ class WorkerController:
         self._bus.send(report)
 
     def _start_engine(self, spec: ModelSpec, *, restore_caches: bool = True) -> None:
-        if next_state(self._state, WorkerProcessEvent.ENGINE_STARTED) is None:
+        if WorkerEvent.LOAD not in OWN_TRANSITIONS[self._state]:
             self._log.warning("StartEngine ignored: it does not fit", model=spec.name, state=self._state.name)
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
@@ -196,20 +192,21 @@ class WorkerController:
                 self._requests.line_attribution,
                 self._requests.report_progress,
                 # What an engine had read when it died may be the reason.
-                restore_caches=restore_caches and self._state is not WorkerProcessState.ENGINE_LOST,
+                restore_caches=restore_caches and self._state is not WorkerState.ENGINE_LOST,
             )
         except OSError as problem:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
-        self._enter(WorkerProcessEvent.ENGINE_STARTED)
+        self._transition(WorkerEvent.LOAD)
         self._model.started(spec)
         engine = self._session.engine
         self._log.info("engine started", engine_pid=engine.pid, command=" ".join(without_secrets(engine.command)))
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
-        if not self._enter(WorkerProcessEvent.ENGINE_READY):
+        if self._state is WorkerState.LEAVING:
             return
+        self._transition(WorkerEvent.READY)
         self._requests.open(session, self._log)
         self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
         parameters = self._checked[1].parameters if self._checked else 0
@@ -228,24 +225,24 @@ class WorkerController:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
         self._session = self._metrics = None
         state = self._state
-        self._enter(WorkerProcessEvent.ENGINE_EXITED)
         how = f"{session.backend.program} {exit_.reason}"
         message = f"{session.backend.program} of {session.spec.name} {exit_.reason}"
         code = Code.OUT_OF_MEMORY if exit_.cause is ExitCause.MEMORY else Code.BACKEND_DIED
         failure = replace(session.failure or Failure(code, message, model=session.spec.name), detail=exit_.output)
         by_itself = failure.code is Code.OUT_OF_MEMORY or (session.failure is None and exit_.cause is ExitCause.CRASH)
         causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
-        if state is WorkerProcessState.LEAVING:
+        if state is WorkerState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
             self._requests.fail_all(failure, causes)
             self._loop.stop()
             return
-        if session.caches_unusable and state is WorkerProcessState.LOADING:
+        self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
+        if session.caches_unusable and state is WorkerState.LOADING:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
             self._answer_load(session.spec, partial(self._start_engine, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
-        if state is WorkerProcessState.READY:
+        if state is WorkerState.READY:
             self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes))
         else:
             self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
@@ -270,8 +267,9 @@ class WorkerController:
 
     def _leave(self, grace: float, failure: Failure, *, save: bool = False) -> None:
         # An engine that is already being ended stays as it is. A second order without ``save`` ends a save.
-        self._save_caches = save and (self._save_caches or self._state is WorkerProcessState.READY)
-        self._enter(WorkerProcessEvent.SHUTDOWN)
+        self._save_caches = save and (self._save_caches or self._state is WorkerState.READY)
+        if self._state is not WorkerState.LEAVING:
+            self._transition(WorkerEvent.STOP)
         self._requests.close()
         if self._grace_timer is not None:
             self._grace_timer.cancel()
@@ -288,7 +286,7 @@ class WorkerController:
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self._state is not WorkerProcessState.LEAVING or len(self._requests):
+        if self._state is not WorkerState.LEAVING or len(self._requests):
             return
         if self._session is None:
             self._loop.stop()

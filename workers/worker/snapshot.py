@@ -13,18 +13,11 @@ import msgspec
 
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import AttemptId, AttemptSnapshot, RememberedState, WorkerPhase, WorkerSnapshot
+from protocol.messages.recovery import AttemptId, AttemptSnapshot, RememberedState, WorkerSnapshot
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerState
 from workers.requests.attempt import Attempt
-from workers.worker.process_state import WorkerProcessState
 
-_PHASES: Final = {
-    WorkerProcessState.SPARE: WorkerPhase.SPARE,
-    WorkerProcessState.LOADING: WorkerPhase.LOADING,
-    WorkerProcessState.READY: WorkerPhase.READY,
-    WorkerProcessState.ENGINE_LOST: WorkerPhase.ENGINE_LOST,
-    WorkerProcessState.LEAVING: WorkerPhase.LEAVING,
-}
 PINGS_UNTIL_READ: Final = 2
 """A supervisor that has sent this many `Ping`s since a report has read it: it sends one a second, and reads all the time."""
 
@@ -61,7 +54,7 @@ def unread(report: SentReport | None, pings: int) -> EngineReport | None:
 
 
 def worker_snapshot(
-    state: WorkerProcessState,
+    state: WorkerState,
     model: ModelRecord,
     attempts: Iterable[Attempt],
     ended: Iterable[RequestKey],
@@ -69,14 +62,13 @@ def worker_snapshot(
     pings: int,
 ) -> WorkerSnapshot:
     """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``."""
-    phase = _PHASES[state]
-    report = unread(model.report, pings) if phase in (WorkerPhase.SPARE, WorkerPhase.ENGINE_LOST) else None
+    report = unread(model.report, pings) if state in (WorkerState.SPARE, WorkerState.ENGINE_LOST) else None
     if report is not None:
-        phase = WorkerPhase.READY if isinstance(report, EngineDied) else WorkerPhase.LOADING
-    loaded = phase in (WorkerPhase.READY, WorkerPhase.LEAVING)
+        state = WorkerState.READY if isinstance(report, EngineDied) else WorkerState.LOADING
+    loaded = state in (WorkerState.READY, WorkerState.LEAVING)
     return WorkerSnapshot(
-        phase=phase,
-        spec=model.spec if phase is not WorkerPhase.SPARE else None,
+        state=state,
+        spec=model.spec if state is not WorkerState.SPARE else None,
         facts=model.facts if loaded else None,
         attempts=[
             AttemptSnapshot(*each.key, weight=each.run.weight, began=each.arrived_at, abandoned=each.abandoned)
@@ -84,5 +76,5 @@ def worker_snapshot(
         ],
         ended=[AttemptId(*key) for key in ended],
         last_use=last_use,
-        remembered=model.remembered if phase is not WorkerPhase.SPARE else RememberedState(),
+        remembered=model.remembered if state is not WorkerState.SPARE else RememberedState(),
     )

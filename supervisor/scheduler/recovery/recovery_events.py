@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady, Shutdown
-from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.recovery import RememberedState
 from protocol.messages.work import Caller, Cancel
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, worker_deaths, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
@@ -24,15 +25,10 @@ from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 ENGINE_LOST: Final = "its engine died while no supervisor ran"
-_PHASES: Final = {
-    WorkerState.SPAWNED: WorkerPhase.SPARE,
-    WorkerState.SPARE: WorkerPhase.SPARE,
-    WorkerState.LOADING: WorkerPhase.LOADING,
-}
-"""State of a worker whose engine does not answer → what it must report."""
+_KEPT_BY_A_WORKER: Final = frozenset({WorkerState.SPAWNED, WorkerState.SPARE, WorkerState.LOADING})
+"""States without an engine that answers, in which a broken connection loses nothing if worker and supervisor agree."""
 
 
 class RunningAttempt(NamedTuple):
@@ -49,7 +45,8 @@ class RunningWorker(NamedTuple):
     """A worker process that goes on. ``spec``: of its model, if it has one. ``facts``: of a ready engine."""
 
     worker: str
-    phase: WorkerPhase
+    state: WorkerState
+    """As its snapshot says."""
     spec: ModelSpec | None = None
     facts: EngineReady | None = None
     attempts: Sequence[RunningAttempt] = ()
@@ -83,7 +80,7 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
     """Take over what runs. To be called once, before all other events."""
     for worker in world.starting:
         state.workers[worker] = ScheduledWorker(worker, now)
-    for running in sorted(world.workers, key=lambda each: each.phase is WorkerPhase.LEAVING):
+    for running in sorted(world.workers, key=lambda each: each.state is WorkerState.LEAVING):
         _take_over(state, running, now)
     _restore_grants(state, world)
     for key, worker in world.returned:
@@ -97,7 +94,7 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
         state.emit(SendMessage(worker, Cancel(*key, "no client waits for it")))
     state.ended_before = dict(world.ended)
     for running in world.workers:
-        if running.phase is WorkerPhase.ENGINE_LOST and state.workers[running.worker].serves:
+        if running.state is WorkerState.ENGINE_LOST and state.workers[running.worker].serves:
             worker_deaths.engine_died(state, running.worker, Failure(Code.BACKEND_DIED, ENGINE_LOST), now)
 
 
@@ -110,16 +107,16 @@ def worker_reconnected(
     lost.
     """
     process = state.workers[running.worker]
-    phase, serves = running.phase, process.serves
-    if process.state is WorkerState.STOPPING:
+    reported, serves = running.state, process.serves
+    if process.state is WorkerState.LEAVING:
         state.emit(SendMessage(running.worker, Shutdown(0.0)))
         return True
-    if process.state is WorkerState.LOADING and phase is WorkerPhase.READY and running.facts is not None:
+    if process.state is WorkerState.LOADING and reported is WorkerState.READY and running.facts is not None:
         worker_events.engine_ready(state, running.worker, running.facts, now)
         return True
     if not serves:
-        return phase is _PHASES.get(process.state)
-    if phase is not WorkerPhase.READY or process.model is None:
+        return process.state in _KEPT_BY_A_WORKER and reported is KNOWN_TO_WORKER[process.state]
+    if reported is not WorkerState.READY or process.model is None:
         return False
     has = {attempt.key for attempt in running.attempts}
     for key in process.model.grants.keys() - has:
@@ -131,8 +128,8 @@ def worker_reconnected(
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
     process = state.workers[running.worker] = ScheduledWorker(running.worker, now)
-    spec, leaves = running.spec, running.phase is WorkerPhase.LEAVING
-    if spec is None or running.phase is WorkerPhase.SPARE or (leaves and spec.name in state.models):
+    spec, leaves = running.spec, running.state is WorkerState.LEAVING
+    if spec is None or running.state is WorkerState.SPARE or (leaves and spec.name in state.models):
         process.transition(WorkerEvent.HELLO)
         if leaves:
             state.expect_end(process)
@@ -144,7 +141,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
         state.kill_worker(process)
         return
-    taken_over_models.take_over(state, model, process, running.phase, running.facts)
+    taken_over_models.take_over(state, model, process, running.state, running.facts)
     taken_over_models.restore_remembered(model, process, running.remembered)
     model.last_use = running.last_use or now
 

@@ -20,23 +20,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from protocol.ids import RequestKey
-from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot, WorkerPhase, WorkerSnapshot
+from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot, WorkerSnapshot
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 
 
 def is_consistent(snapshot: WorkerSnapshot) -> bool:
     """Return whether a worker can be taken over: if it says that it has a model, it must say which."""
-    match snapshot.phase:
-        case WorkerPhase.SPARE:
+    match snapshot.state:
+        case WorkerState.SPARE:
             return not snapshot.attempts
-        case WorkerPhase.READY:
+        case WorkerState.READY:
             return snapshot.spec is not None and snapshot.facts is not None
-        case WorkerPhase.LOADING:
+        case WorkerState.LOADING:
             return snapshot.spec is not None
-        case WorkerPhase.ENGINE_LOST:
+        case WorkerState.ENGINE_LOST:
             return snapshot.spec is not None and not snapshot.attempts
-        case WorkerPhase.LEAVING:
+        case WorkerState.LEAVING:
             return True
+        case _:  # no worker knows this of itself
+            return False
 
 
 def join_snapshots(
@@ -103,7 +106,7 @@ def _running_worker(
         attempts.append(RunningAttempt(key, each.weight, each.began, caller, each.abandoned))
     return RunningWorker(
         worker,
-        snapshot.phase,
+        snapshot.state,
         snapshot.spec,
         snapshot.facts,
         attempts,

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.messages.peers import EngineReady
-from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.recovery import RememberedState
+from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.model_states import ModelEvent
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import WorkerEvent
 
 _TO_LOADING: Final = (
     (ModelEvent.QUEUE, WorkerEvent.HELLO),
@@ -29,7 +29,7 @@ def take_over(
     state: SchedulerState,
     model: ScheduledModel,
     process: ScheduledWorker,
-    phase: WorkerPhase,
+    reported: WorkerState,
     facts: EngineReady | None,
 ) -> None:
     """Give a model its worker back from an earlier supervisor: both go through the states to the worker's present one.
@@ -41,12 +41,12 @@ def take_over(
         process.transition(of_process)
     model.process, process.model = process, model
     process.facts = facts
-    if phase is WorkerPhase.LEAVING:
+    if reported is WorkerState.LEAVING:
         model.transition(ModelEvent.UNLOAD)
         state.expect_end(process)
-    elif phase is WorkerPhase.READY and facts is not None:
+    elif reported is WorkerState.READY and facts is not None:
         model_changes.become_ready(state, model, process, facts)
-    elif phase is WorkerPhase.ENGINE_LOST:
+    elif reported is WorkerState.ENGINE_LOST:
         model.transition(ModelEvent.READY)
         process.transition(WorkerEvent.READY)
         model.keep_loaded = True

@@ -9,6 +9,7 @@ import pytest
 from protocol.failures import Code
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
+from protocol.worker_states import WorkerState
 from supervisor.metrics.accumulators import MAX_MODELS
 from supervisor.metrics.server_metrics import (
     DOCUMENTED_DURATION_BUCKETS,
@@ -17,7 +18,6 @@ from supervisor.metrics.server_metrics import (
     MAX_KEYS,
     ServerMetrics,
 )
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 

@@ -17,7 +17,7 @@ from protocol import VERSION, ids
 from protocol.config.settings import Settings
 from protocol.messages.model_files import StartPull
 from protocol.messages.peers import EngineReady, Hello
-from protocol.messages.recovery import AttemptSnapshot, WorkerPhase, WorkerSnapshot
+from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
@@ -25,6 +25,7 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.runtime.process_name import JOB_AT_WORK
 from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
+from protocol.worker_states import WorkerState
 from supervisor.handlers import peers, requests
 from supervisor.handlers.models import downloads
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -39,7 +40,7 @@ DEADLINE = 10.0
 
 def ready(*attempts: AttemptSnapshot, slots: int = 1) -> WorkerSnapshot:
     facts = EngineReady(slots, 4096, 1, "http://127.0.0.1:1", 0.1)
-    return WorkerSnapshot(WorkerPhase.READY, SPEC, facts, list(attempts), last_use=1.0)
+    return WorkerSnapshot(WorkerState.READY, SPEC, facts, list(attempts), last_use=1.0)
 
 
 class PeerStandIn:

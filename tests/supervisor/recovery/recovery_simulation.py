@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
-from protocol.messages.recovery import WorkerPhase
 from protocol.messages.work import SubmitRequest
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import Effect, NotifyGrant, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulated_peers import GatewayTruth, ObservedScheduler, WorkerTruth
@@ -111,7 +110,7 @@ class RecoverySimulation(Simulation):
 
     def _check_nothing_is_reloaded(self) -> None:
         for worker, truth in self.truth.items():
-            if truth.phase is WorkerPhase.READY:
+            if truth.state is WorkerState.READY:
                 process = self.scheduler.workers[worker]
                 assert process.state is WorkerState.READY
                 assert process.model.grants.keys() == truth.attempts.keys()

@@ -8,10 +8,10 @@ from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,
     RequestSnapshot,
-    WorkerPhase,
     WorkerSnapshot,
 )
 from protocol.messages.work import Cancel, Refused
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.model_states import ModelState
 from tests.supervisor.recovery.recovery_harness import MODEL, SPEC, TakingOver, ready, submit
 
@@ -29,7 +29,7 @@ def test_a_worker_that_connects_again_later_is_taken_up(taking_over: TakingOver)
     assert [cancel.number for cancel in worker.got(Cancel)] == [9]
     assert list(taking_over.supervisor.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
     worker.reconnect()
-    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
+    worker.hello(WorkerSnapshot(WorkerState.LOADING, SPEC))
     taking_over.run_until(lambda: not taking_over.is_alive(0))
 
 
@@ -53,7 +53,7 @@ def test_a_gateway_that_connects_again_later_has_its_lost_cancels_done(taking_ov
 def test_a_load_that_became_ready_on_a_lost_connection_is_ready(taking_over: TakingOver) -> None:
     worker = taking_over.survivor("worker", "w1")
     taking_over.begin()
-    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
+    worker.hello(WorkerSnapshot(WorkerState.LOADING, SPEC))
     taking_over.run_until(lambda: taking_over.over)
     model = taking_over.supervisor.scheduler.models[MODEL]
     assert model.state is ModelState.LOADING

@@ -17,15 +17,14 @@ from protocol.messages.recovery import (
     JobSnapshot,
     Recovered,
     RequestSnapshot,
-    WorkerPhase,
     WorkerSnapshot,
 )
 from protocol.messages.work import AttemptEnded, Caller, Cancel, Granted, KeyUsage, Refused, ReserveRequest, Run
 from protocol.wire import endpoints, envelope
+from protocol.worker_states import WorkerState
 from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.recovery import kept_messages, recovering
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.recovery.recovery_harness import MODEL, TakingOver, ready, submit
 
 
@@ -190,7 +189,7 @@ def test_a_peer_of_another_server_is_sent_away(taking_over: TakingOver) -> None:
     taking_over.run_until(lambda: late.got(Shutdown))
 
 
-@pytest.mark.parametrize("snapshot", [WorkerSnapshot(WorkerPhase.READY), b"no snapshot"])
+@pytest.mark.parametrize("snapshot", [WorkerSnapshot(WorkerState.READY), b"no snapshot"])
 def test_a_worker_that_cannot_be_understood_is_killed(taking_over: TakingOver, snapshot: object) -> None:
     worker = taking_over.survivor("worker", "w1")
     taking_over.begin()

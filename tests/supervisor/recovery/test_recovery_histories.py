@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, rule
 
 from protocol.ids import RequestKey
-from protocol.messages.recovery import WorkerPhase
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.policy import FixedPolicies
 from tests.supervisor.recovery.recovery_simulation import RecoverySimulation
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
@@ -51,11 +51,11 @@ class RecoveryMachine(SchedulerMachine):
             self.sim.granted_unread(key)
 
     def _ready_unheard(self, data: st.DataObject) -> None:
-        for worker in self._one(data, self._in_phase(WorkerPhase.LOADING)):
+        for worker in self._one(data, self._in_state(WorkerState.LOADING)):
             self.sim.ready_unheard(worker)
 
     def _engine_unheard(self, data: st.DataObject) -> None:
-        for worker in self._one(data, self._in_phase(WorkerPhase.READY)):
+        for worker in self._one(data, self._in_state(WorkerState.READY)):
             self.sim.engine_dies_unheard(worker)
 
     def _worker_unheard(self, data: st.DataObject) -> None:
@@ -75,8 +75,8 @@ class RecoveryMachine(SchedulerMachine):
     def _one(self, data: st.DataObject, what: list[str] | list[RequestKey]) -> list[object]:
         return [self.pick(data, what)] if what else []
 
-    def _in_phase(self, phase: WorkerPhase) -> list[str]:
-        return [worker for worker, truth in self.sim.truth.items() if truth.phase is phase]
+    def _in_state(self, state: WorkerState) -> list[str]:
+        return [worker for worker, truth in self.sim.truth.items() if truth.state is state]
 
 
 TestRecoveryHistories = RecoveryMachine.TestCase

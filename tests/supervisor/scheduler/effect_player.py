@@ -11,6 +11,7 @@ from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
@@ -26,7 +27,6 @@ from supervisor.scheduler.effects import (
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 

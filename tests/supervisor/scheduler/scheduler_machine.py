@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from protocol.failures import Code
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.policy import NO_TTL, FixedPolicies, GroupPolicy, ModelPolicy
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.simulation import Simulation
@@ -82,11 +82,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         worker = self.pick(data, self.workers(WorkerState.CHECKING, WorkerState.LOADING))
         self.sim.load_fails(worker)
 
-    @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPING))
+    @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
     @rule(data=st.data())
     def engine_dies(self, data: st.DataObject) -> None:
         self.sim.engine_dies(
-            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPING))
+            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
         )
 
     @precondition(lambda self: self.sim.scheduler.workers)

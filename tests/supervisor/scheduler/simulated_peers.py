@@ -19,11 +19,11 @@ from protocol.messages.recovery import (
     RememberedState,
     RememberState,
     RequestSnapshot,
-    WorkerPhase,
     WorkerSnapshot,
 )
 from protocol.messages.work import Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
@@ -34,7 +34,7 @@ class WorkerTruth:
 
     def __init__(self) -> None:
         self.connected = False
-        self.phase = WorkerPhase.SPARE
+        self.state = WorkerState.SPARE
         self.spec: ModelSpec | None = None
         self.facts: EngineReady | None = None
         self.attempts: dict[RequestKey, AttemptSnapshot] = {}
@@ -45,10 +45,10 @@ class WorkerTruth:
     def receive(self, message: object, now: float) -> None:
         match message:
             case StartEngine(spec):
-                assert self.phase in (WorkerPhase.SPARE, WorkerPhase.ENGINE_LOST), "an engine was started twice"
-                self.phase, self.spec = WorkerPhase.LOADING, spec
+                assert self.state in (WorkerState.SPARE, WorkerState.ENGINE_LOST), "an engine was started twice"
+                self.state, self.spec = WorkerState.LOADING, spec
             case Run(gateway, number, attempt):
-                assert self.phase is WorkerPhase.READY, "a request was sent to an engine that is not ready"
+                assert self.state is WorkerState.READY, "a request was sent to an engine that is not ready"
                 key = RequestKey(gateway, number, attempt)
                 assert key not in self.attempts, "a request was sent twice"
                 self.attempts[key] = AttemptSnapshot(*key, message.weight, now)
@@ -56,15 +56,15 @@ class WorkerTruth:
             case RememberState(remembered):
                 self.remembered = remembered
             case Shutdown():
-                self.phase = WorkerPhase.LEAVING
+                self.state = WorkerState.LEAVING
 
     def ready(self, facts: EngineReady, now: float) -> None:
-        if self.phase is WorkerPhase.LOADING:
-            self.phase, self.facts, self.last_use = WorkerPhase.READY, facts, now
+        if self.state is WorkerState.LOADING:
+            self.state, self.facts, self.last_use = WorkerState.READY, facts, now
 
     def load_fails(self) -> None:
-        if self.phase is WorkerPhase.LOADING:
-            self.phase, self.spec = WorkerPhase.SPARE, None
+        if self.state is WorkerState.LOADING:
+            self.state, self.spec = WorkerState.SPARE, None
 
     def end(self, key: RequestKey, now: float, code: str = "") -> None:
         del self.attempts[key]
@@ -74,12 +74,12 @@ class WorkerTruth:
 
     def lose_engine(self) -> None:
         self.attempts.clear()
-        if self.phase is WorkerPhase.READY:
-            self.phase, self.facts = WorkerPhase.ENGINE_LOST, None
+        if self.state is WorkerState.READY:
+            self.state, self.facts = WorkerState.ENGINE_LOST, None
 
     def snapshot(self) -> WorkerSnapshot:
         return WorkerSnapshot(
-            self.phase,
+            self.state,
             self.spec,
             self.facts,
             list(self.attempts.values()),

@@ -9,9 +9,9 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
 
 
@@ -138,7 +138,7 @@ class Simulation(EffectPlayer):
         model = self.scheduler.models.get(name)
         if model is not None:
             assert not model.loaders, "a call waits for a load that was ended"
-            assert model.process is None or model.process.serves or model.process.state is WorkerState.STOPPING
+            assert model.process is None or model.process.serves or model.process.state is WorkerState.LEAVING
             assert not model.queue or model.process is not None
         self.settle()
         return done
@@ -211,7 +211,7 @@ class Simulation(EffectPlayer):
                     self.checked(process.worker)
                 case WorkerState.LOADING:
                     self.ready(process.worker)
-                case WorkerState.STOPPING:
+                case WorkerState.LEAVING:
                     self.worker_dies(process.worker)
                 case _:
                     continue

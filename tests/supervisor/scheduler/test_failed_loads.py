@@ -6,11 +6,11 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.reconcile import MAX_REMEMBERED_FAILURES
 from supervisor.scheduler.state import MAX_PAST_USES
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.policy import NO_TTL, FixedPolicies, ModelPolicy
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.recovery.recovery_simulation import recoverable
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
@@ -129,7 +129,7 @@ def test_zero_unloads_as_soon_as_the_model_is_idle() -> None:
     assert is_loaded(sim), "a request ran that had waited"
     assert sim.order == [first, other, waiting]
     sim.finish(waiting)
-    assert sim.of_state(WorkerState.STOPPING)
+    assert sim.of_state(WorkerState.LEAVING)
     assert not is_loaded(sim)
 
 

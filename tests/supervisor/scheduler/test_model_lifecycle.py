@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import supervisor
+from protocol.state_table import IllegalTransitionError, next_state
+from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
-from supervisor.scheduler.model_states import TRANSITIONS, WORKER_STATES, ModelEvent, ModelState, next_state
+from supervisor.scheduler.model_states import TRANSITIONS, WORKER_STATES, ModelEvent, ModelState
 from supervisor.scheduler.recovery import taken_over_models
-from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 OWNED = {
@@ -52,7 +53,7 @@ def test_every_state_with_a_worker_can_lose_it() -> None:
 )
 def test_a_step_that_the_table_does_not_have_is_an_error(state: ModelState, event: ModelEvent) -> None:
     with pytest.raises(IllegalTransitionError):
-        next_state(state, event)
+        next_state(TRANSITIONS, state, event)
 
 
 def assigned(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -121,7 +122,7 @@ def test_other_options_are_a_reload() -> None:
     sim = loaded("a")
     sim.load("a", 700, options={"ctx_size": 8192})
     assert state_of(sim) is ModelState.RELOADING
-    sim.worker_dies(sim.of_state(WorkerState.STOPPING)[0])
+    sim.worker_dies(sim.of_state(WorkerState.LEAVING)[0])
     assert state_of(sim) in (ModelState.QUEUED, ModelState.CHECKING)
 
 

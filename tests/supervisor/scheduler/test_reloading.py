@@ -6,7 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from supervisor.scheduler.worker_states import WorkerState
+from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 

@@ -7,7 +7,7 @@ import pytest
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.work import SubmitRequest
-from supervisor.scheduler.worker_states import WorkerState
+from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 

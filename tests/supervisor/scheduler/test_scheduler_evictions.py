@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.failures import Code
-from supervisor.scheduler.worker_states import WorkerState
+from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
 from supervisor.scheduler.crash_record import MAX_CRASHES, REMEMBERED_S
 from supervisor.scheduler.queue.grants import ALONE_S
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -104,7 +104,7 @@ def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
     worker = sim.of_state(WorkerState.SPAWNED)[0]
     sim.scheduler.kill_worker(sim.scheduler.workers[worker])
     sim.hello(worker)
-    assert sim.of_state(WorkerState.STOPPING) == [worker]
+    assert sim.of_state(WorkerState.LEAVING) == [worker]
 
 
 def test_the_breaker_opens_after_too_many_deaths() -> None:

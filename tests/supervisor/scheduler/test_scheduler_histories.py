@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, rule
 
-from supervisor.scheduler.worker_states import WorkerState
+from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine
 

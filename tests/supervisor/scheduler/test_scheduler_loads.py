@@ -6,8 +6,8 @@ import pytest
 
 from protocol.failures import Code
 from protocol.messages.peers import StartEngine
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.scheduled_model import needs_new_engine
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 

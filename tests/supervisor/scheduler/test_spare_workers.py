@@ -8,8 +8,8 @@ from protocol import VERSION
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.spare_workers import SLOW_START_S, SPARE_LINGER_S
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 SPARE, SPAWNED = WorkerState.SPARE, WorkerState.SPAWNED

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.messages.peers import Shutdown
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler.worker_states import WorkerState
+from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler import effect_player
 from tests.supervisor.scheduler import simulation as worlds
 from tests.supervisor.scheduler.simulation import Simulation

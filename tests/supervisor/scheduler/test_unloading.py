@@ -9,8 +9,8 @@ import pytest
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded, spec
 
 LOADER = RequestKey("g1", 700, 0)
@@ -67,7 +67,7 @@ def reloading(model: str) -> Simulation:
     """Its former worker is being stopped."""
     sim = loaded(model)
     sim.load(model, 699, options={"ctx_size": 8192})
-    until(sim, WorkerState.STOPPING)
+    until(sim, WorkerState.LEAVING)
     sim.load(model, 700)
     return sim
 

@@ -19,11 +19,11 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from protocol.worker_states import WorkerState
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends.base import EngineRequest
 from workers.requests.attempt import Attempt
 from workers.requests.worker_requests import WorkerRequests
-from workers.worker.process_state import WorkerProcessState
 from workers.worker.snapshot import ModelRecord, worker_snapshot
 
 
@@ -216,7 +216,7 @@ def test_a_run_that_crosses_the_engines_death_is_returned_and_does_not_start_at_
     assert worker.event_kinds(1) == ([EventKind.FAILED] if gateway == "g" else []), "at most once"
 
 
-def snapshot_of(worker: Worker, state: WorkerProcessState = WorkerProcessState.READY) -> WorkerSnapshot:
+def snapshot_of(worker: Worker, state: WorkerState = WorkerState.READY) -> WorkerSnapshot:
     requests = worker.requests
     return worker_snapshot(state, ModelRecord(), requests.attempts, requests.ended, requests.last_use, 0)
 
@@ -245,7 +245,7 @@ def test_the_snapshot_has_no_end_of_which_only_the_supervisor_can_tell_the_gatew
     worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
     worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"))
     worker.run(4, gateway="late")
-    snapshot = snapshot_of(worker, WorkerProcessState.ENGINE_LOST)
+    snapshot = snapshot_of(worker, WorkerState.ENGINE_LOST)
     assert snapshot.attempts == []
     assert [each.number for each in snapshot.ended] == [2, 3], "1 and 4 were returned"
 

@@ -14,7 +14,8 @@ from protocol.messages.peers import (
     Shutdown,
     StartEngine,
 )
-from protocol.messages.recovery import AttemptId, WorkerPhase, WorkerSnapshot
+from protocol.messages.recovery import AttemptId, WorkerSnapshot
+from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
 from tests.support.processes import alive, children, kill
 from tests.support.waiting import wait_for
@@ -52,7 +53,7 @@ def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare:
     assert spare.ended(1).failure.code == Code.BACKEND_DIED
     for _ in range(2):
         snapshot = spare.get_supervisor()
-        assert (snapshot.phase, snapshot.facts, snapshot.attempts) == (WorkerPhase.READY, spare.ready, [])
+        assert (snapshot.state, snapshot.facts, snapshot.attempts) == (WorkerState.READY, spare.ready, [])
         assert snapshot.ended == [AttemptId(spare.gateway, 1, 1)]
         assert spare.expect(EngineDied).failure.code == Code.BACKEND_DIED
         assert_answers(spare)
@@ -61,11 +62,11 @@ def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare:
     for _ in range(2):
         assert_answers(spare)
     snapshot = spare.replace_supervisor()
-    assert (snapshot.phase, snapshot.spec, snapshot.facts) == (WorkerPhase.ENGINE_LOST, LOOP, None)
+    assert (snapshot.state, snapshot.spec, snapshot.facts) == (WorkerState.ENGINE_LOST, LOOP, None)
     assert_answers(spare)
     assert not [message for message in spare.messages if isinstance(message, EngineDied)]
     spare.load(LOOP)
-    assert spare.replace_supervisor().phase is WorkerPhase.READY
+    assert spare.replace_supervisor().state is WorkerState.READY
 
 
 def test_a_load_that_fails_without_a_supervisor_is_reported_to_the_next(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_load_that_fails_without_a_supervisor_is_reported_to_the_next(tmp_path
         worker.lose_supervisor()
         kill(engine.pid)
         wait_for(lambda: not alive(engine.pid), "the engine is gone")
-        assert worker.get_supervisor() == WorkerSnapshot(WorkerPhase.LOADING, FAKE)
+        assert worker.get_supervisor() == WorkerSnapshot(WorkerState.LOADING, FAKE)
         failed = worker.expect(LoadFailed)
         assert failed.started
         assert "SIGKILL" in failed.failure.detail
@@ -91,8 +92,8 @@ def test_a_worker_that_leaves_says_so(spare: WorkerProcess) -> None:
     spare.send(Shutdown(60.0))
     assert_answers(spare)
     snapshot = spare.replace_supervisor()
-    assert (snapshot.phase, snapshot.spec, [each.number for each in snapshot.attempts]) == (
-        WorkerPhase.LEAVING,
+    assert (snapshot.state, snapshot.spec, [each.number for each in snapshot.attempts]) == (
+        WorkerState.LEAVING,
         LOOP,
         [1],
     )

@@ -6,9 +6,9 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.recovery import RememberedState
 from protocol.models.recipes import ModelSpec
-from workers.worker.process_state import WorkerProcessState
+from protocol.worker_states import WorkerState
 from workers.worker.snapshot import ModelRecord, SentReport, unread, worker_snapshot
 
 SPEC = ModelSpec("m", "m", "llamacpp", "cpu", "llm", "/m.gguf")
@@ -23,29 +23,29 @@ def record(report: SentReport | None = None) -> ModelRecord:
 
 
 @pytest.mark.parametrize(
-    ("state", "report", "phase"),
+    ("state", "report", "expected"),
     [
-        (WorkerProcessState.SPARE, None, WorkerPhase.SPARE),
-        (WorkerProcessState.SPARE, SentReport(FAILED, 5), WorkerPhase.LOADING),
-        (WorkerProcessState.SPARE, SentReport(FAILED, 4), WorkerPhase.SPARE),
-        (WorkerProcessState.LOADING, None, WorkerPhase.LOADING),
-        (WorkerProcessState.READY, None, WorkerPhase.READY),
-        (WorkerProcessState.ENGINE_LOST, SentReport(DIED, 5), WorkerPhase.READY),
-        (WorkerProcessState.ENGINE_LOST, SentReport(DIED, 4), WorkerPhase.ENGINE_LOST),
-        (WorkerProcessState.LEAVING, None, WorkerPhase.LEAVING),
-        (WorkerProcessState.LEAVING, SentReport(DIED, 5), WorkerPhase.LEAVING),
+        (WorkerState.SPARE, None, WorkerState.SPARE),
+        (WorkerState.SPARE, SentReport(FAILED, 5), WorkerState.LOADING),
+        (WorkerState.SPARE, SentReport(FAILED, 4), WorkerState.SPARE),
+        (WorkerState.LOADING, None, WorkerState.LOADING),
+        (WorkerState.READY, None, WorkerState.READY),
+        (WorkerState.ENGINE_LOST, SentReport(DIED, 5), WorkerState.READY),
+        (WorkerState.ENGINE_LOST, SentReport(DIED, 4), WorkerState.ENGINE_LOST),
+        (WorkerState.LEAVING, None, WorkerState.LEAVING),
+        (WorkerState.LEAVING, SentReport(DIED, 5), WorkerState.LEAVING),
     ],
 )
 def test_a_snapshot_is_of_the_moment_before_an_unread_report(
-    state: WorkerProcessState, report: SentReport | None, phase: WorkerPhase
+    state: WorkerState, report: SentReport | None, expected: WorkerState
 ) -> None:
     """Six `Ping`s have come so far."""
     snapshot = worker_snapshot(state, record(report), [], [], 3.0, pings=6)
-    assert snapshot.phase is phase
+    assert snapshot.state is expected
     assert snapshot.last_use == 3.0
-    assert snapshot.spec == (None if phase is WorkerPhase.SPARE else SPEC)
-    assert snapshot.remembered == (RememberedState() if phase is WorkerPhase.SPARE else PINNED)
-    assert snapshot.facts == (FACTS if phase in (WorkerPhase.READY, WorkerPhase.LEAVING) else None)
+    assert snapshot.spec == (None if expected is WorkerState.SPARE else SPEC)
+    assert snapshot.remembered == (RememberedState() if expected is WorkerState.SPARE else PINNED)
+    assert snapshot.facts == (FACTS if expected in (WorkerState.READY, WorkerState.LEAVING) else None)
 
 
 def test_a_report_is_unread_until_the_second_ping() -> None:

@@ -16,8 +16,9 @@ from protocol.messages.peers import (
     Shutdown,
     StartEngine,
 )
-from protocol.messages.recovery import AttemptId, RememberedState, RememberState, WorkerPhase, WorkerSnapshot
+from protocol.messages.recovery import AttemptId, RememberedState, RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
+from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
 from tests.support.processes import children, stopped
 from tests.support.waiting import wait_for
@@ -81,14 +82,14 @@ def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
     with running_worker(tmp_path, mortal=True, llama_server=program(tmp_path, "slow_start")) as worker:
         worker.send(StartEngine(FAKE))
         assert_answers(worker)
-        assert worker.replace_supervisor() == WorkerSnapshot(WorkerPhase.LOADING, FAKE)
+        assert worker.replace_supervisor() == WorkerSnapshot(WorkerState.LOADING, FAKE)
         facts = worker.expect(EngineReady)
         worker.send(RememberState(RememberedState(pinned=True, ttl=7.0)))
         assert_answers(worker)
         snapshot = worker.replace_supervisor()
         assert snapshot.last_use > 0
         assert structs.replace(snapshot, last_use=0.0) == WorkerSnapshot(
-            WorkerPhase.READY, FAKE, facts, remembered=RememberedState(pinned=True, ttl=7.0)
+            WorkerState.READY, FAKE, facts, remembered=RememberedState(pinned=True, ttl=7.0)
         )
 
 
@@ -97,7 +98,7 @@ def test_the_snapshot_has_what_runs_and_what_has_ended(ready: WorkerProcess) -> 
     ready.ended(11)
     stream(ready, 12)
     snapshot = ready.replace_supervisor()
-    assert (snapshot.phase, snapshot.spec, snapshot.facts) == (WorkerPhase.READY, LOOP, ready.ready)
+    assert (snapshot.state, snapshot.spec, snapshot.facts) == (WorkerState.READY, LOOP, ready.ready)
     [attempt] = snapshot.attempts
     assert (attempt.gateway, attempt.number, attempt.attempt, attempt.weight) == (ready.gateway, 12, 1, 1)
     assert snapshot.ended[-1] == AttemptId(ready.gateway, 11, 1)
@@ -197,7 +198,7 @@ def test_a_cancellation_that_was_never_read_is_sent_again(ready: WorkerProcess) 
 
 def test_a_shutdown_that_was_never_read_ends_nothing(ready: WorkerProcess) -> None:
     snapshot = next_after_losing(ready, Shutdown(0.0))
-    assert snapshot.phase is WorkerPhase.READY
+    assert snapshot.state is WorkerState.READY
     stream(ready, 61, {**CHAT, "max_tokens": 2})
     assert ready.ended(61).done.output_tokens == 2
 

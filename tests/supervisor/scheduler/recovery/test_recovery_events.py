@@ -7,15 +7,15 @@ from typing import Any
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
-from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
+from protocol.messages.recovery import RememberedState, RememberState
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 
 NOW = 100.0
@@ -32,7 +32,7 @@ def recovered(*workers: RunningWorker, models: int = 1, **more: Any) -> tuple[Sc
 
 
 def ready(worker: str = "w1", model: str = "a", *attempts: RunningAttempt, last_use: float = 90.0) -> RunningWorker:
-    return RunningWorker(worker, WorkerPhase.READY, spec(model), FACTS, attempts, last_use)
+    return RunningWorker(worker, WorkerState.READY, spec(model), FACTS, attempts, last_use)
 
 
 def submit(scheduler: Scheduler, key: RequestKey = KEY, model: str = "a", since: float = 95.0) -> list[object]:
@@ -61,7 +61,7 @@ def test_a_ready_model_serves_at_once() -> None:
 
 
 def test_a_load_goes_on_without_its_caller() -> None:
-    scheduler, effects = recovered(RunningWorker("w1", WorkerPhase.LOADING, spec("a")))
+    scheduler, effects = recovered(RunningWorker("w1", WorkerState.LOADING, spec("a")))
     assert scheduler.models["a"].state is ModelState.LOADING
     assert sent(effects) == []
     scheduler.engine_ready("w1", FACTS, NOW)
@@ -69,14 +69,14 @@ def test_a_load_goes_on_without_its_caller() -> None:
 
 
 def test_an_engine_that_died_is_started_again() -> None:
-    scheduler, effects = recovered(RunningWorker("w1", WorkerPhase.ENGINE_LOST, spec("a")))
+    scheduler, effects = recovered(RunningWorker("w1", WorkerState.ENGINE_LOST, spec("a")))
     assert sent(effects) == [StartEngine(spec("a"))]
     assert scheduler.models["a"].state is ModelState.LOADING
 
 
 def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
     scheduler, effects = recovered(
-        RunningWorker("w1", WorkerPhase.LEAVING, spec("a"), FACTS), RunningWorker("w2", WorkerPhase.SPARE)
+        RunningWorker("w1", WorkerState.LEAVING, spec("a"), FACTS), RunningWorker("w2", WorkerState.SPARE)
     )
     assert scheduler.models["a"].state is ModelState.UNLOADING
     assert [effect for effect in effects if isinstance(effect, KillAfter)] == [KillAfter("w1", 5.0)]
@@ -90,8 +90,8 @@ def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
 
 
 def test_a_spare_that_leaves_is_no_spare() -> None:
-    scheduler, effects = recovered(RunningWorker("w1", WorkerPhase.LEAVING))
-    assert scheduler.workers["w1"].state is WorkerState.STOPPING
+    scheduler, effects = recovered(RunningWorker("w1", WorkerState.LEAVING))
+    assert scheduler.workers["w1"].state is WorkerState.LEAVING
     assert not any(isinstance(message, Shutdown) for message in sent(effects))
 
 
@@ -107,7 +107,7 @@ def test_the_model_used_least_recently_is_evicted() -> None:
     scheduler, _ = recovered(
         ready("w1", "a", last_use=50.0),
         ready("w2", "b", last_use=40.0),
-        RunningWorker("w3", WorkerPhase.SPARE),
+        RunningWorker("w3", WorkerState.SPARE),
         models=2,
     )
     submit(scheduler, model="c")
@@ -117,7 +117,7 @@ def test_the_model_used_least_recently_is_evicted() -> None:
 
 def test_a_pinned_model_stays_pinned() -> None:
     pinned = ready()._replace(remembered=RememberedState(pinned=True))
-    scheduler, _ = recovered(pinned, RunningWorker("w2", WorkerPhase.SPARE))
+    scheduler, _ = recovered(pinned, RunningWorker("w2", WorkerState.SPARE))
     (refused,) = [message for message in sent(submit(scheduler, model="b")) if isinstance(message, Refused)]
     assert refused.failure.code is Code.ALL_PINNED
 

@@ -13,10 +13,10 @@ from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,
     RequestSnapshot,
-    WorkerPhase,
     WorkerSnapshot,
 )
 from protocol.messages.work import Caller
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.recovery_events import AttemptAt
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
 from tests.supervisor.scheduler.effect_player import spec
@@ -25,9 +25,9 @@ KEY = RequestKey("g1", 7, 1)
 FACTS = EngineReady(2, 4096, 1, "http://127.0.0.1:1", 0.1)
 
 
-def worker(*, has: bool = False, ended: bool = False, phase: WorkerPhase = WorkerPhase.READY) -> WorkerSnapshot:
+def worker(*, has: bool = False, ended: bool = False, state: WorkerState = WorkerState.READY) -> WorkerSnapshot:
     attempts = [AttemptSnapshot(*KEY, 1, 5.0)] if has else []
-    return WorkerSnapshot(phase, spec("a"), FACTS, attempts, [AttemptId(*KEY)] if ended else [])
+    return WorkerSnapshot(state, spec("a"), FACTS, attempts, [AttemptId(*KEY)] if ended else [])
 
 
 def gateway(*, waits: bool = True, at: str = "") -> GatewaySnapshot:
@@ -65,9 +65,9 @@ CROSSINGS = [
     Crossing("the worker, and Granted", {}, {"g1": gateway()}, submitted=True),
     Crossing("the worker, another one lives", {"w2": worker()}, {"g1": gateway(at="w1")}),
     Crossing("both", {}, {}),
-    Crossing("EngineDied", {"w1": worker(phase=WorkerPhase.ENGINE_LOST)}, {"g1": gateway(at="w1")}, returned=True),
+    Crossing("EngineDied", {"w1": worker(state=WorkerState.ENGINE_LOST)}, {"g1": gateway(at="w1")}, returned=True),
     Crossing(
-        "Shutdown was read", {"w1": worker(has=True, phase=WorkerPhase.LEAVING)}, {"g1": gateway(at="w1")}, held=True
+        "Shutdown was read", {"w1": worker(has=True, state=WorkerState.LEAVING)}, {"g1": gateway(at="w1")}, held=True
     ),
 ]
 
@@ -96,16 +96,16 @@ def test_the_limits_of_a_key_count_what_runs() -> None:
     ("fields", "consistent"),
     [
         ({}, True),
-        ({"phase": WorkerPhase.LOADING}, False),
-        ({"phase": WorkerPhase.LOADING, "spec": spec("a")}, True),
-        ({"phase": WorkerPhase.READY, "spec": spec("a")}, False),
-        ({"phase": WorkerPhase.READY, "facts": FACTS}, False),
-        ({"phase": WorkerPhase.READY, "spec": spec("a"), "facts": FACTS}, True),
-        ({"phase": WorkerPhase.ENGINE_LOST}, False),
-        ({"phase": WorkerPhase.ENGINE_LOST, "spec": spec("a")}, True),
-        ({"phase": WorkerPhase.ENGINE_LOST, "spec": spec("a"), "attempts": [AttemptSnapshot(*KEY, 1, 5.0)]}, False),
+        ({"state": WorkerState.LOADING}, False),
+        ({"state": WorkerState.LOADING, "spec": spec("a")}, True),
+        ({"state": WorkerState.READY, "spec": spec("a")}, False),
+        ({"state": WorkerState.READY, "facts": FACTS}, False),
+        ({"state": WorkerState.READY, "spec": spec("a"), "facts": FACTS}, True),
+        ({"state": WorkerState.ENGINE_LOST}, False),
+        ({"state": WorkerState.ENGINE_LOST, "spec": spec("a")}, True),
+        ({"state": WorkerState.ENGINE_LOST, "spec": spec("a"), "attempts": [AttemptSnapshot(*KEY, 1, 5.0)]}, False),
         ({"attempts": [AttemptSnapshot(*KEY, 1, 5.0)]}, False),
-        ({"phase": WorkerPhase.LEAVING}, True),
+        ({"state": WorkerState.LEAVING}, True),
     ],
 )
 def test_a_worker_that_contradicts_itself_is_not_taken_over(fields: dict[str, Any], consistent: bool) -> None:

@@ -1,4 +1,4 @@
-"""The table of a worker's life."""
+"""When a worker that was told to end is killed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,8 @@ from supervisor.scheduler.effects import KillAfter
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduled_model import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_states import TRANSITIONS, IllegalTransitionError, WorkerEvent, WorkerState, next_state
-
-
-def test_every_state_is_in_the_table_and_every_living_one_can_end() -> None:
-    assert set(TRANSITIONS) == set(WorkerState)
-    for state in WorkerState:
-        if state is not WorkerState.GONE:
-            assert next_state(state, WorkerEvent.GONE) is WorkerState.GONE
-
 
 READY = EngineReady(4, 4096, 1, "", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("state", "event"),
-    [
-        (WorkerState.READY, WorkerEvent.HELLO),
-        (WorkerState.GONE, WorkerEvent.GONE),
-        (WorkerState.SPARE, WorkerEvent.READY),
-    ],
-)
-def test_a_step_the_table_does_not_know_is_an_error(state: WorkerState, event: WorkerEvent) -> None:
-    with pytest.raises(IllegalTransitionError):
-        next_state(state, event)
 
 
 @pytest.mark.parametrize(
