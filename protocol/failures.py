@@ -140,6 +140,9 @@ RETRIABLE: Final = frozenset(
 DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND, Code.CHECKPOINT_FORBIDDEN})
 """Failures of a download that had begun."""
 
+CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
+"""Failures after which there is no client to write to."""
+
 _FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
 """Refusals with a 5xx status that repeating the request does not change."""
 _TEMPORARY_STATUSES: Final = frozenset({408, 425, 429, 499})

@@ -13,7 +13,7 @@ from gateway.bus.call_repetition import REPETITIONS
 from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
-from protocol.failures import Code, Failure
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
 from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogSnapshot
 from protocol.messages.work import QueueStatus, RateLimits
@@ -203,7 +203,7 @@ class SupervisorCall:
             self._session.send_end(AbandonCall(self.number))
 
     def _failed_at_supervisor(self) -> bool:
-        return self._failure is not None and self._failure.code not in (Code.CANCELLED, Code.CLIENT_TOO_SLOW)
+        return self._failure is not None and self._failure.code not in CLIENT_LEFT_CODES
 
     def __enter__(self) -> Self:
         return self

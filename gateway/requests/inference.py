@@ -20,7 +20,7 @@ from gateway.requests.interfaces import RequestSession
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
 from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
-from protocol.failures import Code, Failure
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
 from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import fields_within_limits
 
@@ -211,7 +211,7 @@ class AnswerStream:
     def _next(self, seconds: float | None) -> bytes | None:
         while True:
             exchange = self._exchange
-            if exchange.failure is not None and (exchange.failure.code in _CLIENT_LEFT_CODES or exchange.inbox.empty):
+            if exchange.failure is not None and (exchange.failure.code in CLIENT_LEFT_CODES or exchange.inbox.empty):
                 raise self._failure_to_raise().raised()
             piece = exchange.inbox.take()
             if piece and self._events is not None:
@@ -261,6 +261,3 @@ class AnswerStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_CLIENT_LEFT_CODES = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import falcon
 
@@ -19,10 +19,7 @@ from gateway.http.errors import error_responses
 from gateway.http.request_context import RequestContext, request_context
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
 from gateway.requests.interfaces import RequestSession
-from protocol.failures import Code, Failure, LemonbusError
-
-_CLIENT_GONE: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
-"""Failures after which there is no client to write to."""
+from protocol.failures import CLIENT_LEFT_CODES, Failure, LemonbusError
 
 
 class AnswerFormat(NamedTuple):
@@ -71,7 +68,7 @@ class LateAnswer:
     def _failed(self, failure: Failure) -> bytes:
         self._context.failure = failure
         self._context.close_after()
-        if failure.code in _CLIENT_GONE or not self._form.is_json:
+        if failure.code in CLIENT_LEFT_CODES or not self._form.is_json:
             raise ConnectionResetError(errno.ECONNRESET, failure.message)
         return self._end(self._form.write_error(failure, self._context.label))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.api.anthropic.message_request import THREAD
+from gateway.api.common.server_sent_events import event
 from protocol.failures import Code, Failure
 
 OVERLOADED_STATUS: Final = 529
@@ -64,4 +65,4 @@ def error_event(failure: Failure, label: str) -> bytes:
     """Return the event that ends a broken stream, with the number of tokens sent before it."""
     broken = error_object(failure, label)
     broken["error"]["tokens_sent"] = failure.tokens_sent
-    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(broken)
+    return event("error", broken)

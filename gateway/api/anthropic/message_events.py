@@ -13,12 +13,11 @@ import msgspec
 
 from gateway.api.anthropic.errors import error_event
 from gateway.api.anthropic.message_answer import message_id, stop_fields, tool_use_id, usage_fields
+from gateway.api.common import server_sent_events as sse
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk, ToolCallDelta, Usage, read_usage
 
-_SILENT: Final = b": still here\n\n"
-"""A comment: some clients accept no event before ``message_start``."""
 _DELTA: Final = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
 )
@@ -29,13 +28,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def event(kind: str, **fields: Any) -> bytes:
     """Return one server-sent event."""
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
+    return sse.event(kind, {"type": kind, **fields})
 
 
 class MessageEventWriter(ChunkWriter):
     """Writes one message. At most one block is open at a time."""
 
-    media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    media_type: ClassVar[str] = sse.MEDIA_TYPE
 
     def __init__(self, model: str, max_tokens: int, *, one_call: bool = False) -> None:
         """Write a message of ``model`` (empty: as the engine's chunks name it) with at most ``max_tokens``.
@@ -85,7 +84,7 @@ class MessageEventWriter(ChunkWriter):
 
     def ping(self) -> bytes:
         """Return a ``ping``, or a comment while there is no message."""
-        return event("ping") if self._started else _SILENT
+        return event("ping") if self._started else sse.PING
 
     def _start(self, chunk: Chunk) -> bytes:
         self._started = True

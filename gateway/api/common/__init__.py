@@ -1,5 +1,4 @@
-"""What several API families share: the `Dialect` object, declared routes and what answers them, operations for the OpenAPI document, request fields, progress events, probes.
+"""What several API families share: the `Dialect` object, declared routes and what answers them, operations for the OpenAPI document, request fields, what answers say about a model, `keep_alive`, streams, probes.
 
-`inference` has what routes answered by engines share. `models` has what answers say about a model, and how long it
-stays loaded. Every family may import this folder. What only one family needs does not belong here.
+`inference` has what routes answered by engines share. Every family may import this folder. What only one family needs does not belong here.
 """

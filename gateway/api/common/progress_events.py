@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import msgspec
-
 from gateway.api.common.operations import EVENT_STREAM, Stream
+from gateway.api.common.server_sent_events import PING, event
 from gateway.http.request_context import request_context
-from protocol.failures import DOWNLOAD_FAILURES, Code, Failure, LemonbusError
+from protocol.failures import CLIENT_LEFT_CODES, DOWNLOAD_FAILURES, Failure, LemonbusError
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.log_stream import LogBatch
 
@@ -33,13 +32,6 @@ PROGRESS_STREAM: Final = Stream(
 """The default form, for the OpenAPI document."""
 PROGRESS_INTERVAL_S: Final = 0.125
 """The shortest time between two progress events."""
-PING: Final = b": still here\n\n"
-_CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
-
-
-def event(name: str, data: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
 def complete_event(files: int, **more: Any) -> bytes:
@@ -125,7 +117,7 @@ class ProgressStream:
                 yield writer.progress(unsent)
             yield writer.complete(self._call.report)
         except LemonbusError as problem:
-            if problem.failure.code not in _CLIENT_LEFT_CODES:
+            if problem.failure.code not in CLIENT_LEFT_CODES:
                 yield writer.error(problem.failure, self._label)
 
     def close(self) -> None:

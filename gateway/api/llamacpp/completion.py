@@ -1,20 +1,24 @@
-"""llama.cpp's own completions: ``/completion``, and ``/infill`` between two pieces of code."""
+"""llama.cpp's own completions: ``/completion``, and ``/infill`` between two pieces of code. Answers may have chosen fields only."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common import server_sent_events as sse
 from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, with_fields
-from gateway.api.llamacpp.model_choice import chosen_model
-from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
+from gateway.api.common.inference.stream_writer import EventStreamWriter
+from gateway.api.llamacpp.errors import llamacpp_error_event
+from gateway.api.llamacpp.native_requests import Prompt, chosen_model, count_native_prompts
 from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import Failure
+from protocol.wire.openai_chunks import payloads
 
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -99,3 +103,60 @@ class InfillResource(InferenceResource):
         """Check the request. It goes to the engine nearly unchanged."""
         request, data = body_decoding.read_object(req, self.body_limit, InfillRequest)
         return native_generation(req, "infill", data, request, 1)
+
+
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_answer: Final = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]]).decode
+
+
+def with_fields(body: bytes, wanted: Sequence[str] | None) -> bytes:
+    """Return an answer, or a list of several, with only the wanted fields; None: all of them."""
+    if wanted is None:
+        return body
+    answer = _answer(body)
+    if isinstance(answer, list):
+        return msgspec.json.encode([selected_fields(each, wanted) for each in answer])
+    return msgspec.json.encode(selected_fields(answer, wanted))
+
+
+def selected_fields(answer: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """Return the fields with these paths (``generation_settings/n_predict``); missing ones are left out."""
+    found: dict[str, Any] = {}
+    for path in wanted:
+        value: Any = answer
+        for name in path.split("/"):
+            if not isinstance(value, dict) or name not in value:
+                break
+            value = value[name]
+        else:
+            found[path] = value
+    return found
+
+
+class CompletionStreamWriter(EventStreamWriter):
+    """Passes events on.
+
+    The last event of each completion says ``"stop":true``; only this one has ``response_fields``.
+    """
+
+    def __init__(self, wanted: Sequence[str] | None) -> None:
+        """Write only the wanted fields of the last event; None: all of them."""
+        self._wanted = wanted
+
+    def events(self, events: bytes) -> bytes:
+        """Return the events for the client."""
+        if self._wanted is None or b'"stop":true' not in events:
+            return events
+        return b"".join(sse.unnamed_event(self._payload(payload)) for payload in payloads(events))
+
+    def _payload(self, payload: bytes) -> bytes:
+        event = _object(payload)
+        return with_fields(payload, self._wanted) if event.get("stop") is True else payload
+
+    def end(self) -> bytes:
+        """Return nothing: the last events of the completions were the end."""
+        return b""
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return llama-server's error event."""
+        return llamacpp_error_event(failure, label)

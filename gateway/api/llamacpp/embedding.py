@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.llamacpp.model_choice import chosen_model
-from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
+from gateway.api.llamacpp.native_requests import Prompt, chosen_model, count_native_prompts
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 

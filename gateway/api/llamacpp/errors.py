@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.api.common.server_sent_events import unnamed_event
 from gateway.http.errors.error_responses import error_object
 from protocol.failures import Code, Failure, LemonbusError
 
@@ -45,7 +46,7 @@ def llamacpp_error_body(failure: Failure, label: str, *, detail: bool = False) -
 def llamacpp_error_event(failure: Failure, label: str) -> bytes:
     """Return the event that ends a broken stream, with the number of tokens sent before it."""
     error = {**llamacpp_error(failure, label), "tokens_sent": failure.tokens_sent}
-    return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+    return unnamed_event(msgspec.json.encode({"error": error}))
 
 
 def _type_of(failure: Failure, status: int) -> str:

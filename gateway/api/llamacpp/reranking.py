@@ -12,7 +12,7 @@ from msgspec import Meta
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.errors import unreadable
-from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat

@@ -8,11 +8,11 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.inference import media_urls
+from gateway.api.common.inference import chat_fields
 from gateway.api.common.inference.chat_fields import ChatAnswerFormat, ChatTool, EngineObject, TemplateMessage
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
-from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.fetching.image_source import ImageSource, image_source
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
@@ -63,7 +63,7 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
 
     def with_inline_media(self, data: bytes, image: ImageSource) -> bytes:
         """Return the body with its images in it."""
-        return media_urls.with_inline_media(data, (message.content for message in self.messages), image)
+        return chat_fields.with_inline_media(data, (message.content for message in self.messages), image)
 
 
 class ReadResource(InferenceResource):

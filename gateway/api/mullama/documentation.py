@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.common.inference.embedding_vectors import EmbeddingFields
+from gateway.api.common.inference.embeddings import EmbeddingFields
 from gateway.api.common.ndjson import MEDIA_TYPE
 from gateway.api.common.operations import (
     INFERENCE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.api.common.inference.embedding_resource import EmbeddingResource
-from gateway.api.common.inference.embedding_vectors import EmbeddingFields, Vectors
+from gateway.api.common.inference.embeddings import EmbeddingFields, EmbeddingResource, Vectors
 from gateway.requests.inference import WholeAnswer
 
 

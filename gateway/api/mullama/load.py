@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, structs
 
-from gateway.api.common.models import model_facts
-from gateway.api.common.models.model_facts import ModelName
+from gateway.api.common import model_facts
+from gateway.api.common.model_facts import ModelName
 from gateway.api.common.operations import CHANGE, MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import Code, Failure, LemonbusError, invalid

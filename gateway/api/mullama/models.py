@@ -7,7 +7,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.api.common.models import model_facts
+from gateway.api.common import model_facts
 from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import Code, Failure, LemonbusError

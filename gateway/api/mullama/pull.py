@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import msgspec
 
-from gateway.api.common import ndjson
-from gateway.api.common.models import model_facts
-from gateway.api.common.models.model_facts import ModelName
+from gateway.api.common import model_facts, ndjson
+from gateway.api.common.model_facts import ModelName
 from gateway.api.common.operations import CHANGE, Stream
 from gateway.api.common.progress_events import ProgressWriter
 from gateway.api.common.routes import HttpCaller, Progressing, route

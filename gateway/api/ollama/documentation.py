@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.api.common.inference.embedding_vectors import EmbeddingFields
+from gateway.api.common.inference.embeddings import EmbeddingFields
 from gateway.api.common.operations import INFERENCE, Documentation, Operation
 from gateway.api.ollama import embed
 

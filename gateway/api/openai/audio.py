@@ -15,8 +15,8 @@ import falcon
 import msgspec
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat

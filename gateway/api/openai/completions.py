@@ -1,11 +1,11 @@
-"""OpenAI's chat/completions, completions and embeddings: checks what must be understood, and forwards the rest.
+"""OpenAI's chat/completions and completions: checks what must be understood, and forwards the rest.
 
 Engines also speak OpenAI's form, so bodies and events pass through as bytes wherever possible.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import falcon
 import msgspec
@@ -17,18 +17,17 @@ from gateway.api.common.inference.chat_fields import (
     ChatTool,
     EngineObject,
     check_tools,
+    with_inline_media,
     with_refusals_as_texts,
 )
 from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.inference.media_urls import with_inline_media
 from gateway.api.common.inference.sampling_fields import SamplingFields
+from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.inference.thinking import THINKING_FIELDS, with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
 from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
-from gateway.api.openai.event_stream import EventStreamWriter
-from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
@@ -140,15 +139,6 @@ class TextRequest(GenerationRequest, kw_only=True):
             raise invalid("`echo` is only available without `stream`", "echo")
 
 
-class EmbeddingRequest(msgspec.Struct, kw_only=True):
-    """``POST embeddings``."""
-
-    input: Prompt
-    model: str | None = None
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
-
-
 def count_prompts(value: Prompt, field: str) -> int:
     """Return how many prompts ``value`` holds; a string or a list of token numbers is one.
 
@@ -209,25 +199,4 @@ class CompletionsResource(InferenceResource):
             weight=weight,
             stream=TextStreamWriter() if request.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: text_completion(answer.body)),
-        )
-
-
-class EmbeddingsResource(InferenceResource):
-    """``POST embeddings``."""
-
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request. It goes to the engine unchanged, unless it wants shorter vectors."""
-        request, data = body_decoding.read_object(req, self.body_limit, EmbeddingRequest)
-        weight = count_prompts(request.input, "input")
-        if (dimensions := request.dimensions) is None:
-            return TranslatedRequest("embeddings", request.model or "", data, weight=weight)
-        as_base64 = request.encoding_format == "base64"
-        return TranslatedRequest(
-            "embeddings",
-            request.model or "",
-            request_for_numbers(data),
-            weight=weight,
-            answer=AnswerFormat(
-                falcon.MEDIA_JSON, lambda answer: shortened_answer(answer, dimensions, as_base64=as_base64)
-            ),
         )

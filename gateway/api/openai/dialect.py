@@ -7,7 +7,7 @@ from typing import ClassVar
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.openai import audio, completions, images, models, unsupported
+from gateway.api.openai import audio, completions, embeddings, images, models, unsupported
 from gateway.api.openai.preview_completions import PreviewCompletionsResource
 from gateway.bus.session import SupervisorSession
 
@@ -22,7 +22,7 @@ class OpenAIDialect(Dialect):
         routes: Routes = {
             "chat/completions": completions.ChatCompletionsResource(session),
             "completions": completions.CompletionsResource(session),
-            "embeddings": completions.EmbeddingsResource(session),
+            "embeddings": embeddings.EmbeddingsResource(session),
             "images/generations": images.ImageGenerationsResource(session),
             "images/edits": images.ImageEditsResource(session),
             "audio/transcriptions": audio.TranscriptionsResource(session),

@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.models.model_list import MAX_PAGE
 from gateway.api.common.operations import (
     BODY,
     EVENT_STREAM,
@@ -19,7 +18,8 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.openai import answer_types, audio, completions, images, models
+from gateway.api.openai import answer_types, audio, completions, embeddings, images, models
+from gateway.api.openai.models import MAX_PAGE
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
 
 _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
@@ -109,10 +109,10 @@ DOCUMENTATION: Final = Documentation(
         },
         completions.CompletionsResource: {"POST": _COMPLETION},
         PreviewCompletionsResource: {"POST": _COMPLETION._replace(body=PreviewTextRequest)},
-        completions.EmbeddingsResource: {
+        embeddings.EmbeddingsResource: {
             "POST": Operation(
                 "Makes a vector of each text.",
-                body=completions.EmbeddingRequest,
+                body=embeddings.EmbeddingRequest,
                 answer=answer_types.EmbeddingList,
                 failures=INFERENCE,
                 examples={"texts": _EMBED, "base64": {**_EMBED, "encoding_format": "base64"}},

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from gateway.api.openai.text_completion import EchoedPrompt, text_completion
-from gateway.api.openai.text_logprobs import Token, TopToken, prompt_logprobs
+from gateway.api.openai.text_completion import EchoedPrompt, Token, TopToken, prompt_logprobs, text_completion
 from gateway.http.request_context import request_context
 from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
 from gateway.requests.interfaces import RequestSession

@@ -6,7 +6,9 @@ of parts: all fields as one JSON object (``protocol/wire/form_data.py`` names th
 
 from __future__ import annotations
 
+import base64
 import re
+import secrets
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
@@ -15,7 +17,6 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
 from gateway.decoding.image_header import JPEG, PNG, image_size
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
@@ -195,3 +196,41 @@ def _checked_image(part: FormPart, name: str) -> bytes:
     if found is None or not all(0 < side <= MAX_INPUT_SIDE_PIXELS for side in found):
         raise invalid(f"`{name}` must be a picture of at most {MAX_INPUT_SIDE_PIXELS} pixels a side", name)
     return part.data
+
+
+SEEDS: Final = 2**31
+_HEADER: Final = 64 * 1024
+"""Characters of a base64 image in which its header is searched."""
+_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_objects: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def with_seed(body: bytes, seed: int | None) -> tuple[bytes, int]:
+    """Return the request with a seed, and the seed. Without one, or with -1, it is random.
+
+    It is chosen here so that a request that is repeated after its engine died draws the same image.
+    """
+    if seed is not None and seed >= 0:
+        return body, seed
+    chosen = secrets.randbelow(SEEDS)
+    fields: dict[str, Any] = {**_object(body), "seed": chosen}
+    return msgspec.json.encode(fields), chosen
+
+
+def with_seeds_and_size(answer: bytes, seed: int) -> bytes:
+    """Return an engine's answer with the ``size`` that was really drawn and each image's ``seed``; raises ValueError.
+
+    For each further image of a request, engines increase the seed by one.
+    """
+    whole: dict[str, Any] = dict(_object(answer))
+    drawn = _objects(whole.get("data", b"[]"))
+    size = _size(bytes(drawn[0].get("b64_json", b""))) if drawn else ""
+    whole["data"] = [{**picture, "seed": seed + position} for position, picture in enumerate(drawn)]
+    return msgspec.json.encode(whole | ({"size": size} if size else {}))
+
+
+def _size(coded: bytes) -> str:
+    """Return ``WIDTHxHEIGHT`` of an image, given as a JSON string of its base64; empty if unknown."""
+    header = coded[1 : 1 + _HEADER].rstrip(b'"')
+    found = image_size(base64.b64decode(header[: len(header) // 4 * 4]))
+    return f"{found[0]}x{found[1]}" if found else ""

@@ -15,7 +15,6 @@ from typing import Any, Final
 import gevent
 import msgspec
 
-from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.api.responses.output.whole_response import whole_response
@@ -26,7 +25,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.inference import AnswerStream, InferenceRequest
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
 from protocol.messages.responses import FinishResponse, StoredTurn, StoreResponse
 from protocol.wire import envelope
 

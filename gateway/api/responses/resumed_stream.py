@@ -13,6 +13,7 @@ from typing import Final
 
 import gevent
 
+from gateway.api.common import server_sent_events as sse
 from gateway.api.responses import stored_form
 from gateway.api.responses.event_feed import EventFeed
 from gateway.http.request_context import RequestContext
@@ -24,13 +25,12 @@ HERE_S: Final = 0.05
 """Seconds between two looks at a response that this process runs."""
 ELSEWHERE_S: Final = 0.5
 """The same for one that another process runs: each look is a call to the supervisor."""
-_PING: Final = b": still here\n\n"
 
 
 class ResumedStream:
     """``resp.stream``. Iterating yields one or more whole events at a time."""
 
-    media_type: Final = "text/event-stream; charset=utf-8"
+    media_type: Final = sse.MEDIA_TYPE
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ResumedStream:
                 self._context.last = self._over
                 return piece
             gevent.sleep(HERE_S if feed is not None else ELSEWHERE_S)
-        return _PING
+        return sse.PING
 
     def _stored(self) -> bytes:
         """Return the rest of a response that has ended, or nothing while it still runs."""

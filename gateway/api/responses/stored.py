@@ -11,7 +11,6 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common.inference.stream_writer import CLIENT_LEFT_CODES
 from gateway.api.common.request_fields import flag_in_query
 from gateway.api.common.unsupported import unsupported
 from gateway.api.responses import stored_form
@@ -20,7 +19,7 @@ from gateway.api.responses.input.input_items import Item
 from gateway.api.responses.resumed_stream import ResumedStream
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError, invalid
 from protocol.messages.responses import (
     CancelResponse,
     DeleteResponse,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.api.common.server_sent_events import event
 from gateway.api.responses.input.input_items import Item
 from protocol.failures import invalid
 from protocol.messages.responses import ResponseState, StoredResponse, StoredTurn
@@ -50,7 +51,7 @@ def last_event(stored: StoredResponse, number: int) -> bytes:
     response = shown(stored)
     kind = f"response.{response['status']}" if response["status"] in ("completed", "incomplete") else "response.failed"
     fields = {"type": kind, "sequence_number": number, "response": response}
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(fields))
+    return event(kind, fields)
 
 
 def shown(stored: StoredResponse) -> dict[str, Any]:

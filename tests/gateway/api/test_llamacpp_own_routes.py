@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, selected_fields
+from gateway.api.llamacpp.completion import CompletionStreamWriter, selected_fields
 from gateway.api.llamacpp.props import public_props
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import work

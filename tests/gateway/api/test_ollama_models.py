@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.api.ollama.model_answers import in_words, timestamp
+from gateway.api.common.model_facts import rfc3339
+from gateway.api.ollama.models import in_words
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages import model_files
@@ -64,7 +65,7 @@ def test_tags_lists_models_and_copies_the_newest_first(ask: AppClient) -> None:
     ],
 )
 def test_a_file_may_have_any_late_time(seconds: int, shown: str) -> None:
-    assert timestamp(seconds) == shown
+    assert rfc3339(seconds) == shown
 
 
 def test_a_model_is_listed_once_under_a_name_that_the_catalogue_has_too(ask: AppClient) -> None:

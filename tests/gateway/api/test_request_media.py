@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from PIL import Image
 
-from gateway.api.common.inference.media_urls import with_inline_media
+from gateway.api.common.inference.chat_fields import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
 from gateway.fetching.image_source import only_inline
 from gateway.requests import inference, request_media

@@ -7,15 +7,17 @@ import errno
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from gateway.api.common import server_sent_events as sse
+from gateway.http.errors import error_responses
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.inference import AnswerStream
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import Chunk, read_chunks, text_of
 
-CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
-"""After these failures there is no client to write to."""
+DONE: Final = b"data: [DONE]\n\n"
+"""The event that ends a stream of OpenAI's."""
 
 
 class StreamWriter(abc.ABC):
@@ -38,6 +40,28 @@ class StreamWriter(abc.ABC):
     def ping(self) -> bytes:
         """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for this."""
         return b""
+
+
+class EventStreamWriter(StreamWriter):
+    """OpenAI's form: passes the engine's events on, and keeps no state."""
+
+    media_type: ClassVar[str] = sse.MEDIA_TYPE
+
+    def events(self, events: bytes) -> bytes:
+        """Return the events unchanged."""
+        return events
+
+    def end(self) -> bytes:
+        """Return the end marker."""
+        return DONE
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return an event with the error; no end marker follows it."""
+        return sse.unnamed_event(error_responses.stream_error(failure, label))
+
+    def ping(self) -> bytes:
+        """Return a comment."""
+        return sse.PING
 
 
 class ChunkWriter(StreamWriter):

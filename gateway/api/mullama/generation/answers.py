@@ -1,4 +1,4 @@
-"""Answers of ``generate`` and ``chat``, whole and as NDJSON: one object has Mullama's and Ollama's fields.
+"""Answers of ``generate`` and ``chat``, whole and as NDJSON: one object has Mullama's and Ollama's fields, tool calls and times.
 
 Pure except for the clock.
 """
@@ -6,7 +6,7 @@ Pure except for the clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -14,20 +14,105 @@ import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.inference.stream_writer import ChunkWriter
-from gateway.api.mullama.generation.statistics import statistics
-from gateway.api.mullama.generation.tool_calls import ToolCalls
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS
-from protocol.wire.openai_chunks import ChoiceDelta, Chunk, LogprobsDelta, MessageDelta, Usage, read_usage
+from protocol.wire.openai_chunks import (
+    ChoiceDelta,
+    Chunk,
+    LogprobsDelta,
+    MessageDelta,
+    ToolCallDelta,
+    Usage,
+    read_usage,
+)
 
+_CUT_OFF: Final = "length"
 _DONE_REASONS: Final = {"tool_calls": "stop"}
 """OpenAI's ``finish_reason`` → Ollama's ``done_reason``, where they differ."""
 _NS_PER_S: Final = 1_000_000_000
+_NS_PER_MS: Final = 1_000_000
 _NO_RAW: Final = msgspec.Raw(b"")
 _LINE_START: Final = b'{"model":%b,"created_at":"%b",%b'
 _LINE_END: Final = b'%b,"done":false}\n'
 _encode: Final = msgspec.json.Encoder().encode
+_decode_arguments: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class ToolCalls:
+    """Collects the tool calls of one answer from their pieces; their arguments become objects."""
+
+    def __init__(self) -> None:
+        """Begin without calls."""
+        self._calls: dict[int, _CollectedCall] = {}
+
+    def add(self, deltas: Iterable[ToolCallDelta], *, whole: bool = False) -> None:
+        """Add pieces of calls. ``whole``: each piece is a complete call, without an index."""
+        for position, delta in enumerate(deltas):
+            call = self._calls.setdefault(position if whole else delta.index, _CollectedCall())
+            call.id = call.id or delta.id
+            call.name += delta.function.name
+            call.arguments += delta.function.arguments
+
+    def take(self, finish_reason: str) -> list[dict[str, Any]]:
+        """Return and remove the calls of an answer that has ended; raises ``DECODE_ERRORS`` for a malformed one.
+
+        If the answer was cut off within a call, that call is left out.
+        """
+        calls, self._calls = self._calls, {}
+        written = []
+        for index, call in sorted(calls.items()):
+            try:
+                arguments = _decode_arguments(call.arguments or "{}")
+            except DECODE_ERRORS:
+                if finish_reason == _CUT_OFF:
+                    continue
+                raise
+            function = {"index": index, "name": call.name, "arguments": arguments}
+            written.append({**({"id": call.id} if call.id else {}), "function": function})
+        return written
+
+
+class _CollectedCall(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class _Timings(msgspec.Struct):
+    """The engine's own times, in milliseconds."""
+
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+
+
+_decode_timings: Final = msgspec.json.Decoder(_Timings | None).decode
+
+
+def statistics(usage: Usage, timings: msgspec.Raw, elapsed: float) -> dict[str, Any]:
+    """Return the fields of a last line. ``elapsed``: seconds since the request came; ``timings`` may be empty.
+
+    ``load_duration`` is the time before the engine began: in the queue, and for loading the model if necessary. Raises
+    ``DECODE_ERRORS`` for malformed timings.
+    """
+    times = (_decode_timings(timings) if bytes(timings) else None) or _Timings()
+    total = int(elapsed * _NS_PER_S)
+    prompt, decode = int(times.prompt_ms * _NS_PER_MS), int(times.predicted_ms * _NS_PER_MS)
+    tokens = usage.completion_tokens
+    # A single token takes the time of the prompt: the engine's time after it is meaningless.
+    seconds = (decode if tokens > 1 and decode else total) / _NS_PER_S
+    return {
+        "total_duration": total,
+        "load_duration": max(0, total - prompt - decode),
+        "prompt_eval_count": usage.prompt_tokens,
+        "prompt_eval_duration": prompt,
+        "eval_count": tokens,
+        "eval_duration": decode,
+        "total_duration_ms": total // _NS_PER_MS,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": tokens,
+        "tokens_per_second": round(tokens / seconds, 2) if seconds > 0 else 0.0,
+    }
 
 
 class AnswerPart(NamedTuple):

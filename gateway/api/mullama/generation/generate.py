@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from gateway.api.mullama.generation import sampling_fields
 from gateway.api.mullama.generation.answers import text_fields
-from gateway.api.mullama.generation.chat_messages import content_with_images
+from gateway.api.mullama.generation.chat import content_with_images
 from gateway.api.mullama.generation.generation_resource import Generation, GenerationResource, chat_options
 from gateway.api.mullama.generation.sampling_fields import GenerationFields
 from gateway.http.bodies import body_decoding

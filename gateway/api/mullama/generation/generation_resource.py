@@ -10,10 +10,9 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common import ndjson
+from gateway.api.common import keep_alive, ndjson
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.inference.thinking import no_thinking
-from gateway.api.common.models import keep_alive, model_lifetime
 from gateway.api.common.ollama_clients import is_ollama_client
 from gateway.api.mullama.generation.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
 from gateway.api.mullama.generation.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
@@ -96,7 +95,7 @@ class GenerationResource(abc.ABC):
         """Generate. If there is nothing to generate from, load the model, or unload it if ``keep_alive`` is 0."""
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit), client_of(req.env))
         context = request_context(req.env)
-        ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
+        ttl = keep_alive.ttl_after_request(context, request.fields.keep_alive)
         size = request.fields.options.wanted(context) if request.fields.options else 0
         clock = AnswerClock(context.elapsed)
         if not request.endpoint:
@@ -131,11 +130,11 @@ class GenerationResource(abc.ABC):
         context = request_context(req.env)
         context.model = fields.model
         if ttl == 0:
-            model_lifetime.unload(self._session, req.env, fields.model)
+            keep_alive.unload(self._session, req.env, fields.model)
             reason = "unload"
         else:
             context.check_change("load a model")
-            model_lifetime.load(self._session, req.env, fields.model, ttl, size)
+            keep_alive.load(self._session, req.env, fields.model, ttl, size)
             reason = "load"
         resp.content_type = ndjson.MEDIA_TYPE if fields.stream else falcon.MEDIA_JSON
         resp.data = model_state_line(fields.model, reason, self.shape, clock)

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from gateway.api.common import server_sent_events as sse
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.responses.output.output_items import Event
 from gateway.api.responses.output.response_object import ResponseBuilder
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import Chunk, read_usage
 
-_PING: Final = b": still here\n\n"
 _TEXT_DELTA: Final = (
     b"event: response.output_text.delta\n"
     b'data: {"type":"response.output_text.delta","sequence_number":%d,'
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class ResponseEventWriter(ChunkWriter):
     """Writes one response as events."""
 
-    media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    media_type: ClassVar[str] = sse.MEDIA_TYPE
 
     def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] = time.time) -> None:
         """Write what ``builder`` builds. ``clock`` returns Unix seconds."""
@@ -85,7 +85,7 @@ class ResponseEventWriter(ChunkWriter):
 
         The first time, return the beginning, so that a client knows the response's id while it waits.
         """
-        return self._begin() or _PING
+        return self._begin() or sse.PING
 
     def _begin(self) -> bytes:
         if self._number:
@@ -96,6 +96,5 @@ class ResponseEventWriter(ChunkWriter):
 
     def _event(self, event: Event) -> bytes:
         kind, fields = event
-        data = _encode({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+        return sse.event(kind, {"type": kind, "sequence_number": self._number - 1, **fields})

@@ -12,12 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.openai.completions import (
-    ChatRequest,
-    EmbeddingRequest,
-    TextRequest,
-    count_prompts,
-)
+from gateway.api.openai.completions import ChatRequest, TextRequest, count_prompts
+from gateway.api.openai.embeddings import EmbeddingRequest
 from gateway.api.openai.text_completion import EchoedPrompt, text_completion
 from gateway.http.bodies import body_decoding
 from protocol.failures import Code, LemonbusError

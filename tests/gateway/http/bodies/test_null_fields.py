@@ -10,7 +10,8 @@ import pytest
 from gateway.api.anthropic.message_request import MessageRequest
 from gateway.api.llamacpp.tokens import ApplyTemplateRequest
 from gateway.api.mullama.generation.chat import ChatResource
-from gateway.api.openai.completions import ChatRequest, EmbeddingRequest, TextRequest
+from gateway.api.openai.completions import ChatRequest, TextRequest
+from gateway.api.openai.embeddings import EmbeddingRequest
 from gateway.api.responses.input.request import FunctionTool
 from gateway.http.bodies import body_decoding, null_fields
 from protocol.failures import LemonbusError

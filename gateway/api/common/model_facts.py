@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -17,6 +18,9 @@ from protocol.models.recipes import ModelType
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 """A model's name in a request."""
+_EARLIEST: Final = -62135596800
+_LATEST: Final = 253402300799
+"""The first second of the year 1 and the last of the year 9999: the range of Python's dates."""
 _PARAMETERS_IN_NAME: Final = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])", re.IGNORECASE)
 _FACTORS: Final = {"b": 10**9, "m": 10**6}
 _TOOLS: Final = re.compile(r"\btools\b")
@@ -89,3 +93,13 @@ def inserts(details: ModelDetails) -> bool:
 def forces_json(details: ModelDetails) -> bool:
     """Return whether an answer can be forced to be JSON."""
     return generates(details) and details.forced_json
+
+
+def rfc3339(seconds: int) -> str:
+    """Return a time in RFC 3339's form.
+
+    A file may have a time outside the years 1 to 9999: it becomes the nearest one inside.
+    """
+    bounded = max(_EARLIEST, min(seconds, _LATEST))
+    # strftime writes years before 1000 with fewer than four digits.
+    return datetime.fromtimestamp(bounded, UTC).isoformat().replace("+00:00", "Z")

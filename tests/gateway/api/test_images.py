@@ -8,7 +8,7 @@ import json
 import msgspec
 import pytest
 
-from gateway.api.openai.image_answer import SEEDS, with_seed, with_seeds_and_size
+from gateway.api.openai.images import SEEDS, with_seed, with_seeds_and_size
 from tests.support.images import png
 
 

@@ -1,18 +1,52 @@
-"""The effects of ``keep_alive`` and ``num_ctx``: loading or unloading a model, how long it stays, and its context size."""
+"""Ollama's ``keep_alive``, how long a model stays loaded after its last request, and ``num_ctx``, its context size: what they mean and do."""
 
 from __future__ import annotations
 
+import math
+import re
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.models.keep_alive import KeepAlive, idle_seconds
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
-from protocol.failures import Code, LemonbusError
+from protocol.failures import Code, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, UnloadModel
+
+KeepAlive = int | float | str
+"""Seconds, or a duration such as ``5m`` or ``1h30m``; negative: forever."""
+NEVER: Final = math.inf
+"""The idle seconds of a model that is never unloaded for being idle."""
+
+_LONGEST_S: Final = 1e12
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION: Final = re.compile(rf"[+-]?(?:{_PART.pattern})+", re.ASCII)
+_SECONDS: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def idle_seconds(keep_alive: KeepAlive | None) -> float | None:
+    """Return the idle seconds after which the model is unloaded; 0: as soon as it is idle; None if unspecified.
+
+    Raises ``invalid_request`` for anything that is not a duration.
+    """
+    if keep_alive is None:
+        return None
+    seconds = _parse(keep_alive) if isinstance(keep_alive, str) else keep_alive
+    return NEVER if seconds < 0 or seconds > _LONGEST_S else float(seconds)
+
+
+def _parse(text: str) -> float:
+    if len(text) <= 64 and _SECONDS.fullmatch(text):
+        return float(text)
+    if len(text) > 64 or not _DURATION.fullmatch(text):
+        message = "`keep_alive` must be a number of seconds or a duration such as 5m; 0 unloads, -1 keeps"
+        raise invalid(message, "keep_alive")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return -seconds if text.startswith("-") else seconds
+
 
 MAX_CONTEXT: Final = 2**24
 

@@ -1,13 +1,16 @@
-"""llama.cpp's prompts: a text, tokens, a mix of both, an object with media, or a list of these. Pure."""
+"""What requests in llama.cpp's own form share: the model that they mean, and their prompts. Pure."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
+import falcon
+
 from gateway.api.common.operations import NOT_EMPTY
 from protocol.failures import invalid
 
 Prompt = str | Annotated[list[Any], NOT_EMPTY] | dict[str, Any]
+"""A text, tokens, a mix of both, an object with media, or a list of these."""
 
 
 def count_native_prompts(prompt: Prompt, field: str) -> int:
@@ -30,3 +33,14 @@ def count_native_prompts(prompt: Prompt, field: str) -> int:
     if not kinds <= {int, str}:
         raise invalid(f"`{field}` mixes token numbers with prompts", field)
     return 1
+
+
+def chosen_model(req: falcon.Request, named: str | None = None) -> str:
+    """Return the model that the query or the body names; empty for the last used model that serves the endpoint. ``named``: the name in the body.
+
+    Raises ``invalid_request`` if query and body name different models.
+    """
+    queried: str = req.get_param("model", default="")
+    if named and queried and named != queried:
+        raise invalid("`model` in the query and `model` in the body name different models", "model")
+    return named or queried

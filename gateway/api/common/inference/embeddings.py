@@ -1,17 +1,24 @@
-"""Embeddings for the routes below ``/api``: the request in OpenAI's form, and the vectors of the answer. Pure."""
+"""Embeddings for the routes below ``/api``: the request in OpenAI's form, the vectors of the answer, and what answers the route."""
 
 from __future__ import annotations
 
+import abc
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
+import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.models.keep_alive import KeepAlive
-from gateway.api.common.models.model_lifetime import ContextOption
+from gateway.api.common import keep_alive
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.keep_alive import ContextOption, KeepAlive
 from gateway.api.common.operations import entries_of
+from gateway.http.bodies import body_decoding
+from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
@@ -97,3 +104,34 @@ def _cut(vector: msgspec.Raw, dimensions: int) -> msgspec.Raw:
     kept = _decode_vector(vector)[:dimensions]
     length = math.hypot(*kept)
     return msgspec.Raw(msgspec.json.encode([each / length for each in kept] if length else kept))
+
+
+class EmbeddingResource(InferenceResource):
+    """A falcon resource for POST; a subclass writes the answer."""
+
+    @abc.abstractmethod
+    def answer_fields(
+        self, request: EmbeddingFields, vectors: Vectors, answer: WholeAnswer, elapsed: Callable[[], float]
+    ) -> dict[str, Any]:
+        """Return the fields of an answer. ``elapsed`` returns the seconds since the request came."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request."""
+        request, _ = body_decoding.read_object(req, self.body_limit, EmbeddingFields)
+        body, texts = request.bus_body(), request.texts()
+        context = request_context(req.env)
+        ttl = keep_alive.ttl_after_request(context, request.keep_alive)
+
+        def write(answer: WholeAnswer) -> bytes:
+            vectors = read_vectors(answer, request.dimensions)
+            return msgspec.json.encode(self.answer_fields(request, vectors, answer, context.elapsed))
+
+        return TranslatedRequest(
+            "embeddings",
+            request.model or "",
+            body,
+            weight=1 if isinstance(texts, str) else len(texts),
+            answer=AnswerFormat(falcon.MEDIA_JSON, write),
+            ttl=ttl,
+            context=request.options.wanted(context) if request.options else 0,
+        )

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.openai.text_completion import TextStreamWriter, text_completion
-from gateway.api.openai.text_logprobs import TextLogprobs
+from gateway.api.openai.text_completion import TextLogprobs, TextStreamWriter, text_completion
 
 
 def token(text: str, logprob: float, *top: tuple[str, float], data: bytes | None = None) -> dict[str, Any]:
