@@ -11,7 +11,7 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
 
-INTERNAL_FAILURE: Final = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
+INTERNAL_FAILURE: Final = Failure(Code.INTERNAL, "an internal error; find it in the log by this request id")
 """The answer to a request that such an exception is about."""
 
 

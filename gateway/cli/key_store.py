@@ -71,7 +71,7 @@ class ServerKeys:
 
     def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
-        return f"The server at {self._server.url} applies this now. It has {valid}, those of its settings included."
+        return f"The server at {self._server.url} applies this now. With the keys of its settings, it has {valid}."
 
     def add(self, rights: KeyRights) -> AddedKey:
         """See :class:`KeyStore`."""
@@ -101,7 +101,7 @@ class FileKeys:
     If a server runs at the address, it must be one that reads this file. Otherwise nothing is changed.
     """
 
-    not_required = "It does not exist: only the settings of a server of this directory can have keys."
+    not_required = "The file does not exist: a server of this directory has only the keys of its settings."
     none_left = "The file has no valid key any more"
 
     def __init__(self, state_dir: Path, server: ApiClient) -> None:
@@ -113,9 +113,7 @@ class FileKeys:
     def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
         if self._running:
-            when = (
-                f"The server at {self._url} reads this file, and applies this now. Keys of its settings are not in it."
-            )
+            when = f"The server at {self._url} reads this file, and applies this now. The file does not have the keys of its settings."
         else:
             when = (
                 f"No server is running at {self._url}: a server of this directory applies this from its next start,"
@@ -156,7 +154,7 @@ class FileKeys:
     def _not_read(self) -> CommandError:
         return CommandError(
             f"the server at {self._url} does not read {self._path}: nothing was changed."
-            " Name its own state directory, or the address of the server of this one (--url)."
+            " Name that server's state directory, or the address of the server that uses this one (--url)."
         )
 
     def _answers(self) -> bool:
@@ -211,4 +209,4 @@ def _problems(path: Path) -> Iterator[None]:
     except ValueError as problem:
         raise CommandError(f"{path.parent}: {problem}", USAGE) from problem
     except OSError as problem:  # a full disk, for example: the file is replaced as a whole or not at all
-        raise CommandError(f"{path}: {problem.strerror}; the keys are as they were") from problem
+        raise CommandError(f"{path}: {problem.strerror}; the keys are unchanged") from problem

@@ -38,7 +38,7 @@ def check_listener(url: str, settings: Settings) -> None:
         return
     if strangers := users - _users_of_server(settings):
         user = min(strangers)
-        reason = f"at {url} a program of another user listens ({_name(user)}), so no API key is sent there"
+        reason = f"a program of another user ({_name(user)}) listens at {url}, so no API key is sent there"
         raise CommandError(f"{reason}. If it is the server, name its address: --url {url}", FORBIDDEN)
 
 

@@ -67,7 +67,7 @@ class LogFollower:
             except (ConnectionLostError, CommandError) as problem:
                 if isinstance(problem, CommandError) and problem.exit_code != UNREACHABLE:
                     raise
-                self._warn("the connection to the server is lost; waiting for it")
+                self._warn("the connection to the server is lost; waiting for the server")
             finally:
                 _close(socket)
             socket = self._reconnect(retry)

@@ -115,7 +115,7 @@ def settings_of_server(*, reads_configuration: bool = False) -> Settings:
             running = read_settings(Path(settings.runtime_dir))
             settings = running if _is_open(running.base_url) else settings  # the last one may have ended
         what = "the configuration is wrong; `lemonbus config` says why" if reads_configuration else str(problem)
-        click.echo(f"lemonbus: {what}\nlemonbus: asking the server at {settings.base_url} all the same", err=True)
+        click.echo(f"lemonbus: {what}\nlemonbus: asking the server at {settings.base_url} anyway", err=True)
         return settings
 
 
@@ -137,10 +137,10 @@ def where_it_listens(settings: Settings) -> Settings:
     flags = [name for name in ("host", "port") if origins.get(name, "").startswith("--")]
     if flags and _is_open(settings.base_url):
         return settings
-    from_flags = f", and the server keeps its {' and '.join(f'--{name}' for name in flags)}"
-    later = from_flags if flags else ", and takes effect with a reload"
+    from_flags = f", but the server keeps its {' and '.join(f'--{name}' for name in flags)}"
+    later = from_flags if flags else ", which takes effect with a reload"
     click.echo(
-        f"lemonbus: asking the server at {running.base_url}; {settings.base_url} is what is configured here{later}",
+        f"lemonbus: asking the server at {running.base_url}; the configured address is {settings.base_url}{later}",
         err=True,
     )
     return msgspec.structs.replace(settings, host=running.host, port=running.port)

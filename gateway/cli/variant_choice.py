@@ -55,4 +55,4 @@ def _prompt_for_variant(names: list[str]) -> str:
             return names[int(answer) - 1]
         if int(answer) == len(names) + 1:
             return str(click.prompt("Quantization or file", err=True)).strip()
-        click.echo(f"1 to {len(names) + 1}, please, or a name.", err=True)
+        click.echo(f"Enter a number from 1 to {len(names) + 1}, or a name.", err=True)

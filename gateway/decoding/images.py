@@ -83,7 +83,7 @@ def _check_size(size: tuple[int, int] | None, max_pixels: int) -> None:
     if not (0 < width <= MAX_SIDE_PIXELS and 0 < height <= MAX_SIDE_PIXELS):
         raise ImageError(f"it has {width}x{height} pixels; a side may have from 1 to {MAX_SIDE_PIXELS}")
     if width * height > max_pixels:
-        raise ImageError(f"it has {width}x{height} pixels, more than its request may have left ({max_pixels})")
+        raise ImageError(f"it has {width}x{height} pixels, more than its request may still have ({max_pixels})")
 
 
 def _is_lossy_webp(data: bytes) -> bool:

@@ -86,7 +86,9 @@ def measure_recording(data: bytes, max_seconds: float) -> MeasuredRecording:
     except (struct.error, IndexError):
         raise RecordingError("it is damaged") from None
     if seconds > max_seconds:
-        raise RecordingError(f"it is longer than {max_seconds:.0f} seconds, which is what its request may have left")
+        raise RecordingError(
+            f"it is longer than {max_seconds:.0f} seconds, which is all that its request may still have"
+        )
     return MeasuredRecording(kind, data, seconds)
 
 

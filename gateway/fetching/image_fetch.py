@@ -90,7 +90,7 @@ class ImageFetcher:
             except HTTPError:
                 raise FetchError("it broke off") from None
             except WireLimitError:
-                raise FetchError("it sends more than belongs to an image") from None
+                raise FetchError("it sends more than an image and its headers need") from None
         raise FetchError(f"it redirects more than {MAX_REDIRECTS} times")
 
     def _addresses(self, host: str, port: int) -> list[str]:
@@ -102,7 +102,7 @@ class ImageFetcher:
         if not allowed:
             # The same words for an unknown name and for a private address, so that names of this network are not
             # revealed.
-            raise FetchError("it has no public address (fetch_images_networks names others)")
+            raise FetchError("it has no public address (fetch_images_networks can allow it)")
         return allowed[:MAX_ADDRESSES]
 
     def _request(self, target: Url) -> urllib3.BaseHTTPResponse:
@@ -175,7 +175,7 @@ def _read_image(response: urllib3.BaseHTTPResponse, limit: int, count: Callable[
     if not content_type.startswith("image/"):
         raise FetchError(f"it answered with {content_type[:64] or 'content without a type'}, which is not an image")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise FetchError("it answered with packed content")
+        raise FetchError("it answered with compressed content")
     too_large = FetchError(f"its image is larger than {limit} bytes")
     length = response.headers.get("Content-Length", "")
     if length.isdigit() and int(length[:20]) > limit:

@@ -40,7 +40,7 @@ class WebSocketAdapter:
         """Write all of ``data``, or leave it to the greenlet that is writing. Raises ``OSError``."""
         if self._writing:
             if len(self._waiting) >= MAX_WAITING_FRAMES:
-                raise OSError("too much waits behind a write")
+                raise OSError("too much data waits to be written")
             self._waiting.append(data)
             return len(data)
         self._writing = True

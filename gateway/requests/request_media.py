@@ -219,7 +219,7 @@ def _prompt_media(prompt: Any, field: str) -> Iterator[Medium]:
     if isinstance(prompt, list):
         for index, each in enumerate(prompt):
             if isinstance(each, list) and not all(isinstance(item, int | str) for item in each):
-                raise invalid(f"`{field}[{index}]` may have tokens and texts in it", f"{field}[{index}]")
+                raise invalid(f"`{field}[{index}]` may have only token numbers and texts in it", f"{field}[{index}]")
             yield from _prompt_media(each, f"{field}[{index}]")
     entries = prompt.get("multimodal_data") if isinstance(prompt, dict) else None
     if entries is None:

@@ -131,7 +131,7 @@ class Acceptor:
         if now >= self._silent_until:
             self._silent_until = now + LOG_INTERVAL_S
             fields = {"problem": problem.strerror, "open": len(self._busy), "times": self._refused}
-            logs.get_logger().warning("no connections for a moment", **fields)
+            logs.get_logger().warning("not accepting connections for a moment", **fields)
             self._refused = 0
 
     def _pause_accepting(self) -> None:

@@ -226,7 +226,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         gunicorn would raise ``SystemExit`` in whatever greenlet runs now, close the bus, and let requests go on for a
         moment: each would be answered with a traceback.  The supervisor removes the spool files of a process that died.
         """
-        logs.get_logger().error("this gateway process was aborted: gunicorn had no heartbeat of it")
+        logs.get_logger().error("this gateway process was aborted: gunicorn got no heartbeat from it")
         os._exit(1)
 
     def handle_quit(self, _signal: int, _frame: Any) -> None:

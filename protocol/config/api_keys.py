@@ -114,7 +114,7 @@ def make_key(rights: KeyRights, now: float) -> NewKey:
     if rights.name in KEY_VARIABLES:
         raise invalid(f"{rights.name} is the name of a setting", "name")
     if rights.expires and rights.expires <= now:
-        raise invalid("the key would have expired already", "expires")
+        raise invalid("the expiry must be in the future", "expires")
     secret = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
     fields = msgspec.structs.asdict(rights)
     return NewKey(secret, ApiKey(**fields, sha256=digest(secret), created=float(int(now))))
@@ -123,7 +123,7 @@ def make_key(rights: KeyRights, now: float) -> NewKey:
 def with_key(keys: Sequence[ApiKey], key: ApiKey) -> list[ApiKey]:
     """Return the keys with another one added; raises ``conflict`` if its name is taken."""
     if any(other.name == key.name for other in keys):
-        reason = f"there is a key {key.name} already; revoke it first, or choose another name"
+        reason = f"the key {key.name} exists already; revoke it first, or choose another name"
         raise Failure(Code.CONFLICT, reason, param="name").raised()
     return [*keys, key]
 
@@ -131,7 +131,7 @@ def with_key(keys: Sequence[ApiKey], key: ApiKey) -> list[ApiKey]:
 def without_key(keys: Sequence[ApiKey], name: str) -> list[ApiKey]:
     """Return the keys without the one of this name; raises ``not_found`` or ``conflict``."""
     if name in KEY_VARIABLES:
-        raise Failure(Code.CONFLICT, f"{name} is a key of the settings: it is changed there").raised()
+        raise Failure(Code.CONFLICT, f"{name} is a key of the settings: change it there").raised()
     kept = [key for key in keys if key.name != name]
     if len(kept) == len(keys):
         raise Failure(Code.NOT_FOUND, f"there is no key {printable(name)}; `lemonbus keys list` lists them").raised()

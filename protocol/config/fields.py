@@ -101,7 +101,7 @@ class SettingField(NamedTuple):
             case StrType(pattern=str()):
                 return "letters, digits and signs of ASCII, without spaces"
             case StrType(min_length=int()):
-                return "a text without control characters, and not an empty one"
+                return "a non-empty text without control characters"
             case _:
                 return "a text without control characters"
 

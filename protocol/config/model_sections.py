@@ -36,7 +36,7 @@ _EXPECTED: Final = {
     "devices": 'a list such as ["0", "1"] or ["CUDA0"]',
     "drop": "a list of names of request fields",
     "env": 'a table of variables: NAME = "text"',
-    "models": "a list of names of models, and not an empty one",
+    "models": "a non-empty list of names of models",
     "options": "a table of load options: NAME = a value",
     "set": "a table of request fields: NAME = a value",
     "system_prompt": "a text of at most 65536 characters",

@@ -108,7 +108,7 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
     assert isinstance(section, RecipeDefaults)  # noqa: S101 - tells the type checker
     twice = next((name for name in section.options if name.endswith("_args")), None)
     if twice and section.args is not None:
-        yield (*path, "options", twice), "expected no such option, because args is the same"
+        yield (*path, "options", twice), "expected either this option or args, which is the same"
     both = next((name for name in section.drop if name in section.set), None)
     if both:
         yield (*path, "drop"), f"{both} is also set: a field that is set need not be dropped"
@@ -126,10 +126,10 @@ def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, Grou
         for alias in section.aliases:
             owner = owners.setdefault(alias, name)
             if owner != name:
-                yield ("models", name, "aliases"), f"{shown_value(alias)} means the model {shown_value(owner)} already"
+                yield ("models", name, "aliases"), f"{shown_value(alias)} already means the model {shown_value(owner)}"
     members: dict[str, str] = {}
     for group, members_of in groups.items():
         for model in members_of.models:
             owner = members.setdefault(model, group)
             if owner != group:
-                yield ("groups", group, "models"), f"{shown_value(model)} is in the group {shown_value(owner)} already"
+                yield ("groups", group, "models"), f"{shown_value(model)} is already in the group {shown_value(owner)}"

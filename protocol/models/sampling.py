@@ -49,14 +49,14 @@ class SamplingParam(NamedTuple):
 
 SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
     "temperature": SamplingParam(0.7, 0, 2, "randomness: higher is more random, 0 always takes the likeliest token"),
-    "top_p": SamplingParam(0.95, 0, 1, "likeliest tokens of this cumulative probability are considered"),
+    "top_p": SamplingParam(0.95, 0, 1, "only the likeliest tokens up to this cumulative probability are considered"),
     "top_k": SamplingParam(50, 0, _MOST, "number of likeliest tokens to consider; 0: all"),
     "min_length": SamplingParam(0, 0, _MOST, "fewest tokens of an answer"),
     "max_length": SamplingParam(
         2048,
         1,
         _MOST,
-        "most tokens of an answer: of a text completion; of a chat, which the context limits, once it is set",
+        "most tokens of an answer; until it is set, only the context limits a chat",
     ),
     "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
 }

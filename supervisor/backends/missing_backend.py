@@ -58,4 +58,4 @@ def _other_backends(
         if each is not wanted and inventory.status(descriptor.recipe, each, devices, each.name).state == INSTALLED
     ]
     option = _option(descriptor)
-    return f"Installed is {' and '.join(others)}: load it with `{option}`" if others and option else ""
+    return f"Installed: {' and '.join(others)}; load the model with `{option}`" if others and option else ""

@@ -285,7 +285,7 @@ class Keeper:
         by_signal = end.status is not None and end.status < 0 and not supervisor.killed
         if not (by_signal and self._fork_servers.try_again()):
             self._fork_servers.return_to_former()
-            self._upgrade_failed(f"a supervisor of the new version did not come to serve: {self._why}")
+            self._upgrade_failed(f"no supervisor of the new version became ready: {self._why}")
 
     def _could_not_fork(self, why: str, status: int | None, now: float) -> None:
         self._why = why

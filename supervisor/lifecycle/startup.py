@@ -157,7 +157,7 @@ def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
     try:
         return first._replace(settings=read_settings(runtime), warnings=())
     except (OSError, msgspec.MsgspecError) as problem:
-        lost = f"the settings that were accepted last cannot be read, those of the start are used: {problem}"
+        lost = f"the settings that were accepted last cannot be read, so those of the start are used: {problem}"
         return first._replace(warnings=(lost,))
 
 

@@ -58,11 +58,13 @@ def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
     yield _counter(f"{prefix}errors", "Requests that failed, broken streams included", metrics.errors)
     yield _counter(f"{prefix}refusals", "Requests and calls refused before they reached a worker", metrics.refusals)
     yield _counter(f"{prefix}key_requests", "Inference requests by the name of their API key", metrics.key_requests)
-    yield _counter(f"{prefix}retries", "Requests tried again; the reason ended the attempt before", metrics.retries)
+    yield _counter(
+        f"{prefix}retries", "Requests tried again; the reason is the failure of the former attempt", metrics.retries
+    )
 
 
 def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
-    yield _histogram(f"{prefix}queue_wait_seconds", "Wait of a request for a free slot", metrics.queue_wait)
+    yield _histogram(f"{prefix}queue_wait_seconds", "Time that a request waited for a free slot", metrics.queue_wait)
     yield _histogram(f"{prefix}first_token_seconds", "Time from slot to first token", metrics.first_token)
     yield _histogram(f"{prefix}inter_token_seconds", "Time from one token to the next", metrics.inter_token)
     yield _counter(f"{prefix}model_prompt_tokens", "Tokens of prompts, cached ones included", metrics.prompt_tokens)
@@ -85,7 +87,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _per_model(f"{prefix}worker_memory_bytes", "Resident memory of a worker", loaded, "worker_bytes")
     yield _per_model(f"{prefix}engine_memory_bytes", "Resident memory of an engine", loaded, "engine_bytes")
     answered = {engine.model: int(engine.text is not None) for engine in now.engines[:MAX_MODELS]}
-    yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are below", "model", answered)
+    yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
 
 
 def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Metric]:

@@ -78,7 +78,7 @@ def _with_one_checkpoint(registration: Registration) -> Registration:
     strange = sorted({*named} - {"main", "mmproj", *DESCRIPTORS[registration.recipe].optional_checkpoints})
     if strange:
         what = ", ".join(map(printable, strange))
-        raise invalid(f"`checkpoints` has {what}, which recipe {registration.recipe} has no use for", "checkpoints")
+        raise invalid(f"`checkpoints` has {what}, which recipe {registration.recipe} does not use", "checkpoints")
     repo, _, mmproj = checkpoint_from_address(named.get("mmproj", "")).rpartition(":")
     if repo not in ("", main.partition(":")[0]):
         raise invalid("`checkpoints.mmproj` must be a file of the same repository", "checkpoints")

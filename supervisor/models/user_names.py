@@ -67,7 +67,7 @@ class UserNames:
     def add_alias(self, alias: str, model: str) -> None:
         """Give a model another name, which may have been another model's; raises as :meth:`set_default`, and ``conflict``."""
         if len(self.aliases) >= MAX_ALIASES and alias not in self.aliases:
-            reason = f"there are {MAX_ALIASES} other names of models already: delete one first"
+            reason = f"there are already {MAX_ALIASES} other names of models: delete one first"
             raise Failure(Code.CONFLICT, reason, model=model).raised()
         self._write(_Names(self.default, {**self.aliases, alias: model}))
 

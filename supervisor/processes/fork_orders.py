@@ -136,9 +136,9 @@ class ForkServerClient:
                 # server.
                 log.warning("the fork server is not used: another release was installed", release=arguments)
         elif word == BROKEN:
-            return f"it cannot fork what is ordered: {arguments}"
+            return f"it cannot carry out the order: {arguments}"
         else:
-            return f"it gave an answer that is not understood: {word} {arguments}"[:_LONGEST_REASON]
+            return f"its answer is not understood: {word} {arguments}"[:_LONGEST_REASON]
         return ""
 
     def _answered(self, order: int) -> ForkCallbacks:

@@ -98,7 +98,7 @@ class ResponseStore:
             )
             raise Failure(Code.TOO_LARGE, message, param="store").raised()
         if key.id in self._entries:
-            raise Failure(Code.CONFLICT, "there is a response of this id").raised()
+            raise Failure(Code.CONFLICT, "a response with this id exists").raised()
         before = self._entry(ResponseKey(previous, key.api_key)).turn if previous else None
         entry = _Entry(self._turns.add(stored, before, key.api_key), key.api_key, now, owner)
         self._entries[key.id] = self._by_key.setdefault(key.api_key, {})[key.id] = entry
@@ -193,7 +193,7 @@ class ResponseStore:
                 own = self._by_key[api_key].items()
                 oldest = oldest or next((name for name, each in own if each.owner is None and each is not new), "")
             if not oldest:
-                reason = "the stored responses take all the memory they may have"
+                reason = "the stored responses use all the memory that they may have"
                 raise Failure(Code.OVERLOADED, reason, retry_after=1).raised()
             self._remove(oldest)
 

@@ -51,7 +51,7 @@ class EvictionClaim(NamedTuple):
     @property
     def why(self) -> str:
         """The reason in words, for the log."""
-        return EVICTED if self.order else "the settings no longer let it stay beside others"
+        return EVICTED if self.order else "the settings no longer allow it beside others"
 
 
 def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:

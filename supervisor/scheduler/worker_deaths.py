@@ -113,7 +113,9 @@ def _note_death(
             model.backoff.ready()
         answers.refuse_waiting(state, model, refusal)
     elif leaving or state.closing:
-        state.emit(LogDecision("warning", "engine lost, it was to leave", {**fields, "why": stop_reason(state, model)}))
+        state.emit(
+            LogDecision("warning", "engine lost, its model was leaving", {**fields, "why": stop_reason(state, model)})
+        )
     elif model.demanded:
         state.metrics.engine_restarted(failure.code)
         state.emit(LogDecision("warning", "engine lost, it is started again", fields))

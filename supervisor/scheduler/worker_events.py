@@ -196,10 +196,10 @@ def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
     if state.closing:
         return "the server stops"
     if model.unloaders:
-        return "unload was asked for"
+        return "an unload was requested"
     if model.pending_spec:
         return "it is loaded again with other options"
-    return "it works on for clients that are gone" if model.stuck and model.keep_loaded else EVICTED
+    return "it keeps working for clients that are gone" if model.stuck and model.keep_loaded else EVICTED
 
 
 def stop_all_workers(state: SchedulerState) -> None:

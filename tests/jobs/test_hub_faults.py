@@ -124,7 +124,7 @@ def test_small_files_are_checked_by_gits_digest(hub: Hub, downloader: InProcessD
     hub.repositories["shop/onnx"] = ONNX
     hub.plain = set(ONNX)
     hub.wrong_sha = True
-    assert "model.onnx: it came damaged" in message(downloader.pull(CheckpointSource("shop/onnx")), downloader)
+    assert "model.onnx: it arrived damaged" in message(downloader.pull(CheckpointSource("shop/onnx")), downloader)
     assert found(downloader, CheckpointSource("shop/onnx")) is None
     hub.wrong_sha = False
     assert downloader.pull(CheckpointSource("shop/onnx"), name="j2") == Pulled("m", 3)

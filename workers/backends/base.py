@@ -28,7 +28,7 @@ def shorten_advice(most: int, *, can_grow: bool) -> str:
     ``most``: the most tokens that it can be loaded with; 0: unknown.
     """
     if not can_grow:
-        return "shorten it, because the model can have no larger context"
+        return "shorten it, because the model cannot have a larger context"
     limit = f" of {most} at most" if most else ""
     return f"shorten it, or load the model with a larger ctx_size{limit}"
 

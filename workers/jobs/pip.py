@@ -84,6 +84,6 @@ def _reason(code: int, output: str) -> str:
     if "No space left" in output:
         return "the disk is full"
     if "DO NOT MATCH THE HASHES" in output:
-        return "a wheel is another one than was pinned (sha256 differs)"
+        return "a wheel is not the one that was pinned (its sha256 differs)"
     unknown = _UNKNOWN.search(output)
     return f"the package index has no {unknown[1]}" if unknown else f"pip failed with exit code {code}"

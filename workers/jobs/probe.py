@@ -80,7 +80,7 @@ def probe_if_supported() -> MachineProbed | None:
     try:
         return probe()
     except Exception:  # noqa: BLE001 - after any error the supervisor uses what the kernel reports
-        logs.get_logger().error("looking at the machine failed", detail=traceback.format_exc())
+        logs.get_logger().error("the machine could not be inspected", detail=traceback.format_exc())
         return None
 
 

@@ -64,7 +64,7 @@ class CacheRestore:
         """Note that the engine has ended. Return whether a file may have been the reason; its entry is then removed."""
         if not self.stop():
             return False
-        self._remove("the engine died of it")
+        self._remove("the engine died while it read it")
         return True
 
     def _found(self, outcome: DiskResult[SavedCache | None]) -> None:

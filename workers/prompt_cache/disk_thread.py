@@ -47,7 +47,7 @@ def in_disk_thread(loop: Loop, work: Callable[[], T], done: Callable[[DiskResult
     def finish() -> None:
         loop.on_readable(wake, None)
         os.close(wake)
-        done(outcomes[0] if outcomes else DiskResult(problem=ValueError("an internal error; the log has it")))
+        done(outcomes[0] if outcomes else DiskResult(problem=ValueError("an internal error; the log has the details")))
 
     loop.on_readable(wake, finish)
     threading.Thread(target=run, name="disk", daemon=True).start()

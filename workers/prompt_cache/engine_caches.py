@@ -98,6 +98,6 @@ def tidy_in_background(loop: Loop, settings: Settings, log: logs.Logger) -> None
 
     def report(problem: Exception | None) -> None:
         if problem is not None:
-            log.warning("kept prompt caches cannot be tidied", reason=str(problem))
+            log.warning("kept prompt caches cannot be cleaned up", reason=str(problem))
 
     in_disk_thread(loop, store.tidy, lambda outcome: report(outcome.problem))

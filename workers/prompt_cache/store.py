@@ -250,7 +250,7 @@ def _verified_manifest(folder: Path) -> Manifest:
     manifest = _manifest(small_files.read_small_file(folder / MANIFEST))
     for slot in manifest.slots:
         if _checksum(folder / slot.file) != (slot.checksum, slot.size):
-            raise ValueError(f"{slot.file} is not as it was written")
+            raise ValueError(f"{slot.file} has changed since it was written")
     return manifest
 
 

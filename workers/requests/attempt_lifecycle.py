@@ -299,5 +299,5 @@ class AttemptLifecycle:
 
 
 def _of_request(failure: Failure) -> Failure:
-    message = f"{failure.message}; it worked for this request, which is not tried again"
+    message = f"{failure.message}; it was working on this request, which is not tried again"
     return msgspec.structs.replace(failure, message=message, by_request=True)

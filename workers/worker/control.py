@@ -173,7 +173,9 @@ class WorkerController:
 
     def _start_engine(self, spec: ModelSpec, *, restore_caches: bool = True) -> None:
         if WorkerEvent.LOAD not in OWN_TRANSITIONS[self._state]:
-            self._log.warning("StartEngine ignored: it does not fit", model=spec.name, state=self._state.name)
+            self._log.warning(
+                "StartEngine ignored: not expected in this state", model=spec.name, state=self._state.name
+            )
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
         backend = registry.backend_class(spec.recipe)(spec, self._settings)

@@ -231,7 +231,7 @@ def _image_url(block: ImageBlock, where: str) -> str:
     if isinstance(source, UrlSource):
         raise invalid(f"`{where}`: images are not fetched from a URL; send them as a `source` of type base64", where)
     if isinstance(source, FileSource):
-        raise invalid(f"`{where}`: there are no files here; send images as a `source` of type base64", where)
+        raise invalid(f"`{where}`: this server stores no files; send images as a `source` of type base64", where)
     if source.media_type not in IMAGE_TYPES:
         raise invalid(f"`{where}`: the `media_type` of an image must be one of {', '.join(IMAGE_TYPES)}", where)
     return f"data:{source.media_type};base64,{source.data}"

@@ -229,12 +229,15 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
         if self.thread is not None:
-            raise invalid("`thread`: no conversations are kept here; send the whole one, without `thread`", THREAD)
+            raise invalid(
+                "`thread`: this server keeps no conversations; send the whole conversation, without `thread`", THREAD
+            )
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
         if self.mcp_servers:
             raise invalid(
-                "`mcp_servers`: this server connects to none; give the client's tools in `tools`", "mcp_servers"
+                "`mcp_servers`: this server does not connect to any; offer tools that the client runs in `tools`",
+                "mcp_servers",
             )
         others = bool(self.client_tools)
         for position, tool in enumerate(self.tools or []):

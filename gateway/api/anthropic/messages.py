@@ -77,7 +77,7 @@ class CountTokensResource(InferenceResource):
             failure = problem.failure
             if failure.code is not Code.UNSUPPORTED:
                 raise
-            message = "this model's engine does not count a prompt's tokens; `usage` of a message has the number"
+            message = "this model's engine does not count a prompt's tokens; `usage` of an answer has it"
             raise msgspec.structs.replace(failure, message=message).raised() from None
 
 

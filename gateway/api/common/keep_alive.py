@@ -42,7 +42,7 @@ def _parse(text: str) -> float:
     if len(text) <= 64 and _SECONDS.fullmatch(text):
         return float(text)
     if len(text) > 64 or not _DURATION.fullmatch(text):
-        message = "`keep_alive` must be a number of seconds or a duration such as 5m; 0 unloads, -1 keeps"
+        message = "`keep_alive` must be a number of seconds or a duration such as 5m; 0 unloads the model, -1 keeps it"
         raise invalid(message, "keep_alive")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     return -seconds if text.startswith("-") else seconds

@@ -68,7 +68,9 @@ class LemonadePullRequest(NamedModel, kw_only=True):
         """Raise ``invalid_request``, naming the field, for a model registry other than Hugging Face's."""
         for field in ("source", "registry_source"):
             if getattr(self, field) not in (None, "", HUGGING_FACE):
-                raise invalid(f"`{field}` must be {HUGGING_FACE}: models come from no other registry here", field)
+                raise invalid(
+                    f"`{field}` must be {HUGGING_FACE}: this server downloads models from no other registry", field
+                )
 
     @property
     def registration(self) -> Registration | None:

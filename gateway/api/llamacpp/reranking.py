@@ -44,7 +44,7 @@ class RerankFields(msgspec.Struct):
         if not self.documents:
             raise invalid("`documents` is empty", "documents")
         if self.rank_fields not in (None, [], ["text"]):
-            raise invalid("`rank_fields` is not supported: the `text` of a document is compared", "rank_fields")
+            raise invalid("`rank_fields` is not supported: only the `text` of a document is scored", "rank_fields")
 
     @property
     def document_texts(self) -> list[str]:
@@ -61,7 +61,7 @@ class RerankRequest(RerankFields):
         """Raise ``invalid_request`` for what the types cannot express."""
         super().check()
         if self.texts is not None:  # the engine would mistake it for the other server's request
-            raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
+            raise invalid("`texts` is another server's name for `documents`: send only `documents`", "texts")
 
 
 def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def check_filename(name: str) -> str:
     if not name:
         wrong = "is required"
     elif any(letter in "/\\" for letter in name) or ".." in name or name.startswith("."):
-        wrong = "must be a bare name, without `/`, `\\` and `..`, that does not begin with a dot"
+        wrong = "must be a name without `/`, `\\` and `..`, that does not begin with a dot"
     elif any(unicodedata.category(letter).startswith("C") for letter in name):
         wrong = "must not contain control characters"
     elif len(name.encode("utf-8", "replace")) > MAX_FILENAME_LENGTH:

@@ -36,7 +36,7 @@ class OllamaError(msgspec.Struct, kw_only=True):
 
 DOCUMENTATION: Final = Documentation(
     "Ollama",
-    "What Ollama's clients ask beyond Mullama's routes. In errors of these routes, `error` is a text. On `/api/generate`, `/api/chat` and"
+    "Routes of Ollama's clients that Mullama does not have. In errors of these routes, `error` is a text. On `/api/generate`, `/api/chat` and"
     " `/api/embeddings`, which Mullama has as well, and on unknown paths below `/api`, it is a text for Ollama's clients alone: those with"
     " `ollama` in their `User-Agent` or `application/x-ndjson` in `Accept`, and browsers whose `Accept` is `application/json`.",
     {

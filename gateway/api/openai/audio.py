@@ -66,7 +66,7 @@ def parse_form(parts: list[FormPart], endpoint: str) -> TranscriptionForm:
         if part.name == _FILE:
             recordings.append(part)
         elif part.filename:
-            raise invalid(f"`{part.name[:80]}` is a file, and only `file` can be one", part.name[:80])
+            raise invalid(f"`{part.name[:80]}` is a file; only `file` may be one", part.name[:80])
         elif part.name.removesuffix("[]") == "timestamp_granularities":
             granularities.append(_text(part))
         elif part.name in texts:

@@ -74,7 +74,7 @@ class GenerationRequest(SamplingFields, kw_only=True):
             raise invalid("`max_tokens` and `max_completion_tokens` are mutually exclusive", "max_tokens")
         if 0 in (self.max_tokens, self.max_completion_tokens) and not self.may_generate_nothing:
             name = self.zero_limit
-            reason = f"`{name}` must be at least 1, or -1 for no limit: engines differ in what they make of 0"
+            reason = f"`{name}` must be at least 1, or -1 for no limit: engines treat 0 differently"
             raise invalid(reason, name)
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
             raise invalid(f"`stop` takes up to {MAX_STOPS} sequences, not {len(self.stop)}", "stop")
@@ -104,7 +104,9 @@ class ChatRequest(GenerationRequest, kw_only=True):
             raise invalid(f"`response_format.type` can be text, {' or '.join(JSON_FORMATS)}", "response_format.type")
         wants_json = self.json_schema is not None or kind in JSON_FORMATS
         if self.grammar and wants_json:
-            raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
+            raise invalid(
+                "`grammar` excludes `json_schema` and a `response_format` of JSON: send only one of them", "grammar"
+            )
 
 
 class TextRequest(GenerationRequest, kw_only=True):

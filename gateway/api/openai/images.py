@@ -74,7 +74,7 @@ class ImageRequest(msgspec.Struct, kw_only=True):
         """Raise ``invalid_request`` for what the types cannot express."""
         if self.response_format == "url":
             raise invalid(
-                "`response_format` can only be `b64_json`: pictures are answered, not kept where a url could find them",
+                "`response_format` must be `b64_json`: pictures are sent in the answer, because the server keeps none for a URL",
                 "response_format",
             )
         if self.stream:

@@ -184,7 +184,7 @@ def _in_thread(work: Callable[[_Sleep], R]) -> R:
     try:
         return threads.in_thread(lambda: work(threads.sleep))
     except OSError as problem:
-        reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are as they were"
+        reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are unchanged"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
     except ValueError as problem:
         reason = f"the file of API keys is broken, and was not changed: {problem}"

@@ -87,7 +87,10 @@ class StoreClient:
             raise Failure(Code.INVALID_REQUEST, message, param="previous_response_id", quotes=True).raised() from None
         status = stored_form.shown(stored)["status"]
         if status not in ("completed", "incomplete"):
-            raise invalid(f"the previous response is {status}: it has no end to continue", "previous_response_id")
+            raise invalid(
+                f"the previous response is {status}: only a response that has ended can be continued",
+                "previous_response_id",
+            )
         return stored_form.items(stored.turns)
 
     def items(self, env: Environ, response_id: str) -> list[Item]:

@@ -31,4 +31,4 @@ def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
         return
     click.echo(output.plain(answer.message))
     if answer.kept_for:
-        click.echo(f"Kept the files that {', '.join(answer.kept_for)} uses.", err=True)
+        click.echo(f"Kept the files that are also used by {', '.join(answer.kept_for)}.", err=True)

@@ -61,7 +61,7 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--requests-per-minute", type=_limit, default=None, metavar="N")
 @click.option("--tokens-per-minute", type=_limit, default=None, metavar="N", help="Prompts and answers together.")
 @click.option("--concurrent", type=_limit, default=None, metavar="N", help="Requests that may wait or run at once.")
-@click.option("--expires", metavar="DATE", help="A day, or a day with a time: 2031-05-01, 2031-05-01T12:00+02:00.")
+@click.option("--expires", metavar="DATE", help="A date, or a date with a time: 2031-05-01, 2031-05-01T12:00+02:00.")
 @_store_option
 def add(
     store: KeyStore,
@@ -109,7 +109,7 @@ def _report(store: KeyStore, changed: ChangedKeys) -> None:
     click.echo(f"Written to {file}. {store.effect(valid)}", err=True)
     if count and not changed.valid_admin_keys:
         click.echo(
-            "None of them has the scope admin: a server without one in its settings refuses commands that change it."
+            "None of them has the scope admin: a server whose settings have no such key refuses commands that change it."
             f" `lemonbus keys add NAME --scope admin --state-dir {Path(file).parent}` makes one.",
             err=True,
         )
@@ -155,7 +155,7 @@ def revoke(store: KeyStore, name: str) -> None:
     _report(store, changed)
     if not changed.valid_keys:
         click.echo(
-            f"{store.none_left}: a server without a key in its settings refuses every request."
+            f"{store.none_left}: a server whose settings have no key refuses every request."
             f" `lemonbus keys add NAME --scope admin --state-dir {Path(output.plain(changed.file)).parent}` makes a key."
             " To serve without keys, delete the file and start the server again.",
             err=True,

@@ -50,7 +50,7 @@ def _option_value(text: str) -> bool | int | float | str:
     help="An option of the model's recipe, such as llamacpp_args='--no-mmap'. Repeatable.",
 )
 @click.option("--save-options", is_flag=True, help="Also use these options in future loads.")
-@click.option("--pin/--no-pin", default=None, help="Protect the model from eviction, or no longer.")
+@click.option("--pin/--no-pin", default=None, help="Protect the model from eviction, or end the protection.")
 @click.option(
     "--ttl",
     type=click.FloatRange(min=0),

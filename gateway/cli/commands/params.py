@@ -51,7 +51,7 @@ def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClien
 def _values(words: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of ``KEY=VALUE`` words; the server checks them."""
     if not words:
-        raise click.UsageError(f"Give what to set as KEY=VALUE; the names are: {', '.join(SAMPLING_PARAMS)}")
+        raise click.UsageError(f"Give each setting as KEY=VALUE; the keys are: {', '.join(SAMPLING_PARAMS)}")
     values: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")

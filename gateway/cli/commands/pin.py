@@ -19,7 +19,7 @@ def pin(model: str, as_json: bool, server: ApiClient) -> None:
     _pin(server, PinRequest(model_name=model, pinned=True), as_json)
 
 
-@click.command(short_help="Let a loaded model be evicted again.")
+@click.command(short_help="Allow a loaded model to be evicted again.")
 @model_argument()
 @json_option("the server's answer")
 @server_option

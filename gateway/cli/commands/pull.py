@@ -29,7 +29,7 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 @click.option("--vision", is_flag=True, help="It understands pictures.")
 @click.option("--embedding", is_flag=True, help="It makes embeddings.")
 @click.option("--reranking", is_flag=True, help="It ranks documents.")
-@click.option("--name", default="", help="The name of a model that is given as OWNER/REPO.")
+@click.option("--name", default="", help="The name for a model that is given as OWNER/REPO.")
 @json_option("every event as one line of JSON")
 @server_option
 def command(model: str, name: str, as_json: bool, server: ApiClient, **options: Any) -> None:

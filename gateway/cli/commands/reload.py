@@ -39,7 +39,8 @@ def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
         click.echo(f"lemonbus: {output.plain(warning)}", err=True)
     if answer.repeated:
         click.echo(
-            "lemonbus: the supervisor was replaced meanwhile; it may have applied more, which its log says", err=True
+            "lemonbus: the supervisor was replaced meanwhile; the former one may have applied more changes, which its log lists",
+            err=True,
         )
     if not answer.changes:
         click.echo("The configuration is in effect." if answer.repeated else "Nothing has changed.")

@@ -23,7 +23,7 @@ from protocol.failures import LemonbusError
 @click.command(
     "serve",
     short_help="Start the server.",
-    epilog="\b\nEvery flag is also a variable, LEMONBUS_PORT and so on, and a key of the configuration file.",
+    epilog="\b\nEvery flag is also an environment variable, such as LEMONBUS_PORT, and a key of the configuration file.",
 )
 @config_option
 def command(config: str, **flags: Any) -> None:

@@ -14,7 +14,7 @@ from gateway.cli.options import json_option, model_argument, server_option
 from protocol.messages.model_configuration import ConfiguredValue
 
 
-@click.command("show", short_help="Show what is configured for a model.")
+@click.command("show", short_help="Show the configuration of a model.")
 @model_argument()
 @json_option("the server's answer")
 @server_option

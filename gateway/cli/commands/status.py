@@ -26,7 +26,9 @@ def command(as_json: bool, server: ApiClient) -> None:
     former = ours.get("former_models") or []
     if former:
         names = ", ".join(map(output.plain, former))
-        click.echo(f"Requests of the former release still run; then their models are loaded again: {names}")
+        click.echo(
+            f"Requests of the former release still run. When they have ended, their models are loaded again: {names}"
+        )
     documented = {model["model_name"]: model for model in health["all_models_loaded"]}
     _models(ours.get("models") or [], documented, idle=not former)
     _queues(ours.get("models") or [])

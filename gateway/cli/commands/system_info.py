@@ -11,7 +11,7 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
 
 
-@click.command("system-info", short_help="Show the machine, its devices and what can be run on them.")
+@click.command("system-info", short_help="Show the machine, its devices, and the backends that run on them.")
 @click.option("--verbose", "-v", is_flag=True, help="Also Python packages, kernel, mainboard and BIOS.")
 @json_option("the server's answer")
 @server_option

@@ -26,7 +26,7 @@ _OTHER_PROTOCOL: Final = (
 )
 
 
-@click.command("upgrade", short_help="Let the installed release take over, without a restart.")
+@click.command("upgrade", short_help="Switch to the installed release, without a restart.")
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
@@ -54,8 +54,10 @@ def _result(answer: UpgradeAnswer) -> str:
     """Return what serves now, and what served when the upgrade was requested."""
     release, former = output.plain(answer.release or ""), output.plain(answer.former_release or "")
     if former == release:
-        return f"Release {release} serves, loaded from the files that are installed now. The one before had the same version."
-    return f"Release {release} serves." + (f" Before, it was {former}." if former else "")
+        return (
+            f"Release {release} serves, with the files that are installed now. The former release had the same version."
+        )
+    return f"Release {release} serves." + (f" The former release was {former}." if former else "")
 
 
 def _wait(server: ApiClient) -> UpgradeAnswer:

@@ -230,7 +230,7 @@ class ClientConnection:
         label = request_context(request.environ).label if request else ids.request_label(None)
         path = request.environ["PATH_INFO"] if request else ""
         INTERNAL_ERRORS.log(problem, request_id=label)
-        self._end_with(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"), label, path)
+        self._end_with(Failure(Code.INTERNAL, "an internal error; find it in the log by this request id"), label, path)
 
     def _end_with(self, failure: Failure, label: str, path: str) -> None:
         error_format = self._process.error_formats.for_path(path)

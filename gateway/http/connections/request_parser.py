@@ -210,7 +210,7 @@ def _set_headers(environ: dict[str, Any], fields: list[tuple[bytes, bytes]]) -> 
         text = value.strip(_BLANKS).decode("latin-1")
         if key in environ:
             if key in _ONCE:
-                raise _invalid(f"the header {key.removeprefix('HTTP_').replace('_', '-').title()} is there twice")
+                raise _invalid(f"the header {key.removeprefix('HTTP_').replace('_', '-').title()} is given twice")
             text = f"{environ[key]},{text}"
         environ[key] = text
 

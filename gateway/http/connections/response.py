@@ -49,7 +49,7 @@ def _header_line(name: str, value: str) -> tuple[str, str]:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
     if not _VALUE.fullmatch(value):
-        raise ValueError(f"the value of header {name} cannot be one")
+        raise ValueError(f"the value of header {name} is not valid")
     lower = name.lower()
     return lower if lower == _LENGTH or lower in _HOP_BY_HOP else "", f"{name}: {value}\r\n"
 

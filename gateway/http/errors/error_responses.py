@@ -206,7 +206,7 @@ def install_error_handlers(app: falcon.App[Any, Any], formats: ErrorFormats = DE
             # The client is gone; the server ends the connection.
             raise problem
         INTERNAL_ERRORS.log(problem, request_id=request_context(req.env).label, path=req.path)
-        failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
+        failure = Failure(Code.INTERNAL, "an internal error; find it in the log by this request id")
         write_error(req, resp, failure, formats)
 
     app.add_error_handler(Exception, on_unexpected_error)

@@ -134,7 +134,7 @@ def _finish_load(
     number = call.number
     failure = result if isinstance(result, Failure) else None
     if_not_written = (
-        f". Model {name} is loaded as was asked, until it is unloaded; later loads are as before. "
+        f". Model {name} is loaded with these options until it is unloaded; later loads do not use them. "
         "Let the server write into its state directory, which `lemonbus config` shows, and load the model again"
     )
     if failure is None:

@@ -85,7 +85,7 @@ class VariantQueries:
         query = self._by_job.get(job)
         if query is not None and query.child is not None:
             self._settle(
-                supervisor, job, Failure(Code.INTERNAL, f"the hub did not say in time what {query.checkpoint} has")
+                supervisor, job, Failure(Code.INTERNAL, f"the hub did not list the files of {query.checkpoint} in time")
             )
             supervisor.processes.kill(query.child)
 

@@ -164,7 +164,7 @@ def _main_checkpoint(item_fields: _CatalogueItem) -> tuple[str, str]:
         raise ValueError("`checkpoint` is missing")
     strange = sorted(set(item_fields.checkpoints) - {"main", "mmproj"} - _optional_checkpoints(item_fields.recipe))
     if strange:
-        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {item_fields.recipe} has no use for")
+        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {item_fields.recipe} does not use")
     mmproj = item_fields.mmproj
     projector = item_fields.checkpoints.get("mmproj", "")
     if projector:

@@ -149,7 +149,7 @@ class ExtraModels:
             if item.name.startswith(".") or not _is_true(item.is_dir):
                 continue
             if depth == _MAX_DEPTH or len(self._modified) >= _MAX_FOLDERS:
-                self._report(f"{item.path} and what is in it are too deep or too many")
+                self._report(f"{item.path} and what is in it are skipped: too deep, or too many folders")
                 return
             self._read(Path(item.path), depth + 1, known)
 
@@ -223,7 +223,7 @@ class ExtraModels:
 def _problem_of(name: str, entries: dict[str, CatalogueEntry]) -> str:
     if len(name) > MAX_NAME_LENGTH or not name.isprintable():
         return "has a name that cannot be shown"
-    return f"is not used: {name} is another file already" if name in entries else ""
+    return f"is not used: another file is {name} already" if name in entries else ""
 
 
 def _is_gguf(name: str) -> bool:

@@ -284,7 +284,10 @@ def test_options_that_cannot_be_written_hold_until_the_model_is_unloaded(server:
         resource.prlimit(server.supervisor_pid, resource.RLIMIT_FSIZE, limits)
     assert status == 500
     assert body["message"].startswith("the options could not be saved: File too large. ")
-    assert f"Model {CHAT} is loaded as was asked, until it is unloaded; later loads are as before" in body["message"]
+    assert (
+        f"Model {CHAT} is loaded with these options until it is unloaded; later loads do not use them"
+        in body["message"]
+    )
     assert (options_of(server, CHAT)["ctx_size"], saved(server)[CHAT]) == (768, {"ctx_size": 640})
     server.client.post("/v1/unload", {"model_name": CHAT})
     assert load(server, {"model_name": CHAT})[0] == 200

@@ -54,7 +54,7 @@ def test_its_client_is_told_in_every_dialect_and_it_is_not_tried_again(
     with one_death_noted(server):
         answer = server.client.post(path, body)
     assert answer.status == 500, answer
-    assert "was killed by SIGSEGV; it worked for this request, which is not tried again" in answer.body.decode()
+    assert "was killed by SIGSEGV; it was working on this request, which is not tried again" in answer.body.decode()
     assert answer.headers["x-should-retry"] == "false"
     assert deaths(server) == before + 1
 
@@ -75,7 +75,7 @@ def test_of_several_requests_each_is_tried_again_alone(server: LemonbusServer) -
         answers = run_concurrently(12, ask)
     poison = answers.pop(3)
     assert (poison.status, poison.error["code"]) == (500, "backend_died")
-    assert "it worked for this request" in poison.error["message"]
+    assert "it was working on this request" in poison.error["message"]
     for answer in answers:
         assert answer.status == 200, answer
         assert answer.text == ANSWER
@@ -86,9 +86,9 @@ def test_a_request_that_has_had_tokens_is_not_the_reason_if_another_one_has_none
     waits.until(lambda it: len(it.events) > 1)
     with one_death_noted(server):
         poison = server.client.chat(CHAT, messages=MESSAGES["messages"])
-    assert "it worked for this request" in poison.error["message"]
+    assert "it was working on this request" in poison.error["message"]
     assert waits.finish().error["code"] == "backend_died"
-    assert "it worked for this request" not in waits.error["message"]
+    assert "it was working on this request" not in waits.error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -97,7 +97,7 @@ def test_a_request_that_is_alone_is_the_reason_also_after_its_first_token(server
     with one_death_noted(server):
         answer = server.client.chat(CHAT, messages=[{"role": "user", "content": "LATER"}], stream=stream)
     assert answer.error["code"] == "backend_died"
-    assert "it worked for this request, which is not tried again" in answer.error["message"]
+    assert "it was working on this request, which is not tried again" in answer.error["message"]
     assert deaths(server) == before + 1
 
 

@@ -168,5 +168,5 @@ def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back
     assert unload.finish().status == 200
     assert stream.finish().error["code"] == "backend_died"
     wait_for(lambda: lost(server, LOOP, since), "the log tells of it")
-    assert lost(server, LOOP, since) == ["engine lost, it was to leave"]
+    assert lost(server, LOOP, since) == ["engine lost, its model was leaving"]
     assert server.model_state(LOOP) == ""

@@ -91,7 +91,7 @@ def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: Start
         wait_for(lambda: not server.listens(), "clients are refused at once")
         assert server.alive
     assert server.wait_exit() == 0
-    assert not [line for line in server.lines if line["event"] == "no connections for a moment"]
+    assert not [line for line in server.lines if line["event"] == "not accepting connections for a moment"]
 
 
 def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:

@@ -48,7 +48,7 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(engines[1]):
         exit_code, out, err = upgrade(server)
-        assert (exit_code, out) == (0, f"Release {RELEASE} serves. Before, it was 0.0.9.\n")
+        assert (exit_code, out) == (0, f"Release {RELEASE} serves. The former release was 0.0.9.\n")
         assert "different versions of the protocol" in err
         assert server.health()["version"] == RELEASE
         wait_for(lambda: server.state()["former_models"] == [LOOP], "one of the former workers still has a request")

@@ -94,7 +94,7 @@ def test_a_release_whose_supervisors_die_changes_nothing(
     exit_code, _, message = upgrade(server)
     assert exit_code == 1
     assert f"release {before.release} goes on" in message
-    assert "did not come to serve: SIGKILL" in message
+    assert "became ready: SIGKILL" in message
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert stream.finish(60).done
     assert what_serves(server) == before._replace(supervisor=server.supervisor_pid)

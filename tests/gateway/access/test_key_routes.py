@@ -79,7 +79,7 @@ def test_the_first_key_must_be_an_administrators(make_app: MakeApp, tmp_path: Pa
 def test_a_key_of_the_settings_is_not_said_to_be_revoked(make_app: MakeApp, tmp_path: Path) -> None:
     store(tmp_path, key("root", scopes=["admin"]))
     app = make_app(admin_api_key=secret_of("root"))
-    for name, reason in (("root", "would stay valid"), ("admin_api_key", "changed there")):
+    for name, reason in (("root", "would stay valid"), ("admin_api_key", "change it there")):
         answer = app("DELETE", f"/internal/keys/{name}", headers=bearer("root"))
         assert reason in is_error(answer, 409, "conflict")["message"]
     assert [each.name for each in read_keys(tmp_path / KEYS_FILE)] == ["root"]

@@ -104,7 +104,7 @@ def test_the_reload_that_moves_the_server_finds_it_at_its_former_address(
             code, out, err = lemonbus("reload")
             assert (code, out) == (0, "Nothing has changed.\n")
             assert err.startswith(
-                f"lemonbus: asking the server at {server.url}; {configured} is what is configured here"
+                f"lemonbus: asking the server at {server.url}; the configured address is {configured}"
             )
             assert "takes effect with a reload" in err
         assert not foreign.asked, "a program that has the new address gets no key"
@@ -133,16 +133,13 @@ def test_a_reload_says_once_what_is_wrong_with_the_file(
     server.replies["POST", "/internal/reload"] = Reply({"error": {"message": reason}}, 400)
     code, _, err = lemonbus("reload")
     assert (code, err.count(reason)) == (1, 1)
-    assert err.splitlines()[1] == f"lemonbus: asking the server at {server.url} all the same"
+    assert err.splitlines()[1] == f"lemonbus: asking the server at {server.url} anyway"
     assert err.splitlines()[-1].startswith(f"lemonbus: {reason}"), "the last line, which is an error of the journal"
     assert lemonbus("status")[2].count(reason) == 1
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         write_settings(Settings(port=taken.getsockname()[1]), tmp_path)
-        assert (
-            lemonbus("status")[2].splitlines()[1]
-            == "lemonbus: asking the server at http://127.0.0.1:13305 all the same"
-        )
+        assert lemonbus("status")[2].splitlines()[1] == "lemonbus: asking the server at http://127.0.0.1:13305 anyway"
 
 
 def test_why_a_reload_of_the_service_failed_is_an_error_of_the_journal(free_port: int) -> None:

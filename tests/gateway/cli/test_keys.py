@@ -45,7 +45,7 @@ def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: 
     assert server.last()["models"] == ["a*", "b*", "c"]
     assert server.last()["scopes"] == ["admin"]
     assert "Written to /var/lib/lemonbus/keys.json. " in err
-    assert f"The server at {server.url} applies this now. It has 1 valid key, those of its settings included." in err
+    assert f"The server at {server.url} applies this now. With the keys of its settings, it has 1 valid key." in err
     assert (
         "every client now needs one. `lemonbus` and `systemctl reload` read theirs from LEMONBUS_ADMIN_API_KEY" in err
     )
@@ -55,7 +55,7 @@ def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) ->
     server.replies["DELETE", "/internal/keys/c%20i"] = Reply({**CHANGED, "valid_keys": 2, "valid_admin_keys": 0})
     code, out, err = lemonbus("keys", "revoke", "c i")
     assert (code, out) == (0, "Revoked key c i\n")
-    assert "It has 2 valid keys" in err
+    assert "With the keys of its settings, it has 2 valid keys" in err
     assert "None of them has the scope admin" in err
     assert "--state-dir /var/lib/lemonbus" in err
 
@@ -158,7 +158,7 @@ def test_a_full_disk_is_named_and_changes_nothing(offline: Ends, path: Path, mon
 
     monkeypatch.setattr("protocol.config.api_keys.write_keys", full)
     for words in (["add", "b"], ["revoke", "a"]):
-        assert offline(*words) == (1, "", f"lemonbus: {path}: No space left on device; the keys are as they were\n")
+        assert offline(*words) == (1, "", f"lemonbus: {path}: No space left on device; the keys are unchanged\n")
     assert path.read_bytes() == before
 
 
@@ -189,14 +189,14 @@ def test_a_directory_without_a_file_says_nothing_of_the_server(offline: Ends, pa
     code, _, err = offline("list")
     assert code == 0
     assert err == (
-        f"The file: {path}. It does not exist: only the settings of a server of this directory can have keys.\n"
+        f"The file: {path}. The file does not exist: a server of this directory has only the keys of its settings.\n"
     )
 
 
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (["add", "ci"], 1, "there is a key ci already"),
+        (["add", "ci"], 1, "the key ci exists already"),
         (["add", "a/b"], 2, "letters, digits"),
         (["add", "api_key"], 2, "the name of a setting"),
         (["add", "x", "--scope", "root"], 2, "'root' is not one of inference"),

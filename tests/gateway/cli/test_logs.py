@@ -159,7 +159,7 @@ def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> 
             lines = [follower.stdout.readline().rstrip() for _ in range(9)]
         finally:
             follower.kill()
-    lost = "lemonbus: the connection to the server is lost; waiting for it"
+    lost = "lemonbus: the connection to the server is lost; waiting for the server"
     assert [line for line in lines if line.startswith("line")] == [f"line {number}" for number in (1, 2, 3, 4, 5, 1)]
     assert lines.count(lost) == 2
     assert lines.count("lemonbus: 7 lines were lost before the next one") == 1

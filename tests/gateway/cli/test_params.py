@@ -51,7 +51,7 @@ def test_params_are_set_and_reset(words: list[str], body: dict[str, Any], server
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["set"], "Give what to set"),
+        (["set"], "Give each setting as KEY=VALUE"),
         (["set", "temperature"], "expected KEY=VALUE"),
         (["temperature=1"], "not one of"),
         (["show", "temperature=1"], "did you mean: lemonbus params set temperature=1"),

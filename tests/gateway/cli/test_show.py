@@ -1,4 +1,4 @@
-"""``lemonbus show``: what is configured for a model."""
+"""``lemonbus show``: the configuration of one model."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_status_during_an_upgrade_shows_the_models_of_the_former_release(server:
     server.replies["GET", "/v1/health"] = Reply(pieces=[body])
     code, out, _ = lemonbus("status")
     assert code == 0
-    assert "Requests of the former release still run; then their models are loaded again: A, B" in out
+    assert "Requests of the former release still run. When they have ended, their models are loaded again: A, B" in out
     assert "No model is loaded" not in out
 
 

@@ -32,7 +32,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_answer_may_be_the_last(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", PATH] = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": "1.0"})
-    assert lemonbus("upgrade") == (0, "Release 2.0 serves. Before, it was 1.0.\n", "")
+    assert lemonbus("upgrade") == (0, "Release 2.0 serves. The former release was 1.0.\n", "")
     assert len(server.asked) == 1
 
 
@@ -40,7 +40,7 @@ def test_the_same_release_is_said_to_be_the_same(server: FakeServer, lemonbus: E
     server.replies["POST", PATH] = Reply({"status": "success", "release": "2.0", "pid": 7, "former_release": "2.0"})
     code, out, _ = lemonbus("upgrade")
     assert code == 0
-    assert "loaded from the files that are installed now. The one before had the same version." in out
+    assert "with the files that are installed now. The former release had the same version." in out
 
 
 def test_a_release_that_cannot_start_is_a_failure(server: FakeServer, lemonbus: Ends) -> None:

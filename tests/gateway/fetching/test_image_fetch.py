@@ -64,7 +64,7 @@ def test_an_image_is_fetched_without_anything_of_the_environment(
         ("/type/text%2Fhtml", "answered with text/html"),
         ("/type/application%2Foctet-stream", "is not an image"),
         ("/page", "not a PNG, JPEG, GIF, WebP or BMP image"),
-        ("/packed", "packed"),
+        ("/packed", "compressed content"),
         ("/large/200000", "larger than 100000 bytes"),
         ("/chunked/200000", "larger than 100000 bytes"),
         ("/short", "broke off"),

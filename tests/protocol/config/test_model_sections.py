@@ -160,12 +160,12 @@ TEXTS = "expected a text without control characters"
         (f"{M}drop = ['a']\n[models.x.set]\na = 1", "2: models.x.drop: a is also set"),
         (
             f"{M}args = ''\noptions.llamacpp_args = ''",
-            "3: models.x.options.llamacpp_args: expected no such option, because args is the same",
+            "3: models.x.options.llamacpp_args: expected either this option or args, which is the same",
         ),
-        (f"{M}aliases = ['a']\n[models.y]\naliases = ['a']", "4: models.y.aliases: 'a' means the model 'x' already"),
-        (f"{M}aliases = ['y']\n[models.y]", "2: models.x.aliases: 'y' means the model 'y' already"),
-        ("[groups.g]\nswap = true", "1: groups.g: expected models, a list of names of models"),
-        ("[groups.g]\nmodels = []\nswap = true", "2: groups.g.models: expected a list of names of models, and not an"),
+        (f"{M}aliases = ['a']\n[models.y]\naliases = ['a']", "4: models.y.aliases: 'a' already means the model 'x'"),
+        (f"{M}aliases = ['y']\n[models.y]", "2: models.x.aliases: 'y' already means the model 'y'"),
+        ("[groups.g]\nswap = true", "1: groups.g: expected models, a non-empty list of names of models"),
+        ("[groups.g]\nmodels = []\nswap = true", "2: groups.g.models: expected a non-empty list of names of models"),
         ("[groups.g]\nmodels = ['a']", "1: groups.g: expected exclusive, swap or max_loaded"),
         (
             "[groups.g]\nmodels = ['a']\nswap = true\nmax_loaded = 2",
@@ -173,7 +173,7 @@ TEXTS = "expected a text without control characters"
         ),
         (
             "[groups.g]\nmodels = ['a']\nswap = true\n[groups.h]\nmodels = ['b', 'a']\nswap = true",
-            "5: groups.h.models: 'a' is in the group 'g' already",
+            "5: groups.h.models: 'a' is already in the group 'g'",
         ),
         (
             "\n".join(f"[models.m{number}]" for number in range(MAX_SECTIONS + 1)),

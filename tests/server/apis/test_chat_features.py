@@ -49,7 +49,7 @@ def test_a_tool_call(shared_server: LemonbusServer) -> None:
 
 PLAIN = {"properties": {"n": {"const": 7}}, "required": ["n"]}
 PLAIN_TOOL = {"type": "function", "function": {"name": "answer", "parameters": PLAIN}}
-NO_PLACE = '299 lemonbus "the chat template of this model has no place for tools: it was not told of them"'
+NO_PLACE = '299 lemonbus "the chat template of this model has no place for tools: the model was not told of them"'
 
 
 def test_a_model_whose_template_has_no_tools_calls_one_if_it_must(shared_server: LemonbusServer) -> None:

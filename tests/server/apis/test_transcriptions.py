@@ -240,7 +240,7 @@ def test_arguments_are_checked_before_any_model_is_stopped(faulty: LemonbusServe
     answer = faulty.client.post("/v1/load", {"model_name": MODEL, "whispercpp_backend": "vulkan"})
     assert (answer.status, answer.error["param"]) == (501, "whispercpp_backend")
     assert "its backend whispercpp:vulkan cannot be used on this machine" in answer.error["message"]
-    assert answer.error["message"].endswith("Installed is cpu: load it with `whispercpp_backend`")
+    assert answer.error["message"].endswith("Installed: cpu; load the model with `whispercpp_backend`")
     assert faulty.engine_pid(MODEL) == pid
     answer = faulty.client.post("/v1/load", {"model_name": MODEL, "whispercpp_args": "--convert"})
     assert answer.status == 200

@@ -56,7 +56,7 @@ def test_an_installed_backend_of_the_recipe_is_an_alternative(tmp_path: Path, mo
     failure = explained(tmp_path, "llamacpp", "rocm", ["cpu"])
     assert failure.code is Code.UNSUPPORTED
     assert "system" in failure.message
-    assert failure.message.endswith("load it with `llamacpp_backend`")
+    assert failure.message.endswith("load the model with `llamacpp_backend`")
 
 
 def test_a_program_that_its_owner_installs_is_named_with_its_page(

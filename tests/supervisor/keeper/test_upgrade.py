@@ -62,7 +62,7 @@ def test_a_new_version_that_is_killed_each_time_is_told_and_the_old_one_goes_on(
         keeper.wait_started(0)
         keeper.install("serve", "die", "die", "serve")
         keeper.send(signal.SIGUSR2)
-        assert keeper.wait_line("told 3 upgrade failed").endswith("did not come to serve: SIGKILL")
+        assert keeper.wait_line("told 3 upgrade failed").endswith("became ready: SIGKILL")
         former, present = fork_servers(keeper)
         wait_for(lambda: not processes.alive(present), "the fork server of the new version is dismissed")
         assert processes.alive(former)
@@ -88,9 +88,7 @@ def test_a_new_version_that_cannot_start_is_told_and_the_old_one_goes_on(broken:
             return
         keeper.wait_started(1)  # of the new version
         keeper.wait_started(2)  # of the old one again
-        assert keeper.wait_line("told 2 upgrade failed").startswith(
-            "a supervisor of the new version did not come to serve"
-        )
+        assert keeper.wait_line("told 2 upgrade failed").startswith("no supervisor of the new version became ready")
         keeper.install("serve")
         keeper.send(signal.SIGUSR2)
         keeper.wait_started(3)

@@ -175,7 +175,7 @@ def test_models_leave_when_the_groups_have_changed() -> None:
     sim.run_until_idle()
     assert [name for name, model in sim.scheduler.models.items() if model.loaded] == ["a", "c"], "the idle one leaves"
     (note,) = (note for note in sim.notes if note.event == "draining")
-    assert note.fields["why"] == "the settings no longer let it stay beside others"
+    assert note.fields["why"] == "the settings no longer allow it beside others"
     sim.reload(group("ab", exclusive=True))
     again = sim.submit("a")
     sim.run_until_idle()

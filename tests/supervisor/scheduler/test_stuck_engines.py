@@ -49,7 +49,7 @@ def test_it_is_started_again_and_serves_what_waits(restartable_sim: Simulation) 
     assert sim.scheduler.counters["restarts"] == 1
     assert "evictions" not in sim.scheduler.counters
     notes = [(note.event, note.fields["why"]) for note in sim.notes if "why" in note.fields]
-    assert ("engine ended, the clients of its requests are gone", "it works on for clients that are gone") in notes
+    assert ("engine ended, the clients of its requests are gone", "it keeps working for clients that are gone") in notes
 
 
 def test_it_is_started_again_although_nothing_waits(restartable_sim: Simulation) -> None:

@@ -265,7 +265,7 @@ def draining_for_shutdown() -> Simulation:
 @pytest.mark.parametrize(
     ("situation", "why"),
     [
-        (draining_for_an_unload, "unload was asked for"),
+        (draining_for_an_unload, "an unload was requested"),
         (draining_for_another, "it is evicted for another model"),
         (draining_for_shutdown, "the server stops"),
     ],
@@ -276,7 +276,7 @@ def test_an_engine_lost_while_draining_is_not_announced_to_restart(
     sim = situation()
     gone(sim, sim.serving("a"))
     command = [note for note in sim.notes if note.event.startswith("engine lost")]
-    assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, it was to leave", why)]
+    assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, its model was leaving", why)]
 
 
 def test_an_engine_lost_while_ready_is_announced_to_restart_and_does() -> None:

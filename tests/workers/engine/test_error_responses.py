@@ -50,8 +50,8 @@ def test_the_engines_errors(status: int, body: str, code: Code, http: int, messa
     [
         (0, SHORTEN),
         (64, f"{SHORTEN} of 64 at most"),
-        (32, "shorten it, because the model can have no larger context"),
-        (16, "shorten it, because the model can have no larger context"),
+        (32, "shorten it, because the model cannot have a larger context"),
+        (16, "shorten it, because the model cannot have a larger context"),
     ],
 )
 def test_a_larger_context_is_advised_only_where_the_model_can_have_one(most: int, advice: str) -> None:

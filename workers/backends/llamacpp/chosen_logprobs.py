@@ -55,7 +55,7 @@ def check_drafted_logprobs(body: bytes) -> None:
     except DECODE_ERRORS:
         return
     if bytes(fields.get("logprobs", b"false")) not in (b"false", b"null") and answer_token_limit(fields) != 1:
-        reason = "this model runs with a draft model, and has log probabilities of one token alone: ask for one, or leave `logprobs` out"
+        reason = "this model runs with a draft model, and gives log probabilities for one token only: ask for one token, or leave `logprobs` out"
         raise invalid(reason, "logprobs")
 
 

@@ -67,12 +67,12 @@ DESCRIPTOR: Final = RecipeDescriptor(
             choices=["cpu", "system", "vulkan", "rocm", "cuda", "metal"],
         ),
         LoadOption(
-            "gpu_layers", "int", "layers that a GPU computes; all of them, where the backend has one", None, 0, 999
+            "gpu_layers", "int", "layers that a GPU computes; by default all, if the backend has a GPU", None, 0, 999
         ),
         LoadOption(
             "keep_prompt_cache",
             "bool",
-            "keep the conversations that the engine has read on the disk when it ends, for the next load",
+            "when the engine ends, keep its prompt caches on the disk for the next load",
             default=False,
         ),
         LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),

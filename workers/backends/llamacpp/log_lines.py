@@ -42,7 +42,11 @@ def file_problem(output: str) -> str:
     unknown = _UNKNOWN_ARCHITECTURE.search(output)
     if unknown is not None:
         return f"this llama-server does not know the model's architecture, {unknown[1]}"
-    return "llama-server finds its file broken: fetch or convert it again" if _BROKEN_FILE.search(output) else ""
+    return (
+        "llama-server says that the model's file is broken: download or convert it again"
+        if _BROKEN_FILE.search(output)
+        else ""
+    )
 
 
 def parse_line(line: bytes, asked: bool) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from workers.stream.event_translator import EventTranslator
 from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser
 from workers.tool_calls.formats import ToolCallFormat
 
-WARNING: Final = "the chat template of this model has no place for tools: it was not told of them"
+WARNING: Final = "the chat template of this model has no place for tools: the model was not told of them"
 _is_asked: Final = re.compile(rb'"tool(?:s|_choice)"').search
 _CHUNK: Final = b'"delta":{'
 _WORDS: Final = ("auto", "none", "required")
@@ -126,7 +126,7 @@ def offered_tools(body: bytes, *, has_place: bool) -> OfferedTools | None:
     if mode == "auto":
         return OfferedTools(body, warning=WARNING)
     if "grammar" in fields:
-        raise invalid("`grammar` excludes a `tool_choice` that asks for a call with this model", "grammar")
+        raise invalid("with this model, `grammar` excludes a `tool_choice` that asks for a call", "grammar")
     return _forced(fields, [_tool(raw).function for raw in tools.values()])
 
 

@@ -94,7 +94,7 @@ def _sd_fields(body: bytes) -> dict[str, Any]:
     try:
         wanted = _wanted(body)
     except DECODE_ERRORS as problem:
-        raise Failure(Code.INVALID_REQUEST, f"the request for a picture makes no sense: {problem}").raised() from None
+        raise Failure(Code.INVALID_REQUEST, f"the request for a picture is not valid: {problem}").raised() from None
     if EXTRA_ARGS_TAG in wanted.prompt:
         raise invalid(
             f"`prompt` must not have <{EXTRA_ARGS_TAG} in it: `seed`, `steps` and the like are fields", "prompt"

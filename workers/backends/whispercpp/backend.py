@@ -59,7 +59,11 @@ class WhisperCppBackend(SingleSlotBackend):
 
     def file_problem(self, output: str) -> str:
         """See :meth:`Backend.file_problem`."""
-        return "whisper-server finds its file broken: fetch or convert it again" if _BROKEN_FILE.search(output) else ""
+        return (
+            "whisper-server says that the model's file is broken: download or convert it again"
+            if _BROKEN_FILE.search(output)
+            else ""
+        )
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
@@ -148,7 +152,7 @@ class WhisperCppBackend(SingleSlotBackend):
                 check_measured(fields, self.program)
                 if sampling_options.get("duration_ms"):
                     raise invalid(
-                        f"`duration`: {self.program} would go on behind the end of a recording: cut it", "duration"
+                        f"`duration`: {self.program} would continue beyond the end of a recording: cut it", "duration"
                     )
             inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
@@ -167,7 +171,7 @@ class WhisperCppBackend(SingleSlotBackend):
         known = self._languages
         if code == AUTO or (known == 1 and code == "en") or known >= len(LANGUAGES) or (known > 1 and code != _LATEST):
             return
-        what = "it knows English alone" if known == 1 else "it is older than that language"
+        what = "it only knows English" if known == 1 else "it is older than the support for that language"
         raise invalid(f"`language`: {self.spec.name} does not know {LANGUAGES[code]}; {what}", "language")
 
     @cached_property

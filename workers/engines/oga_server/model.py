@@ -77,7 +77,7 @@ class OgaModel:
             tokens = [int(self._tokenizer.bos_token_id)]
         if len(tokens) >= self.context:
             raise EngineHttpError(
-                f"the prompt has {len(tokens)} tokens, which leaves no token of the context of {self.context}",
+                f"the prompt has {len(tokens)} tokens, which fills the context of {self.context}",
                 kind="exceed_context_size_error",
                 n_prompt_tokens=len(tokens),
                 n_ctx=self.context,

@@ -106,7 +106,7 @@ def _pieces(data: bytes, demuxer: str, client_disconnected: Callable[[], bool]) 
         if not container.streams.audio:
             raise AudioError("the file has no sound in it")
         if container.streams.audio[0].codec_context.name not in _CODECS.split(","):
-            raise AudioError(f"the recording has a coding that is not read here: {_CURE}")
+            raise AudioError(f"the recording has an encoding that is not read here: {_CURE}")
         resampler: AudioResampler | None = None
         kind: tuple[str, str, int] | None = None
         for frame in _frames(container, client_disconnected):

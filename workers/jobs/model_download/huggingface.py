@@ -79,7 +79,7 @@ def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[Rem
         )
     by_name = {remote.name: remote for remote in found}
     if source.sha256 and by_name[wanted[0]].etag not in ("", source.sha256):
-        raise SourceError(f"{checkpoint.repo} has another file than the catalogue knows (sha256 differs)")
+        raise SourceError(f"{checkpoint.repo} has a file that is not the one in the catalogue (its sha256 differs)")
     if source.mmproj:
         projector = checkpoints.projector(names, source.mmproj)
         if not projector:
@@ -141,7 +141,7 @@ def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadPro
         _check(remote, partial)
     except SourceError as problem:
         partial.unlink()
-        raise SourceError(f"{remote.name}: {problem}; it was thrown away", problem.detail) from problem
+        raise SourceError(f"{remote.name}: {problem}; it was deleted", problem.detail) from problem
 
 
 def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
@@ -155,7 +155,7 @@ def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
             raise
         except HfHubHTTPError as problem:
             if huggingface_listing.status_of(problem) == _BEYOND:
-                raise SourceError(f"it ends before the {remote.size} bytes that the hub says") from problem
+                raise SourceError(f"it ends before the {remote.size} bytes that the hub announced") from problem
             raise
         except Exception:
             # Versions of the library differ in which broken transfers they resume themselves.

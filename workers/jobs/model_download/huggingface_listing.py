@@ -155,5 +155,5 @@ def _refused(problem: HfHubHTTPError, repo: str, detail: str) -> SourceError:
         message = f"the hub refuses {repo} ({status}): is HF_TOKEN right, and may it read this?"
         return SourceError(message, detail, forbidden=True)
     pause = _retry_after(problem) or 0.0
-    wanted = f" and wants to be left alone for {pause:.0f} s" if pause else ""
+    wanted = f" and asks to wait {pause:.0f} s" if pause else ""
     return SourceError(f"the hub answered {status}{wanted}", detail, retry_after=pause)

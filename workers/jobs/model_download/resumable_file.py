@@ -56,7 +56,7 @@ class ResumableFile:
         """Append data; raises :class:`SourceError` for more bytes than the hub's size of the file."""
         self.failed = True
         if self.tell() + len(data) > self._size:
-            raise SourceError(f"it is larger than the {self._size} bytes that the hub says")
+            raise SourceError(f"it is larger than the {self._size} bytes that the hub announced")
         rest = memoryview(data)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -87,4 +87,4 @@ class ResumableFile:
                 while block := file.read(disk.BLOCK_BYTES):
                     self._digest.update(block)
         if self.tell() != self._size or self._digest.hexdigest() != self._etag:
-            raise SourceError("it came damaged (its digest differs from the hub's)")
+            raise SourceError("it arrived damaged (its digest differs from the hub's)")

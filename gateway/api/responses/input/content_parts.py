@@ -101,7 +101,7 @@ def _chat_part(part: Part, where: str, image: ImageSource) -> Part:
 
 def _image(given: InputImage, where: str, image: ImageSource) -> Part:
     if not given.image_url:
-        what = "there are no uploaded files here" if given.file_id else "`image_url` is required"
+        what = "this server stores no files" if given.file_id else "`image_url` is required"
         raise invalid(f"`{where}`: {what}; send the picture as a data URL in `image_url`", where)
     return {"type": "image_url", "image_url": {"url": image(given.image_url, f"{where}.image_url")}}
 
@@ -109,7 +109,7 @@ def _image(given: InputImage, where: str, image: ImageSource) -> Part:
 def _file(file: InputFile, where: str) -> Part:
     """Return a text file as text; engines read no other format."""
     if not file.file_data:
-        what = "files are not fetched" if file.file_url else "there are no uploaded files here"
+        what = "files are not fetched" if file.file_url else "this server stores no files"
         raise invalid(f"`{where}`: {what}; send the file in `file_data`", where)
     name = file.filename or "file"
     # A data URL, or bare base64.

@@ -109,7 +109,7 @@ def _check_named_once(given: Sequence[Item]) -> None:
         if _kind(item) == "item_reference" and isinstance(item.get("id"), str):
             if item["id"] in named:
                 where = f"input[{position}]"
-                raise invalid(f"`{where}` refers to an item that `input` has already: name it once", where)
+                raise invalid(f"`{where}` refers to an item that is already in `input`: name it once", where)
             named.add(item["id"])
 
 

@@ -27,12 +27,12 @@ INCLUDABLE: Final = (
 """Known values of ``include``. Those about hosted tools add nothing, because no response has such items."""
 NOT_SERVED: Final = {
     "conversation": "send `previous_response_id` or the whole `input`",
-    "prompt": "there are no stored prompts: send `instructions` and `input`",
-    "context_management": "nothing is compacted here: send a shorter `input`, or `truncation` auto",
+    "prompt": "this server stores no prompts: send `instructions` and `input`",
+    "context_management": "this server compacts nothing: send a shorter `input`, or `truncation` auto",
     "moderation": "there is no moderation model",
 }
 """Field that would change the answer → the alternative."""
-HOSTED_TOOL_ADVICE: Final = "only tools that the client runs are: run it yourself and offer it as a function"
+HOSTED_TOOL_ADVICE: Final = "this server runs no tools: run it yourself and offer it as a function"
 MAX_METADATA: Final = 16
 MAX_ITEMS: Final = 2 * MAX_ENTRIES["messages"]
 """How many items are allowed: as many as a chat may have messages. Thoughts and calls are parts of a message."""

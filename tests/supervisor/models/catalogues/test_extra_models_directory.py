@@ -152,7 +152,7 @@ def test_two_folders_of_one_name_and_two_kinds_of_file_of_one_name(make: MakeMod
     (extra / "w.bin").write_bytes(b"lmgg")
     models = make()
     assert sorted(extra_ids(models)) == ["extra.a/m", "extra.b/m", "extra.w"]
-    assert "w.bin is not used: extra.w is another file already" in models.problems[0]
+    assert "w.bin is not used: another file is extra.w already" in models.problems[0]
 
 
 def test_names_that_are_no_utf8_are_skipped_with_one_warning(make: MakeModels, extra: Path) -> None:

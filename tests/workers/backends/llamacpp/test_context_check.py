@@ -40,7 +40,7 @@ def test_refused(body: dict[str, Any]) -> None:
         check_context(msgspec.json.encode(body), 100, 0)
     failure = caught.value.failure
     assert (failure.code, [failure.param]) == (Code.CONTEXT_EXCEEDED, list(body))
-    with pytest.raises(LemonbusError, match="the model can have no larger context"):
+    with pytest.raises(LemonbusError, match="the model cannot have a larger context"):
         check_context(msgspec.json.encode(body), 100, 100)
 
 

@@ -117,7 +117,7 @@ def test_invalid_request_options(field: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "language", "why"),
     [
-        (51_864, "de", "does not know german; it knows English alone"),
+        (51_864, "de", "does not know german; it only knows English"),
         (51_864, "en", ""),
         (51_864, "auto", ""),
         (51_865, "de", ""),
@@ -232,6 +232,6 @@ def test_what_it_prints(line: bytes, level: str) -> None:
 def test_a_program_of_the_users_gets_no_duration() -> None:
     body = form_data.encode([FormPart("duration", b"1000"), FormPart("file", b"fLaC", "a.flac")])
     assert made().request("audio/transcriptions", "", body, stream=False)
-    with pytest.raises(LemonbusError, match="`duration`: whisper-server would go on") as raised:
+    with pytest.raises(LemonbusError, match="`duration`: whisper-server would continue") as raised:
         made("system").request("audio/transcriptions", "", body, stream=False)
     assert raised.value.failure.param == "duration"

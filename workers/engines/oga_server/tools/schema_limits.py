@@ -27,12 +27,12 @@ def schema_problem(schemas: Iterable[Mapping[str, Any]]) -> str:
     """Return why no grammar is made from these schemas, in words; empty if one may be."""
     schemas = list(schemas)
     if sum(len(json.dumps(schema)) for schema in schemas) > MAX_BYTES:
-        return f"its schemas may have {MAX_BYTES} bytes of JSON"
+        return f"its schemas may have at most {MAX_BYTES} bytes of JSON"
     nodes = [node for schema in schemas for node in _objects(schema)]
     if sum(max(_number(node, "minItems"), _number(node, "maxItems")) for node in nodes) > MAX_ITEMS:
-        return f"`minItems` and `maxItems` of all its lists may be {MAX_ITEMS} together"
+        return f"`minItems` and `maxItems` of all its lists may be at most {MAX_ITEMS} together"
     if math.prod(_coefficient(node) for node in nodes) > MAX_MULTIPLE:
-        return f"the product of all its `multipleOf` may be {MAX_MULTIPLE}"
+        return f"the product of all its `multipleOf` may be at most {MAX_MULTIPLE}"
     combines = any("allOf" in node or ("$ref" in node and len(node) > 1) for node in nodes)
     if combines and sum(isinstance(node.get("pattern"), str) for node in nodes) > MAX_PATTERNS:
         return f"with `allOf`, or with other keywords beside `$ref`, it may have {MAX_PATTERNS} `pattern`"
