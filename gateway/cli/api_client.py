@@ -88,7 +88,9 @@ class ApiClient:
         if not route.has_body:
             in_path = {name for name in fields if f"{{{name}}}" in path}
             path = path.format_map({name: quote(fields.pop(name), safe="") for name in in_path})
-            path += f"?{urlencode(fields)}" if fields else ""
+            path += (
+                f"?{urlencode({name: _in_query(value) for name, value in fields.items()}, safe='/')}" if fields else ""
+            )
         answer = self.call(route.method, path, fields if route.has_body else None, seconds)
         try:
             found: Answered = msgspec.convert(answer, route.answer)
@@ -165,6 +167,10 @@ class ApiClient:
             return CommandError(f"cannot reach {self.url}: {why}. Is the server running?", UNREACHABLE)
         late = isinstance(problem, requests.Timeout) or isinstance(reason, urllib3_errors.ReadTimeoutError)
         return CommandError(f"{self.url}: {'no answer in time' if late else 'the connection broke off'}")
+
+
+def _in_query(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:

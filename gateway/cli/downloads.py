@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
@@ -16,11 +17,10 @@ from gateway.cli.progress import show_progress
 def ensure_downloaded(server: ApiClient, model: str) -> None:
     """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server."""
     try:
-        known = server.call("GET", "/v1/models?show_all=true")["data"]
-        absent = any(entry["id"] == model and not entry["downloaded"] for entry in known)
-    except (CommandError, KeyError, TypeError):
+        known = server.ask(list_models, ModelsQuery(show_all=True)).data
+    except CommandError:
         return
-    if absent:
+    if any(entry.id == model and not entry.downloaded for entry in known):
         click.echo(f"Downloading {output.plain(model)} first.", err=True)
         download(server, model, as_json=False)
 

@@ -79,10 +79,12 @@ def configured_client(settings: Settings) -> ApiClient:
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
     """Return the names of models that begin with ``incomplete``, as the server knows them."""
+    from gateway.api.openai.models import ModelsQuery, list_models  # noqa: PLC0415 - most commands complete nothing
+
     server = context.params.get("server") or connect_client(given_url(context))
     try:
-        models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
-        names = [name for model in models for name in (model["id"], *model.get("aliases", []))]
-        return [name for name in names if name.startswith(incomplete)]
-    except (CommandError, KeyError, TypeError):
+        models = server.ask(list_models, ModelsQuery(show_all=True), seconds=1.0).data
+    except CommandError:
         return []  # a completion must not print an error
+    names = [name for model in models for name in (model.id, *(model.aliases or ()))]
+    return [name for name in names if name.startswith(incomplete)]

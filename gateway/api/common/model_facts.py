@@ -9,8 +9,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.routes import HttpCaller
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_details import DescribeModels, ModelDetails
 from protocol.messages.models import ModelEntry
@@ -28,12 +27,12 @@ _THINKING: Final = re.compile(r"<think>|enable_thinking|reasoning_content|<\|cha
 _INSERT: Final = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id")
 
 
-def describe(session: SupervisorSession, env: dict[str, object], name: str = "") -> list[ModelDetails]:
+def describe(caller: HttpCaller, name: str = "") -> list[ModelDetails]:
     """Return the downloaded models that the caller's key may use, or one of them; raises ``model_not_found``."""
-    context = request_context(env)
+    context = caller.context
     unknown = Failure(Code.MODEL_NOT_FOUND, f"model {name} not found", model=name)
     try:
-        found = session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
+        found = caller.ask(lambda number: DescribeModels(number, name), list[ModelDetails])
     except LemonbusError as problem:
         if context.models and problem.failure.code is Code.MODEL_NOT_FOUND:
             raise unknown.raised() from None  # the message names similar models

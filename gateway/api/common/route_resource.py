@@ -9,7 +9,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
-from gateway.api.common.dialect import Routes, versioned
+from gateway.api.common.dialect import VERSION_PREFIXES, Routes
 from gateway.api.common.progress_events import stream_progress
 from gateway.api.common.request_fields import params_as_sent
 from gateway.api.common.routes import Content, HttpCaller, Progressing, Route
@@ -98,14 +98,20 @@ def _check_texts(request: msgspec.Struct) -> None:
             raise invalid(f"`{field}` must not contain NUL", field)
 
 
+def _paths(route: Route[Any, Any]) -> list[str]:
+    """Return all paths of a route. A declared path without its first slash is below each version prefix."""
+    given = [path for path in (route.path, route.also) if path]
+    whole = [path for path in given if path.startswith("/")]
+    return whole + [f"{prefix}/{path}" for prefix in VERSION_PREFIXES for path in given if path not in whole]
+
+
 def resources(session: SupervisorSession, *modules: ModuleType) -> Routes:
-    """Return a resource for each path of the routes that these modules declare, in that order."""
+    """Return a resource for each path of the routes that these modules declare: the same one for paths with the same routes."""
     by_path: dict[str, list[Route[Any, Any]]] = {}
     for module in modules:
         for route in vars(module).values():
             if isinstance(route, Route):
-                for path in filter(None, (route.path, route.also)):
+                for path in _paths(route):
                     by_path.setdefault(path, []).append(route)
-    found = {path: RouteResource(session, routes) for path, routes in by_path.items()}
-    whole = {path: resource for path, resource in found.items() if path.startswith("/")}
-    return {**whole, **versioned({path: resource for path, resource in found.items() if path not in whole})}
+    found = {tuple(routes): RouteResource(session, routes) for routes in by_path.values()}
+    return {path: found[tuple(routes)] for path, routes in by_path.items()}

@@ -129,7 +129,7 @@ def _load(caller: HttpCaller, alias: str, call: partial[LoadModel]) -> LoadedAli
         loaded = caller.ask(call, Loaded)
     except LemonbusError as problem:
         raise with_own_field(problem.failure).raised() from None
-    (details,) = model_facts.describe(caller.session, caller.env, loaded.model)
+    (details,) = model_facts.describe(caller, loaded.model)
     return LoadedAlias(
         "loaded",
         alias,

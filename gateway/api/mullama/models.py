@@ -93,7 +93,7 @@ def list_models(caller: HttpCaller, _request: Nothing) -> ListedModels:
 
     Those that are loaded come first.
     """
-    found = sorted(model_facts.describe(caller.session, caller.env), key=lambda details: not details.entry.loaded)
+    found = sorted(model_facts.describe(caller), key=lambda details: not details.entry.loaded)
     return ListedModels(
         [ListedModel(**_facts(caller, details, model_facts.short_name(details.entry))) for details in found]
     )
@@ -105,7 +105,7 @@ def show_model(caller: HttpCaller, model: ModelPath) -> ShownModel:
     if model.path.endswith(UNLOAD):
         raise falcon.HTTPMethodNotAllowed(["POST", "OPTIONS"])
     caller.context.model = model.path
-    (details,) = model_facts.describe(caller.session, caller.env, model.path)
+    (details,) = model_facts.describe(caller, model.path)
     return ShownModel(
         **_facts(caller, details, model.path),
         architecture=architecture(details),

@@ -93,5 +93,5 @@ def pull_model(caller: HttpCaller, request: MullamaPullRequest) -> PulledCheckpo
     if request.stream:
         return Progressing(partial(call, progress=True), MullamaPullWriter(name))
     pulled = caller.ask(call, Pulled)
-    (details,) = model_facts.describe(caller.session, caller.env, pulled.name)
+    (details,) = model_facts.describe(caller, pulled.name)
     return PulledCheckpoint("success", name, model_facts.repository(details.entry.checkpoint), details.size)

@@ -170,14 +170,14 @@ def list_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
 
     The newest are first, and each is listed under all the names that it was given.
     """
-    found = sorted(model_facts.describe(caller.session, caller.env), key=lambda details: -details.modified)
+    found = sorted(model_facts.describe(caller), key=lambda details: -details.modified)
     return TaggedModels([item for details in found for item in list_items(details)])
 
 
 @route("GET", "/api/ps")
 def list_loaded_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
     """Lists the loaded models."""
-    found = model_facts.describe(caller.session, caller.env)
+    found = model_facts.describe(caller)
     return TaggedModels([running_item(details) for details in found if details.entry.loaded])
 
 
@@ -185,7 +185,7 @@ def list_loaded_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
 def show_model(caller: HttpCaller, request: NamedModelRequest) -> ModelDescription:
     """Shows a downloaded model."""
     caller.context.model = name = request.wanted()
-    (details,) = model_facts.describe(caller.session, caller.env, name)
+    (details,) = model_facts.describe(caller, name)
     return ModelDescription(**show_answer(details, name))
 
 

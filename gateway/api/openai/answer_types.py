@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from protocol.models.recipes import OptionValue
-
 Logprobs = dict[str, Any]
 
 
@@ -104,47 +102,3 @@ class TranscriptionText(msgspec.Struct):
     """The words of a recording; `verbose_json` also has the times."""
 
     text: str
-
-
-class ModelObject(msgspec.Struct):
-    """A model, with the fields of OpenAI, Lemonade and Anthropic; with `show_all` it has more."""
-
-    id: str
-    object: str
-    type: str
-    display_name: str
-    created: int
-    created_at: str
-    owned_by: str
-    checkpoint: str
-    recipe: str
-    device: str
-    dtype: str
-    labels: list[str]
-    recipe_options: dict[str, OptionValue]
-    """The load options that are saved for the model."""
-    root: str | msgspec.UnsetType = msgspec.UNSET
-    """The registered name, if `id` is another name that the configuration or a user gave the model."""
-    context_length: int | msgspec.UnsetType = msgspec.UNSET
-    """Context tokens of each request: of the loaded engine, else of the next one."""
-    max_context_window: int | msgspec.UnsetType = msgspec.UNSET
-    """Tokens that the model was trained for, according to its file."""
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    downloaded: bool | msgspec.UnsetType = msgspec.UNSET
-    size: float | msgspec.UnsetType = msgspec.UNSET
-    suggested: bool | msgspec.UnsetType = msgspec.UNSET
-    model_type: str | msgspec.UnsetType = msgspec.UNSET
-    loaded: bool | msgspec.UnsetType = msgspec.UNSET
-    aliases: list[str] | msgspec.UnsetType = msgspec.UNSET
-    supported: bool | msgspec.UnsetType = msgspec.UNSET
-    unsupported_reason: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class ModelList(msgspec.Struct):
-    """Models, or one page of them."""
-
-    object: str
-    data: list[ModelObject]
-    has_more: bool
-    first_id: str | None
-    last_id: str | None

@@ -27,16 +27,11 @@ class OpenAIDialect(Dialect):
             "images/edits": images.ImageEditsResource(session),
             "audio/transcriptions": audio.TranscriptionsResource(session),
             "audio/translations": audio.TranslationsResource(session),
-            "models": models.ModelsResource(session),
-            "models/{model_id:path}": models.ModelResource(session),
         }
-        preview = {
-            "completions": PreviewCompletionsResource(session),
-            "models": models.PreviewModelsResource(session),
-        }
-        # llama-server answers these two with and without a prefix.
-        unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models")}
-        return {**unprefixed, **versioned(routes, preview), **resources(session, unsupported)}
+        preview = {"completions": PreviewCompletionsResource(session)}
+        # llama-server answers it with and without a prefix.
+        unprefixed: Routes = {"/chat/completions": routes["chat/completions"]}
+        return {**unprefixed, **versioned(routes, preview), **resources(session, models, unsupported)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

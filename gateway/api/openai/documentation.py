@@ -8,18 +8,15 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import (
-    BODY,
     EVENT_STREAM,
     INFERENCE,
-    MODEL,
     Documentation,
     Form,
     LateError,
     Operation,
     Stream,
 )
-from gateway.api.openai import answer_types, audio, completions, embeddings, images, models
-from gateway.api.openai.models import MAX_PAGE
+from gateway.api.openai import answer_types, audio, completions, embeddings, images
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
 
 _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
@@ -47,22 +44,6 @@ class TranscriptionFields(msgspec.Struct, kw_only=True):
     timestamp_granularities: list[Literal["word", "segment"]] | msgspec.UnsetType = msgspec.UNSET
 
 
-class ModelsQuery(msgspec.Struct):
-    """Which models to list, and which part of the list."""
-
-    show_all: bool = False
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] | msgspec.UnsetType = msgspec.UNSET
-    after_id: str | msgspec.UnsetType = msgspec.UNSET
-    before_id: str | msgspec.UnsetType = msgspec.UNSET
-    cache_dir: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class PreviewModelsRequest(msgspec.Struct):
-    """The preview's request."""
-
-    cache_dir: str | None = None
-
-
 def _transcription(summary: str) -> Operation:
     return Operation(
         summary,
@@ -77,8 +58,6 @@ def _transcription(summary: str) -> Operation:
         examples={"a recording": {"model": "Whisper-Tiny", "file": "(the bytes of a WAV file)"}},
     )
 
-
-_MODEL_LIST: Final = Operation("Lists models.", answer=answer_types.ModelList, query=ModelsQuery)
 
 _COMPLETION: Final = Operation(
     "Continues a text.",
@@ -138,15 +117,5 @@ DOCUMENTATION: Final = Documentation(
         },
         audio.TranscriptionsResource: {"POST": _transcription("Writes down a recording.")},
         audio.TranslationsResource: {"POST": _transcription("Writes down a recording in English.")},
-        models.ModelsResource: {"GET": _MODEL_LIST},
-        models.PreviewModelsResource: {
-            "GET": _MODEL_LIST,
-            "POST": _MODEL_LIST._replace(body=PreviewModelsRequest, body_required=False, failures=BODY),
-        },
-        models.ModelResource: {
-            "GET": Operation(
-                "Shows a model. Its id may contain slashes.", answer=answer_types.ModelObject, failures=MODEL
-            )
-        },
     },
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from gateway.api.openai.models import ModelObject, ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
@@ -18,24 +17,23 @@ from gateway.cli.options import json_option, server_option
 @server_option
 def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> None:
     """List the downloaded models, or all that this machine can run."""
-    answer = server.call("GET", "/v1/models?show_all=true")
-    absent = [model for model in answer["data"] if not model["downloaded"]]
-    unsupported = [model for model in absent if not model.get("supported", True)]
+    answer = server.ask(list_models, ModelsQuery(show_all=True))
+    unsupported = [model for model in answer.data if not (model.downloaded or model.supported)]
     if not show_all:
-        answer["data"] = [model for model in answer["data"] if model["downloaded"]]
+        answer.data = [model for model in answer.data if model.downloaded]
     if as_json:
         output.print_json(answer)
     elif hidden:
         output.table(
             ("NAME", "SIZE", "RECIPE", "REASON"),
-            [(model["id"], _size(model), model["recipe"], model["unsupported_reason"]) for model in unsupported],
+            [(model.id, _size(model), model.recipe, model.unsupported_reason) for model in unsupported],
         )
     else:
-        runnable = [model for model in answer["data"] if model not in unsupported]
+        runnable = [model for model in answer.data if model not in unsupported]
         _show(runnable, unsupported if show_all else [])
 
 
-def _show(models: list[dict[str, Any]], unsupported: list[dict[str, Any]]) -> None:
+def _show(models: list[ModelObject], unsupported: list[ModelObject]) -> None:
     if not models:
         click.echo("No model is downloaded yet; lemonbus list --all shows what can be pulled.", err=True)
         return
@@ -43,11 +41,11 @@ def _show(models: list[dict[str, Any]], unsupported: list[dict[str, Any]]) -> No
         ("NAME", "SIZE", "STATE", "RECIPE", "LABELS"),
         [
             (
-                model["id"],
+                model.id,
                 _size(model),
-                "loaded" if model.get("loaded") else "downloaded" if model["downloaded"] else "-",
-                model["recipe"],
-                " ".join(model.get("labels") or []),
+                "loaded" if model.loaded else "downloaded" if model.downloaded else "-",
+                model.recipe,
+                " ".join(model.labels),
             )
             for model in models
         ],
@@ -56,5 +54,5 @@ def _show(models: list[dict[str, Any]], unsupported: list[dict[str, Any]]) -> No
         click.echo(f"{len(unsupported)} more cannot be run here; lemonbus list --hidden shows the reasons.", err=True)
 
 
-def _size(model: dict[str, Any]) -> str:
-    return output.size(model["size"] * 1e9) if model.get("size") else "-"
+def _size(model: ModelObject) -> str:
+    return output.size(model.size * 1e9) if model.size else "-"

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import click
 
+from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli.api_client import ApiClient
 from gateway.cli.downloads import download
 from gateway.cli.exit_codes import CommandError
@@ -71,8 +72,8 @@ def registered_name(name: str) -> str:
 
 def _catalogue_name(server: ApiClient, checkpoint: str) -> str:
     """Return the name of the catalogue's model with this checkpoint, empty if there is none."""
-    models = server.call("GET", "/v1/models?show_all=true")["data"]
-    return next((str(entry["id"]) for entry in models if checkpoint in (entry["checkpoint"], entry["id"])), "")
+    models = server.ask(list_models, ModelsQuery(show_all=True)).data
+    return next((entry.id for entry in models if checkpoint in (entry.checkpoint, entry.id)), "")
 
 
 def _hub_registration(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[str, Any]]:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
+from gateway.api.openai.models import ModelsQuery, model_list
+from protocol.messages.models import ModelEntry
+from tests.gateway.fake_server import Reply
+
 ALL = ("GET", "/v1/models?show_all=true")
 CHAT = ("POST", "/v1/chat/completions")
 PULL = ("POST", "/v1/pull")
@@ -12,8 +18,13 @@ DONE = "data: [DONE]\n\n"
 COMPLETE = 'event: complete\ndata: {"file_index":1,"total_files":1,"percent":100}\n\n'
 
 
-def model(name: str, **more: Any) -> dict[str, Any]:
-    return {"id": name, "checkpoint": f"o/{name}:Q4_0", "recipe": "llamacpp", "downloaded": False, "size": 2.5, **more}
+def model(name: str, *, downloaded: bool = False, size: float = 2.5, **more: Any) -> ModelEntry:
+    return ModelEntry(name, 0, f"o/{name}:Q4_0", "llamacpp", "llm", downloaded, size=size, **more)
+
+
+def catalogue(*models: ModelEntry) -> Reply:
+    """Return the answer of the server's own code."""
+    return Reply(msgspec.to_builtins(model_list(list(models), ModelsQuery(show_all=True))))
 
 
 def chunk(**delta: Any) -> str:

@@ -17,7 +17,7 @@ from click import Context
 from gateway.cli.api_client import KEY_HINT
 from gateway.cli.main import cli
 from protocol.config.settings import Settings, write_settings
-from tests.gateway.cli.canned_responses import ALL
+from tests.gateway.cli.canned_responses import ALL, catalogue
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
@@ -179,7 +179,7 @@ def test_a_foreign_server_is_recognised(server: FakeServer, lemonbus: Ends) -> N
 def test_the_key_is_sent_and_a_version_prefix_in_the_url_is_ignored(
     server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
     assert lemonbus("list", "--url", server.url + "/api/v1/")[0] == 0
     assert server.asked[-1][1] == "/v1/models?show_all=true"
@@ -191,7 +191,7 @@ def test_the_address_goes_before_the_command_or_after_it(
     words: str, server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEMONBUS_URL", "http://127.0.0.1:1")
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     assert lemonbus(*words.format(url=server.url).split())[0] == 0
     server.replies["GET", "/v1/system-info"] = Reply({"recipes": {}})
     assert lemonbus(*words.replace("list", "backends list").format(url=server.url).split())[0] == 0
@@ -212,7 +212,7 @@ def test_address_and_key_come_from_the_configuration(
     (tmp_path / "lemonbus").mkdir()
     port = server.url.rpartition(":")[2]
     (tmp_path / "lemonbus" / "lemonbus.toml").write_text(f"host = '0.0.0.0'\nport = {port}\napi_key = 'k'")
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     assert lemonbus("list")[0] == 0
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
     assert lemonbus("list", "--url", server.url)[0] == 0
@@ -228,7 +228,7 @@ def test_a_configuration_file_that_is_wrong_is_reported_and_the_server_is_asked(
     file = tmp_path / "lemonbus" / "lemonbus.toml"
     runtime, port = tmp_path / "r", int(server.url.rpartition(":")[2])
     file.write_text(f"runtime_dir = '{runtime}'\nport = {port}\napi_key = 'k'\n{mistake}\n")
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     code, _, err = lemonbus("list")
     assert code == 0, err
     assert str(file) in err
@@ -269,7 +269,7 @@ def test_a_proxy_of_the_environment_is_not_asked(
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b")
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     assert lemonbus("list")[0] == 0
     assert "Authorization" not in server.asked[-1][3]
 

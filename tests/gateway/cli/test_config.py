@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from gateway.cli.main import cli
-from tests.gateway.cli.canned_responses import ALL
+from tests.gateway.cli.canned_responses import ALL, catalogue, model
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply
@@ -145,7 +145,7 @@ def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
 
 
 def test_completion_knows_commands_choices_and_models(server: FakeServer) -> None:
-    server.replies[ALL] = Reply({"data": [{"id": "Tiny", "aliases": ["gpt-4o"]}, {"id": "Other"}]})
+    server.replies[ALL] = catalogue(model("Tiny", aliases=["gpt-4o"]), model("Other"))
 
     asked = {"_LEMONBUS_COMPLETE": "bash_complete", "COMP_WORDS": "lemonbus load T", "COMP_CWORD": "2"}
     environment = {**os.environ, **asked}

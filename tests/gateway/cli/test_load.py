@@ -8,7 +8,7 @@ import pytest
 from click import Command, Context, Option
 
 from gateway.cli.commands.load import parse_options
-from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, chunk, end, progress
+from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, catalogue, chunk, end, model, progress
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
@@ -65,7 +65,7 @@ def test_option_values(word: str, value: object) -> None:
 def test_a_model_that_is_not_downloaded_is_downloaded_first(
     server: FakeServer, lemonbus: Ends, words: list[str]
 ) -> None:
-    server.replies[ALL] = Reply({"data": [{"id": "A", "downloaded": False}]})
+    server.replies[ALL] = catalogue(model("A"))
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
     server.replies["POST", "/v1/load"] = Reply(LOADED)
     server.replies[CHAT] = Reply(pieces=[chunk(content="yes"), end(), DONE])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-from tests.gateway.cli.canned_responses import ALL, model
+from tests.gateway.cli.canned_responses import ALL, catalogue, model
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
 
 def test_list(server: FakeServer, lemonbus: Ends) -> None:
-    here = {"id": "Tiny", "size": 0.098, "recipe": "llamacpp", "labels": ["tool-calling"], "downloaded": True}
-    busy = {**here, "id": "Busy", "labels": [], "loaded": True}
-    away = {**here, "id": "Away", "size": 0.0, "labels": [], "downloaded": False}
-    server.replies[ALL] = Reply({"data": [here, busy, away]})
+    here = model("Tiny", size=0.098, labels=["tool-calling"], downloaded=True)
+    busy = model("Busy", size=0.098, downloaded=True, loaded=True)
+    away = model("Away", size=0.0)
+    server.replies[ALL] = catalogue(here, busy, away)
     code, out, _ = lemonbus("list")
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
@@ -22,16 +22,16 @@ def test_list(server: FakeServer, lemonbus: Ends) -> None:
         ["Busy", "98", "MB", "loaded", "llamacpp"],
     ]
     assert lemonbus("list", "--all")[1].splitlines()[3].split() == ["Away", "-", "-", "llamacpp"]
-    assert json.loads(lemonbus("list", "--json")[1]) == {"data": [here, busy]}
-    server.replies[ALL] = Reply({"data": [away]})
+    assert json.loads(lemonbus("list", "--json")[1])["data"] == json.loads(catalogue(here, busy).pieces[0])["data"]
+    server.replies[ALL] = catalogue(away)
     code, out, err = lemonbus("list")
     assert (code, out) == (0, "")
     assert "lemonbus list --all" in err
 
 
 def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lemonbus: Ends) -> None:
-    hidden = {**model("X-FLM"), "recipe": "flm", "supported": False, "unsupported_reason": "Requires an AMD NPU"}
-    server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B"), hidden]})
+    hidden = model("X-FLM", unsupported_reason="Requires an AMD NPU")
+    server.replies[ALL] = catalogue(model("A", downloaded=True), model("B"), hidden)
     code, out, err = lemonbus("list")
     assert (code, err) == (0, "")
     assert "A" in out

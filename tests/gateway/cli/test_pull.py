@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.gateway.cli.canned_responses import ALL, COMPLETE, PULL, model, progress
+from tests.gateway.cli.canned_responses import ALL, COMPLETE, PULL, catalogue, model, progress
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import TerminalProcess
 from tests.gateway.fake_server import FakeServer, Reply
@@ -16,7 +16,7 @@ from tests.gateway.fake_server import FakeServer, Reply
 def repository_server(server: FakeServer) -> FakeServer:
     """A server that has no model and can download all."""
     server.replies[PULL] = Reply(pieces=[COMPLETE])
-    server.replies[ALL] = Reply({"data": []})
+    server.replies[ALL] = catalogue()
     return server
 
 
@@ -114,6 +114,6 @@ def test_pull_of_a_repository_without_gguf_models(repository_server: FakeServer,
 
 
 def test_pull_of_a_checkpoint_of_the_catalogue_is_that_model(repository_server: FakeServer, lemonbus: Ends) -> None:
-    repository_server.replies[ALL] = Reply({"data": [model("A")]})
+    repository_server.replies[ALL] = catalogue(model("A"))
     assert lemonbus("pull", "o/A:Q4_0")[1] == "Installed model: A\n"
     assert repository_server.last() == {"model_name": "A", "stream": True}

@@ -25,7 +25,7 @@ ANSWER: dict[str, Any] = {
     "groups": [],
     "loaded_options": {"ctx_size": 1024, "threads": 0},
 }
-PATH = "/internal/configuration?model=a%2Fb%3AQ4"
+PATH = "/internal/configuration?model=a/b%3AQ4"
 
 
 @pytest.fixture
