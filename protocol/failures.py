@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol.times import Seconds
+
 
 class Code(enum.StrEnum):
     """What happened, one word each."""
@@ -156,8 +158,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One failure, as it travels on the bus.
 
     ``message`` is for the caller: it has no path of this machine and no engine output. ``detail`` (last lines of an
-    engine, a path) is for the log and for administrators. ``retry_after`` is in seconds, and only set where waiting
-    helps. ``status`` overrides the code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the
+    engine, a path) is for the log and for administrators. ``retry_after`` is only set where waiting helps. ``status`` overrides the code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the
     caller, which the log does not repeat. ``by_request``: an engine probably died of this request, so it is not
     repeated.
     """
@@ -166,7 +167,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     model: str = ""
     param: str = ""
-    retry_after: float = 0.0
+    retry_after: Seconds = 0.0
     detail: str = ""
     status: int = 0
     tokens_sent: int = 0

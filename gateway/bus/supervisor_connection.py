@@ -36,9 +36,10 @@ _SEND_BYTES: Final = 4 * 1024 * 1024
 
 def snapshot(pending: PendingRequests) -> GatewaySnapshot:
     """Return what a new supervisor must know: every attempt that has not ended."""
+    now = time.monotonic()
     return GatewaySnapshot(
         [
-            RequestSnapshot(each.number, each.attempt, each.since, each.worker, each.caller)
+            RequestSnapshot(each.number, each.attempt, now - each.since, each.worker, each.caller)
             for each in pending.exchanges.values()
             if not each.over
         ]
@@ -149,7 +150,7 @@ class SupervisorConnection:
         elif self._unsent:
             self._unsent.setdefault(exchange.number, exchange)
         else:
-            self._send_request(exchange, since=0.0 if self.welcomed else exchange.since)
+            self._send_request(exchange, again=not self.welcomed)
 
     def call(self, call: SupervisorCall) -> None:
         """Send a call; raises as :meth:`submit`."""
@@ -197,14 +198,14 @@ class SupervisorConnection:
         if isinstance(waiting, RequestExchange):
             if waiting.over:
                 return 0
-            self._send_request(waiting, since=waiting.since, must_arrive=True)
+            self._send_request(waiting, again=True, must_arrive=True)
             return len(waiting.request.body)
         message = waiting.repeat()
         waiting.exposed = waiting.exposed or self.welcomed
         self._sockets.send(message, waiting.payload, must_arrive=True)
         return len(waiting.payload)
 
-    def _send_request(self, exchange: RequestExchange, *, since: float, must_arrive: bool = False) -> None:
+    def _send_request(self, exchange: RequestExchange, *, again: bool, must_arrive: bool = False) -> None:
         request = exchange.request
         self._sockets.send(
             SubmitRequest(
@@ -221,7 +222,7 @@ class SupervisorConnection:
                 spool=exchange.spool,
                 query=request.query,
                 caller=exchange.caller,
-                since=since,
+                age=time.monotonic() - exchange.since if again else None,
                 download_refusal=exchange.download_refusal,
                 ttl=request.ttl,
                 context=request.context,

@@ -26,6 +26,7 @@ from protocol import small_files
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.models.checkpoints import printable
+from protocol.times import UnixTime
 from protocol.wire.decoding import DECODE_ERRORS
 
 KEYS_FILE: Final = "keys.json"
@@ -72,16 +73,15 @@ class KeyRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     tokens_per_minute: Limit = 0
     concurrent: Limit = 0
     """Requests that may wait or run at the same time."""
-    expires: Annotated[float, Meta(ge=0)] = 0.0
-    """Unix seconds; 0: never."""
+    expires: Annotated[UnixTime, Meta(ge=0)] = 0.0
+    """0: never."""
 
 
 class ApiKey(KeyRights, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One key: its digest, and its rights and limits."""
 
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-    created: float = 0.0
-    """Unix seconds."""
+    created: UnixTime = 0.0
 
     def allows(self, scope: Scope) -> bool:
         """Return whether the key has this scope."""

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Failure
+from protocol.times import Seconds
 from protocol.wire.decoding import DECODE_ERRORS
 
 
@@ -54,13 +55,13 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    first_token_s: float = 0.0
-    decode_s: float = 0.0
-    total_s: float = 0.0
+    first_token_s: Seconds = 0.0
+    decode_s: Seconds = 0.0
+    total_s: Seconds = 0.0
     token_times: bytes = b""
     """The time of each output token, 32-bit floats in this machine's byte order; no process on the way decodes them."""
     model: str = ""
-    queue_s: float = 0.0
+    queue_s: Seconds = 0.0
     """Seconds for which the request waited for a slot, before all other times begin."""
 
     @property

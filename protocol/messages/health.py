@@ -9,6 +9,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import ModelSpec
+from protocol.times import Seconds, UnixTime
 from protocol.wire.envelope import control_message
 
 
@@ -28,7 +29,7 @@ class QueueShare(msgspec.Struct, frozen=True):
     key: str
     requests: int
     position: int
-    wait_s: float
+    wait_s: Seconds
 
 
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,8 +40,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     """A state of the model's lifecycle (``supervisor/scheduler/model_states.py``)."""
     worker_pid: int
-    last_use: float
-    """Unix seconds."""
+    last_use: UnixTime
     slots: int = 0
     """Slots that requests may hold at once."""
     context: int = 0
@@ -48,7 +48,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: int = 0
     engine_pid: int = 0
     backend_url: str = ""
-    load_seconds: float = 0.0
+    load_seconds: Seconds = 0.0
     parameters: int = 0
     """0 if unknown."""
     gpu_layers: int = 0
@@ -63,10 +63,10 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     is_busy: bool = False
     """Whether requests (reads included) run or wait, or the model is about to be stopped."""
     pinned: bool = False
-    ttl: float = 0.0
+    ttl: Seconds = 0.0
     """Idle seconds after which it is unloaded; 0: never."""
-    expires_at: float = 0.0
-    """Unix seconds at which it is unloaded if nothing uses it until then; 0: never, or it is busy."""
+    expires_at: UnixTime = 0.0
+    """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +75,7 @@ class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     failure: Failure
     failures: int
-    retry_in: float
+    retry_in: Seconds
 
 
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,7 +86,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str
     boot: str
     pid: int
-    uptime: float
+    uptime: Seconds
     """Seconds since the start of the server, not of this supervisor."""
     models: list[RunningModel]
     max_models: dict[str, int]

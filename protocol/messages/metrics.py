@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.times import Seconds
 from protocol.wire.envelope import control_message
 
 DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -30,7 +31,7 @@ class RequestSeries(msgspec.Struct, frozen=True, array_like=True):
     """The failure's code, empty if there was none."""
     inference: str
     """What an engine was asked for: an endpoint of the internal format; empty for all other requests."""
-    seconds: float
+    seconds: Seconds
     """Sum of the durations."""
     buckets: list[int]
     """How many durations fell into each bucket of :data:`DURATION_BUCKETS`, and how many are longer."""

@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
+from protocol.times import UnixSecond, UnixTime
 from protocol.wire.envelope import control_message
 
 
@@ -61,20 +62,20 @@ class DescribeModels(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A downloaded model. Sizes in bytes, times in Unix seconds."""
+    """A downloaded model. Sizes in bytes."""
 
     entry: ModelEntry
     path: str
     size: int
-    modified: int
+    modified: UnixSecond
     facts: FileFacts = FileFacts()
     is_default: bool = False
     state: str = ""
     """A state of the model's lifecycle; empty if it is neither loaded nor requested."""
     granted: int = 0
     """Requests that its engine is working on."""
-    expires_at: float = 0.0
-    """Unix seconds at which the loaded model is unloaded if it stays idle from now on; 0: never."""
+    expires_at: UnixTime = 0.0
+    """When the loaded model is unloaded if it stays idle from now on; 0: never."""
     context: int = 0
     """Context tokens of each request: of the loaded engine, else of the next one; 0 if the engine decides."""
     gpu_layers: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol.models.recipes import OptionValue
+from protocol.times import Seconds, UnixSecond
 from protocol.wire.envelope import control_message
 
 
@@ -28,7 +29,7 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model of the catalogue as the APIs show it."""
 
     id: str
-    created: int
+    created: UnixSecond
     checkpoint: str
     recipe: str
     type: str
@@ -69,7 +70,7 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     save_options: bool = False
     pinned: bool | None = None
     """Protect it from eviction, or no longer, until it is unloaded; None: leave as it is."""
-    ttl: float | None = None
+    ttl: Seconds | None = None
     """Idle seconds after which this load ends; 0: never; None: leave as it is."""
     recipe: str = ""
     """Recipe of an unregistered checkpoint. If empty, it follows from the checkpoint's name and ``device``."""

@@ -11,6 +11,7 @@ from protocol.ids import RequestKey
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from protocol.times import Seconds
 from protocol.wire.envelope import control_message, stable_message
 
 
@@ -29,7 +30,7 @@ class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for."""
     pinned: bool | None = None
-    ttl: float | None = None
+    ttl: Seconds | None = None
 
 
 @stable_message
@@ -51,6 +52,8 @@ class Hello(msgspec.Struct, frozen=True):
     """The release of lemonbus that it runs."""
     model: ModelInUse | None = None
     """The model of a worker that has an engine."""
+    endpoint: str = ""
+    """Where a worker publishes its events. The worker alone decides that; others use what they are told."""
 
 
 class LoadedCode(msgspec.Struct, frozen=True):
@@ -99,7 +102,7 @@ class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
 class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → any peer: finish running work within ``grace`` seconds, then exit."""
 
-    grace: float = 0.0
+    grace: Seconds = 0.0
     reason: str = ""
     draining: bool = False
     """The whole server ends: requests that are cut off fail with ``draining``."""
@@ -144,7 +147,7 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """Context tokens of each request."""
     engine_pid: int
     backend_url: str
-    seconds: float
+    seconds: Seconds
     version: str = ""
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
@@ -158,7 +161,7 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """The engine's command line, for administrators; it has no keys."""
     restored_tokens: int = 0
     """Prompt tokens that the engine has read from kept prompt caches."""
-    leave_seconds: float = 0.0
+    leave_seconds: Seconds = 0.0
     """How long the worker may keep its engine after :class:`Shutdown` to save prompt caches."""
 
 
@@ -233,4 +236,4 @@ class WorkerGone(msgspec.Struct, frozen=True):
 class Draining(msgspec.Struct, frozen=True):
     """Supervisor → gateways: accept no new requests. Running ones have ``grace`` seconds."""
 
-    grace: float
+    grace: Seconds

@@ -12,6 +12,7 @@ import msgspec
 from protocol.messages.peers import EngineReady, ModelInUse
 from protocol.messages.work import Caller
 from protocol.models.recipes import ModelSpec
+from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message
 from protocol.worker_states import WorkerState
 
@@ -23,7 +24,7 @@ class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     pinned: bool | None = None
-    ttl: float | None = None
+    ttl: Seconds | None = None
     """Idle seconds until the model is unloaded; 0: as soon as it is idle; infinite: never."""
 
 
@@ -35,14 +36,14 @@ class RememberState(msgspec.Struct, frozen=True):
 
 
 class AttemptSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """One attempt that a worker holds. ``began``: when its ``Run`` arrived, by ``CLOCK_MONOTONIC``."""
+    """One attempt that a worker holds. ``age``: since its ``Run`` arrived."""
 
     gateway: str
     number: int
     attempt: int
     weight: int
     """The slots that ``Run`` granted it."""
-    began: float
+    age: Age
     abandoned: bool = False
     """Whether ``AttemptAbandoned`` was sent for it."""
 
@@ -70,8 +71,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attempts that the worker returned (``AttemptEnded`` with ``returned``) are left out: their gateways got no event.
     """
-    last_use: float = 0.0
-    """When the engine became ready, or an attempt with slots last began or ended, by ``CLOCK_MONOTONIC``; 0: never."""
+    last_use: Age | None = None
+    """The engine became ready, or an attempt with slots began or ended; None: never."""
     remembered: RememberedState = RememberedState()
 
     @property
@@ -87,11 +88,11 @@ MAX_ENDED = 256
 
 
 class RequestSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One attempt that a gateway waits for. ``since``: when its request arrived, by ``CLOCK_MONOTONIC``."""
+    """One attempt that a gateway waits for. ``age``: since its request arrived."""
 
     number: int
     attempt: int
-    since: float
+    age: Age
     worker: str = ""
     """Where it runs. Empty: unknown, and a ``SubmitRequest`` for it follows on this connection."""
     caller: Caller | None = None

@@ -8,6 +8,7 @@ import msgspec
 
 from protocol.failures import Failure
 from protocol.messages.events import Outcome
+from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message
 
 ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
@@ -62,11 +63,11 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
     caller: Caller | None = None
     """None: the server has no keys."""
-    since: float = 0.0
-    """When the request arrived, by ``CLOCK_MONOTONIC``, if it is sent again to a supervisor that took over; 0: now."""
+    age: Age | None = None
+    """Since it arrived, if it is sent again to a supervisor that took over; None: it has just arrived."""
     download_refusal: str = ""
     """Why no download may start for it (for example, it comes from a page of a foreign origin); empty: one may."""
-    ttl: float | None = None
+    ttl: Seconds | None = None
     """Idle seconds until its model is unloaded; 0: as soon as it is idle; infinite: never; None: leave as it is."""
     context: int = 0
     """The least context of its model, in tokens: a model with a smaller one is loaded again. 0: leave as it is."""
@@ -130,7 +131,7 @@ class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
 
     limit: int
     remaining: int
-    reset: float
+    reset: Seconds
 
 
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -159,7 +160,7 @@ class QueueStatus(msgspec.Struct, frozen=True):
     number: int
     attempt: int
     position: int
-    wait_s: float
+    wait_s: Seconds
 
 
 @control_message
@@ -195,8 +196,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     spool: str = ""
     query: str = ""
-    waited: float = 0.0
-    """Seconds for which the request waited for the grant."""
+    waited: Seconds = 0.0
+    """How long the request waited for the grant."""
     weight: int = 1
     """The slots granted to it; 0 for a read."""
 
@@ -217,8 +218,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output tokens of an attempt without an outcome, up to its end."""
     prompt_tokens: int = 0
     """Tokens of its prompt, or an estimate. 0 if the engine did not get the prompt, or if the attempt is made again."""
-    at: float = 0.0
-    """When it ended, by ``CLOCK_MONOTONIC``, which all processes of a machine share; 0: when this message arrives."""
+    age: Age = 0.0
+    """Since it ended: the message may have waited for others."""
 
 
 @control_message

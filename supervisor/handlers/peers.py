@@ -93,11 +93,10 @@ def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:
 
 def _take_up_worker(supervisor: Supervisor, peer: str, snapshot: WorkerSnapshot) -> bool:
     """Continue with a worker whose last connection may have lost messages; return False if that is impossible."""
-    world = join_snapshots({peer: snapshot}, {})
+    now = supervisor.loop.now()
+    world = join_snapshots({peer: snapshot}, {}, {peer: now})
     ended = known_attempts({peer: snapshot})
-    return is_consistent(snapshot) and supervisor.scheduler.worker_reconnected(
-        world.workers[0], ended, supervisor.loop.now()
-    )
+    return is_consistent(snapshot) and supervisor.scheduler.worker_reconnected(world.workers[0], ended, now)
 
 
 def _cancel_unwanted(supervisor: Supervisor, peer: str, snapshot: GatewaySnapshot) -> None:

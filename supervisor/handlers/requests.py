@@ -87,7 +87,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
                 message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
-            known = bool(message.since) and supervisor.scheduler.view.knows_attempt(key)
+            known = message.age is not None and supervisor.scheduler.view.knows_attempt(key)
             admitted = message.admitted or message.earlier is not None or known
             supervisor.admission.admit(key, message.caller, run, reservation, admitted=admitted)
     except LemonbusError as problem:
@@ -219,7 +219,7 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
     output_tokens = outcome.output_tokens if outcome else message.tokens
     tokens = output_tokens + (outcome.prompt_tokens if outcome else message.prompt_tokens)
     now = supervisor.loop.now()
-    ended = supervisor.scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, message.at or now)
+    ended = supervisor.scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, now - message.age)
     if ended is None:
         return
     model = ended.model

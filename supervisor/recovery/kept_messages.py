@@ -9,7 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from protocol.messages.work import ReserveRequest, SubmitRequest
+from msgspec import structs
+
+from protocol.messages.work import AttemptEnded, AttemptsEnded, ReserveRequest, SubmitRequest
 
 MAX_MESSAGES: Final = 65_536
 MAX_BYTES: Final = 512 * 1024 * 1024
@@ -22,6 +24,8 @@ class KeptMessage(NamedTuple):
     peer: str
     message: Any
     payload: bytes
+    at: float
+    """When it arrived."""
 
 
 class KeptMessages:
@@ -40,11 +44,11 @@ class KeptMessages:
         """Return how many messages are kept."""
         return len(self._kept)
 
-    def keep(self, peer: str, message: Any, payload: bytes) -> bool:
-        """Keep a message; return False if too much is already kept."""
+    def keep(self, peer: str, message: Any, payload: bytes, now: float) -> bool:
+        """Keep a message that has just arrived; return False if too much is already kept."""
         if len(self._kept) >= MAX_MESSAGES or self.size + len(payload) > MAX_BYTES:
             return False
-        self._kept.append(KeptMessage(peer, message, payload))
+        self._kept.append(KeptMessage(peer, message, payload, now))
         self.size += len(payload)
         return True
 
@@ -53,8 +57,8 @@ class KeptMessages:
         self._kept = [kept for kept in self._kept if kept.peer != peer]
         self.size = sum(len(kept.payload) for kept in self._kept)
 
-    def take(self, gateways: frozenset[str]) -> Iterator[KeptMessage]:
-        """Yield and forget all messages, in the order in which to handle them."""
+    def take(self, gateways: frozenset[str], now: float) -> Iterator[KeptMessage]:
+        """Yield and forget all messages, in the order in which to handle them. Their ages are those of now."""
         kept, self._kept, self.size = self._kept, [], 0
 
         def turn(each: KeptMessage) -> tuple[int, float]:
@@ -63,7 +67,19 @@ class KeptMessages:
             if isinstance(each.message, ReserveRequest):
                 return (1, 0.0)
             if isinstance(each.message, SubmitRequest):
-                return (2, each.message.since or math.inf)
+                return (2, math.inf if each.message.age is None else each.at - each.message.age)
             return (3, 0.0)
 
-        yield from sorted(kept, key=turn)
+        for each in sorted(kept, key=turn):
+            yield each._replace(message=_older(each.message, now - each.at))
+
+
+def _older(message: Any, seconds: float) -> Any:
+    """Return a message that has been kept for so long."""
+    match message:
+        case SubmitRequest(age=float(age)) | AttemptEnded(age=age):
+            return structs.replace(message, age=age + seconds)
+        case AttemptsEnded(ends):
+            return AttemptsEnded([_older(end, seconds) for end in ends])
+        case _:
+            return message

@@ -64,6 +64,8 @@ class Recovery:
         self._kept = KeptMessages()
         self._workers: dict[str, WorkerSnapshot] = {}
         self._gateways: dict[str, GatewaySnapshot] = {}
+        self._arrivals: dict[str, float] = {}
+        """Peer → when its snapshot arrived."""
         self._gateway_peers: dict[int, str] = {}
         self._starting: set[str] = set()
         """Workers that have not said Hello to any supervisor."""
@@ -128,7 +130,7 @@ class Recovery:
     def _keep(self, peer: str, message: Any, payload: bytes) -> None:
         if isinstance(message, SubmitRequest | Cancel):
             self._expected.submitted({RequestKey(peer, message.number, message.attempt)})
-        if not self._kept.keep(peer, message, payload):
+        if not self._kept.keep(peer, message, payload, self._supervisor.loop.now()):
             attempt = getattr(message, "attempt", 0)
             self._supervisor.bus.send(peer, Refused(getattr(message, "number", 0), attempt, _FULL))
 
@@ -154,6 +156,7 @@ class Recovery:
         supervisor.welcome(peer, message.role)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
+        self._arrivals[peer] = self._supervisor.loop.now()
         if message.role == "worker":
             snapshot: WorkerSnapshot = envelope.unpack_payload(payload, WorkerSnapshot)
             if not is_consistent(snapshot):
@@ -237,8 +240,8 @@ class Recovery:
             supervisor.responses.gateway_gone(gateway)
         leftovers.remove_from_now_on(supervisor)
         supervisor.transition = None
-        for kept in self._kept.take(frozenset(self._gateways)):
-            supervisor.handle(*kept)
+        for kept in self._kept.take(frozenset(self._gateways), supervisor.loop.now()):
+            supervisor.handle(kept.peer, kept.message, kept.payload)
         supervisor.serve()
         log.info(
             "recovered",
@@ -257,7 +260,8 @@ class Recovery:
         """Tell the scheduler what runs. If our own code raises, begin anew without this, rather than not at all."""
         supervisor = self._supervisor
         try:
-            world = join_snapshots(self._workers, self._gateways, sorted(self._starting - self._workers.keys()))
+            starting = sorted(self._starting - self._workers.keys())
+            world = join_snapshots(self._workers, self._gateways, self._arrivals, starting)
             supervisor.models.restore([running.spec for running in world.workers if running.spec is not None])
             supervisor.scheduler.recovered(world, supervisor.loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted

@@ -28,11 +28,11 @@ def request_submitted(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
 ) -> None:
     """A gateway wants a request run."""
-    if request.since and _known_already(state, key, target.name):
+    if request.age is not None and _known_already(state, key, target.name):
         return
     model = model_changes.find_or_add(state, target)
     order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
-    waiting = QueuedRequest(key, request, payload, order, min(request.since or now, now))
+    waiting = QueuedRequest(key, request, payload, order, now - (request.age or 0.0))
     if refused := state.crashes.refusal(model.name, request, now):
         state.refuse(key, refused)
         return
@@ -98,7 +98,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
             return with_model(model, failure)
     if model.backoff.pause(now) and not (model.process and model.process.serves):
         return model.backoff.refusal(model.name, now)
-    if request.attempt > 1 or request.since:
+    if request.attempt > 1 or request.age is not None:
         return None  # it was accepted before
     most = model.policy.queue or state.limits.queue_requests
     key = request.caller.key if request.caller else ""

@@ -92,6 +92,8 @@ class WorkerProcess:
         """What came with the last Hello."""
         self.received: dict[int, ReceivedEvents] = {}
         self.ready = EngineReady(0, 0, 0, "", 0.0)
+        self.endpoint = ""
+        """Where it publishes its events, as it says."""
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers"],
@@ -168,7 +170,9 @@ class WorkerProcess:
     def expect_hello(self) -> None:
         expected = Hello("worker", self.name, self.process.pid, self.boot)
         hello = self.expect(Hello)
-        assert hello == structs.replace(expected, model=self.snapshot.model_in_use)
+        self.endpoint = hello.endpoint
+        assert endpoints.socket_file(self.endpoint).is_socket()
+        assert hello == structs.replace(expected, model=self.snapshot.model_in_use, endpoint=self.endpoint)
 
     def welcome(self) -> None:
         self.send(Welcome(self.boot, self.supervisor.pid))
@@ -186,7 +190,7 @@ class WorkerProcess:
     def subscribe(self) -> None:
         self.sub = self.context.socket(zmq.SUB)
         self.sub.setsockopt(zmq.SUBSCRIBE, ids.topic(self.gateway))
-        self.sub.connect(endpoints.events(self.runtime.path, self.boot, self.name))
+        self.sub.connect(self.endpoint)
 
     def run(self, number: int, endpoint: str, body: Any, *, stream: bool = False, query: str = "") -> None:
         message = Run(self.gateway, number, 1, "asked-for", endpoint, f"req-{number}", stream=stream, query=query)

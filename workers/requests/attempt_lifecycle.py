@@ -193,26 +193,24 @@ class AttemptLifecycle:
 
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
-        ended_at = self._remove(attempt, gateway_knows=code != Code.RETURNED)
+        self._remove(attempt, gateway_knows=code != Code.RETURNED)
         prompt = attempt.prompt_tokens(code)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, prompt_tokens=prompt, at=ended_at))
+        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, prompt_tokens=prompt))
         if not self._attempts:
             self._on_empty()
 
-    def _remove(self, attempt: Attempt, *, gateway_knows: bool = True) -> float:
-        """Remove an attempt from the table, and return the time. The caller reports its end.
+    def _remove(self, attempt: Attempt, *, gateway_knows: bool = True) -> None:
+        """Remove an attempt from the table. The caller reports its end.
 
         ``gateway_knows``: the gateway knows that it has ended, without a word from the supervisor.
         """
-        now = self._loop.now()
-        self._used(attempt, now)
+        self._used(attempt, self._loop.now())
         if gateway_knows:
             self.ended.append(attempt.key)
         attempt.enter(AttemptPhase.ENDED)
         self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))
         del self._attempts[attempt.key]
         attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
-        return now
 
     def _attribute_lines(self, attempt: Attempt, before_change: Callable[[], None]) -> None:
         """Read the engine's output before the attempts change. An exception there costs no attempt its slot."""
@@ -248,10 +246,10 @@ class AttemptLifecycle:
         self._outbox.done(attempt.key, outcome)
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
-        ended_at = self._remove(attempt)
+        self._remove(attempt)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
         # `stats` is about generations, embeddings and the like, not about reads.
-        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None, at=ended_at)
+        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None)
         if delay:
             self._bus.send_soon(end, delay)
         else:

@@ -48,8 +48,8 @@ class WorkerBus:
         self._name = name.encode()
         self._context = zmq.Context()
         self._runtime = context.runtime
-        self._ends: list[AttemptEnded] = []
-        """Ends that wait to be sent together."""
+        self._ends: list[tuple[AttemptEnded, float]] = []
+        """Ends that wait to be sent together, and when each came."""
         self._ends_timer: Timer | None = None
         """Sends them."""
         self._ends_wanted_at = 0.0
@@ -66,8 +66,10 @@ class WorkerBus:
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
-        if for_gateways:
-            self._events.bind(endpoints.events(context.runtime, context.boot, name))
+        self.endpoint = endpoints.events(context.runtime, context.boot, name) if for_gateways else ""
+        """Where events are published."""
+        if self.endpoint:
+            self._events.bind(self.endpoint)
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
@@ -114,8 +116,8 @@ class WorkerBus:
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others. Only for an end that no request waits for."""
-        self._ends.append(end)
         now = self._loop.now()
+        self._ends.append((end, now))
         due = now + seconds
         if self._ends_timer is None or due < self._ends_timer.when:
             if self._ends_timer is not None:
@@ -134,7 +136,9 @@ class WorkerBus:
             self.send(ends[0] if len(ends) == 1 else AttemptsEnded(ends))
 
     def _take_ends(self) -> list[AttemptEnded]:
-        ends, self._ends = self._ends, []
+        now = self._loop.now()
+        ends = [msgspec.structs.replace(end, age=now - came) for end, came in self._ends]
+        self._ends = []
         if self._ends_timer is not None:
             self._ends_timer.cancel()
             self._ends_timer = None

@@ -80,7 +80,13 @@ class WorkerController:
         self._welcome_timer: Timer | None = None
         self.exit_code = 0
         self._link = SupervisorLink(
-            loop, bus, context, hello("worker", name, context), self._snapshot, self._report_again, self._keeper_died
+            loop,
+            bus,
+            context,
+            hello("worker", name, context, bus.endpoint),
+            self._snapshot,
+            self._report_again,
+            self._keeper_died,
         )
         bus.on_message = self._handle
 
@@ -109,6 +115,7 @@ class WorkerController:
             self._requests.ended,
             self._requests.last_use,
             self._bus.pings,
+            self._loop.now(),
         )
 
     def _report(self, message: EngineReport) -> None:

@@ -60,8 +60,12 @@ def worker_snapshot(
     ended: Iterable[RequestKey],
     last_use: float,
     pings: int,
+    now: float,
 ) -> WorkerSnapshot:
-    """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``."""
+    """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``.
+
+    ``last_use``: by the clock that shows ``now``; 0: never.
+    """
     report = unread(model.report, pings) if state in (WorkerState.SPARE, WorkerState.ENGINE_LOST) else None
     if report is not None:
         state = WorkerState.READY if isinstance(report, EngineDied) else WorkerState.LOADING
@@ -71,10 +75,10 @@ def worker_snapshot(
         spec=model.spec if state is not WorkerState.SPARE else None,
         facts=model.facts if loaded else None,
         attempts=[
-            AttemptSnapshot(*each.key, weight=each.run.weight, began=each.arrived_at, abandoned=each.abandoned)
+            AttemptSnapshot(*each.key, weight=each.run.weight, age=now - each.arrived_at, abandoned=each.abandoned)
             for each in attempts
         ],
         ended=[AttemptId(*key) for key in ended],
-        last_use=last_use,
+        last_use=now - last_use if last_use else None,
         remembered=model.remembered if state is not WorkerState.SPARE else RememberedState(),
     )

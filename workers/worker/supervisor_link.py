@@ -131,6 +131,6 @@ class SupervisorLink:
             self._timer = None
 
 
-def hello(role: str, name: str, context: ProcessContext) -> Hello:
-    """Return the `Hello` of this process."""
-    return Hello(role, name, os.getpid(), context.boot)
+def hello(role: str, name: str, context: ProcessContext, endpoint: str = "") -> Hello:
+    """Return the `Hello` of this process, which publishes its events at this endpoint, if any."""
+    return Hello(role, name, os.getpid(), context.boot, endpoint=endpoint)

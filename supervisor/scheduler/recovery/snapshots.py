@@ -43,11 +43,15 @@ def is_consistent(snapshot: WorkerSnapshot) -> bool:
 
 
 def join_snapshots(
-    workers: Mapping[str, WorkerSnapshot], gateways: Mapping[str, GatewaySnapshot], starting: Sequence[str] = ()
+    workers: Mapping[str, WorkerSnapshot],
+    gateways: Mapping[str, GatewaySnapshot],
+    arrivals: Mapping[str, float],
+    starting: Sequence[str] = (),
 ) -> World:
     """Return the world of these peers. Any other process has ended, or is about to be killed.
 
-    ``starting``: workers that have not said Hello to any supervisor.
+    ``arrivals``: peer → when its snapshot arrived, by this process's clock. ``starting``: workers that have not said
+    Hello to any supervisor.
     """
     waiting = {
         RequestKey(gateway, request.number, request.attempt): request
@@ -65,12 +69,12 @@ def join_snapshots(
         for each in snapshot.ended
     }
     return World(
-        [_running_worker(worker, snapshot, waiting) for worker, snapshot in workers.items()],
+        [_running_worker(worker, snapshot, arrivals[worker], waiting) for worker, snapshot in workers.items()],
         starting,
         unwanted=[AttemptAt(key, worker) for key, worker in running.items() if key not in waiting],
         returned=[
             AttemptAt(key, request.worker)
-            for key, request in sorted(waiting.items(), key=lambda item: item[1].since)
+            for key, request in sorted(waiting.items(), key=lambda item: arrivals[item[0].gateway] - item[1].age)
             if request.worker in workers and request.worker not in (running.get(key), ended.get(key))
         ],
         ended={key: worker for key, worker in ended.items() if key in waiting and not waiting[key].worker},
@@ -96,20 +100,20 @@ def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
 
 
 def _running_worker(
-    worker: str, snapshot: WorkerSnapshot, waiting: Mapping[RequestKey, RequestSnapshot]
+    worker: str, snapshot: WorkerSnapshot, arrived: float, waiting: Mapping[RequestKey, RequestSnapshot]
 ) -> RunningWorker:
     attempts = []
     for each in snapshot.attempts:
         key = RequestKey(each.gateway, each.number, each.attempt)
         request = waiting.get(key)
         caller = request.caller if request is not None else None
-        attempts.append(RunningAttempt(key, each.weight, each.began, caller, each.abandoned))
+        attempts.append(RunningAttempt(key, each.weight, arrived - each.age, caller, each.abandoned))
     return RunningWorker(
         worker,
         snapshot.state,
         snapshot.spec,
         snapshot.facts,
         attempts,
-        snapshot.last_use,
+        0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
         snapshot.remembered,
     )

@@ -73,6 +73,13 @@ class SessionHarness:
         self.bus.sent.clear()
         self.session.supervisor_ended()
 
-    def submitted(self) -> list[tuple[int, int, float]]:
-        """Return number, attempt and time of arrival of each request that was sent."""
-        return [(each.number, each.attempt, each.since) for each in self.bus.sent if isinstance(each, SubmitRequest)]
+    def submitted(self) -> list[tuple[int, int, bool]]:
+        """Return number and attempt of each request that was sent, and whether it was sent again, with its age."""
+        return [(each.number, each.attempt, each.age is not None) for each in self._sent()]
+
+    def ages(self) -> list[float | None]:
+        """Return the age of each request that was sent."""
+        return [each.age for each in self._sent()]
+
+    def _sent(self) -> list[SubmitRequest]:
+        return [each for each in self.bus.sent if isinstance(each, SubmitRequest)]

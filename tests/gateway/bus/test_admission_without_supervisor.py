@@ -59,7 +59,7 @@ def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Sessi
 def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
     gateway = SessionHarness(tmp_path)
     exchange = gateway.start()
-    assert gateway.submitted() == [(exchange.number, 1, exchange.since)]
+    assert gateway.submitted() == [(exchange.number, 1, True)]
     gateway.welcome()
     assert gateway.session.state is AdmissionState.OPEN
 

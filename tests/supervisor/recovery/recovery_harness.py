@@ -40,7 +40,7 @@ DEADLINE = 10.0
 
 def ready(*attempts: AttemptSnapshot, slots: int = 1) -> WorkerSnapshot:
     facts = EngineReady(slots, 4096, 1, "http://127.0.0.1:1", 0.1)
-    return WorkerSnapshot(WorkerState.READY, SPEC, facts, list(attempts), last_use=1.0)
+    return WorkerSnapshot(WorkerState.READY, SPEC, facts, list(attempts), last_use=60.0)
 
 
 class PeerStandIn:
@@ -178,7 +178,7 @@ class TakingOver:
 
 
 def submit(
-    number: int, since: float, attempt: int = 1, *, caller: Caller | None = None, reservation: int = 0
+    number: int, age: float | None, attempt: int = 1, *, caller: Caller | None = None, reservation: int = 0
 ) -> SubmitRequest:
     return SubmitRequest(
         number,
@@ -186,7 +186,7 @@ def submit(
         MODEL,
         "chat/completions",
         f"r.{number}",
-        since=since,
+        age=age,
         caller=caller,
         reservation=reservation,
     )

@@ -77,11 +77,12 @@ class RecoverySimulation(Simulation):
         old = self.scheduler
         self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=policies or old.policies)
         self.scheduler.workers_truth, self.scheduler.gateways = self.truth, self.gateways
-        connected = {worker: truth.snapshot() for worker, truth in self.truth.items() if truth.connected}
+        connected = {worker: truth.snapshot(self.now) for worker, truth in self.truth.items() if truth.connected}
         assert all(is_consistent(snapshot) for snapshot in connected.values())
-        gateways = self.gateways.snapshots()
+        gateways = self.gateways.snapshots(self.now)
         starting = [worker for worker, truth in self.truth.items() if not truth.connected]
-        self.scheduler.recovered(join_snapshots(connected, gateways, starting), self.now)
+        arrivals = dict.fromkeys([*connected, *gateways], self.now)
+        self.scheduler.recovered(join_snapshots(connected, gateways, arrivals, starting), self.now)
         self._check_nothing_is_reloaded()
         again = to_be_submitted(gateways)
         for key in sorted(again, key=lambda key: self.gateways.waiting[key].since):
@@ -105,7 +106,7 @@ class RecoverySimulation(Simulation):
     def _submit_again(self, key: RequestKey) -> None:
         asked = self.gateways.waiting[key]
         fields = {field: getattr(asked.request, field) for field in SubmitRequest.__struct_fields__}
-        again = SubmitRequest(**{**fields, "since": asked.since})
+        again = SubmitRequest(**{**fields, "age": self.now - asked.since})
         self.scheduler.request_submitted(key, again, b"", asked.target, self.now)
 
     def _check_nothing_is_reloaded(self) -> None:

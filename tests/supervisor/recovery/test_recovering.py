@@ -33,15 +33,15 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     taking_over.begin()
     other = taking_over.peer("gateway", "g2", 1)
     worker.hello(ready())
-    other.hello(GatewaySnapshot([RequestSnapshot(1, 1, 7.0)]))
-    other.send(submit(1, 7.0))
+    other.hello(GatewaySnapshot([RequestSnapshot(1, 1, 6.0)]))
+    other.send(submit(1, 6.0))
     taking_over.run_until(lambda: worker.got(Welcome) and other.got(Welcome))
     assert not taking_over.over
-    gateway.hello(GatewaySnapshot([RequestSnapshot(5, 1, 6.0)]))
+    gateway.hello(GatewaySnapshot([RequestSnapshot(5, 1, 7.0)]))
     taking_over.run_until(lambda: gateway.got(Welcome))
     assert not taking_over.over, "it has announced a request"
-    gateway.send(submit(9, 0.0))
-    gateway.send(submit(5, 6.0))
+    gateway.send(submit(9, None))
+    gateway.send(submit(5, 7.0))
     taking_over.run_until(lambda: worker.got(Run) and gateway.got(Recovered))
     assert [type(message) for message in gateway.read()[:3]] == [Welcome, WorkerUp, Recovered]
     assert gateway.got(Recovered) == [Recovered(["w1"])]
@@ -69,9 +69,9 @@ def test_requests_that_were_admitted_are_not_refused_for_their_keys_limits(takin
     caller = Caller("ci", requests_per_minute=1)
     taking_over.begin()
     worker.hello(ready())
-    gateway.hello(GatewaySnapshot([RequestSnapshot(number, 1, 4.0 + number, caller=caller) for number in (1, 2, 3)]))
+    gateway.hello(GatewaySnapshot([RequestSnapshot(number, 1, 9.0 - number, caller=caller) for number in (1, 2, 3)]))
     for number in (1, 2, 3):
-        gateway.send(structs.replace(submit(number, 4.0 + number, caller=caller), admitted=True))
+        gateway.send(structs.replace(submit(number, 9.0 - number, caller=caller), admitted=True))
     taking_over.run_until(lambda: worker.got(Run) and len(gateway.got(KeyUsage)) == 3)
     assert gateway.got(Refused) == []
     assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [2, 3]
@@ -276,7 +276,7 @@ def test_what_is_kept_is_bounded(taking_over: TakingOver, monkeypatch: pytest.Mo
     taking_over.begin()
     gateway.hello(GatewaySnapshot())
     for number in (1, 2, 3):
-        gateway.send(submit(number, 0.0))
+        gateway.send(submit(number, None))
     gateway.send(Pong(1))
     taking_over.run_until(lambda: gateway.got(Refused))
     assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.OVERLOADED)]

@@ -29,6 +29,14 @@ from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 
 
+class HeldAttempt(NamedTuple):
+    """An attempt that a worker holds."""
+
+    weight: int
+    began: float
+    abandoned: bool = False
+
+
 class WorkerTruth:
     """What one worker process does."""
 
@@ -37,7 +45,7 @@ class WorkerTruth:
         self.state = WorkerState.SPARE
         self.spec: ModelSpec | None = None
         self.facts: EngineReady | None = None
-        self.attempts: dict[RequestKey, AttemptSnapshot] = {}
+        self.attempts: dict[RequestKey, HeldAttempt] = {}
         self.ended: list[RequestKey] = []
         self.last_use = 0.0
         self.remembered = RememberedState()
@@ -51,7 +59,7 @@ class WorkerTruth:
                 assert self.state is WorkerState.READY, "a request was sent to an engine that is not ready"
                 key = RequestKey(gateway, number, attempt)
                 assert key not in self.attempts, "a request was sent twice"
-                self.attempts[key] = AttemptSnapshot(*key, message.weight, now)
+                self.attempts[key] = HeldAttempt(message.weight, now)
                 self.last_use = max(self.last_use, now if message.weight else 0.0)
             case RememberState(remembered):
                 self.remembered = remembered
@@ -77,14 +85,17 @@ class WorkerTruth:
         if self.state is WorkerState.READY:
             self.state, self.facts = WorkerState.ENGINE_LOST, None
 
-    def snapshot(self) -> WorkerSnapshot:
+    def snapshot(self, now: float) -> WorkerSnapshot:
         return WorkerSnapshot(
             self.state,
             self.spec,
             self.facts,
-            list(self.attempts.values()),
+            [
+                AttemptSnapshot(*key, each.weight, now - each.began, each.abandoned)
+                for key, each in self.attempts.items()
+            ],
             [AttemptId(*key) for key in self.ended],
-            self.last_use,
+            now - self.last_use if self.last_use else None,
             self.remembered,
         )
 
@@ -126,12 +137,12 @@ class GatewayTruth:
             self.end(key)
         self.calls = {call: again for call, again in self.calls.items() if call[0] != gateway}
 
-    def snapshots(self) -> dict[str, GatewaySnapshot]:
+    def snapshots(self, now: float) -> dict[str, GatewaySnapshot]:
         requests: dict[str, list[RequestSnapshot]] = {"g1": [], "g2": []}
         for key, asked in self.waiting.items():
             worker = self.granted.get(key, "")
             requests[key.gateway].append(
-                RequestSnapshot(key.number, key.attempt, asked.since, worker, asked.request.caller)
+                RequestSnapshot(key.number, key.attempt, now - asked.since, worker, asked.request.caller)
             )
         return {gateway: GatewaySnapshot(of) for gateway, of in requests.items()}
 
@@ -196,10 +207,7 @@ class ObservedScheduler(Scheduler):
 
     def attempt_abandoned(self, worker: str, key: RequestKey) -> None:
         truth = self.workers_truth[worker]
-        gateway, number, attempt, weight, began, _ = (
-            getattr(truth.attempts[key], field) for field in AttemptSnapshot.__struct_fields__
-        )
-        truth.attempts[key] = AttemptSnapshot(gateway, number, attempt, weight, began, abandoned=True)
+        truth.attempts[key] = truth.attempts[key]._replace(abandoned=True)
         super().attempt_abandoned(worker, key)
 
     def attempt_ended(self, key: RequestKey, code: str, now: float, *more: Any, **details: Any) -> Any:

@@ -40,9 +40,9 @@ def test_a_snapshot_is_of_the_moment_before_an_unread_report(
     state: WorkerState, report: SentReport | None, expected: WorkerState
 ) -> None:
     """Six `Ping`s have come so far."""
-    snapshot = worker_snapshot(state, record(report), [], [], 3.0, pings=6)
+    snapshot = worker_snapshot(state, record(report), [], [], 3.0, pings=6, now=10.0)
     assert snapshot.state is expected
-    assert snapshot.last_use == 3.0
+    assert snapshot.last_use == 7.0
     assert snapshot.spec == (None if expected is WorkerState.SPARE else SPEC)
     assert snapshot.remembered == (RememberedState() if expected is WorkerState.SPARE else PINNED)
     assert snapshot.facts == (FACTS if expected in (WorkerState.READY, WorkerState.LEAVING) else None)

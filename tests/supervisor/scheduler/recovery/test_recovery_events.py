@@ -35,8 +35,8 @@ def ready(worker: str = "w1", model: str = "a", *attempts: RunningAttempt, last_
     return RunningWorker(worker, WorkerState.READY, spec(model), FACTS, attempts, last_use)
 
 
-def submit(scheduler: Scheduler, key: RequestKey = KEY, model: str = "a", since: float = 95.0) -> list[object]:
-    request = SubmitRequest(key.number, key.attempt, model, "chat/completions", "label", since=since)
+def submit(scheduler: Scheduler, key: RequestKey = KEY, model: str = "a", age: float | None = 5.0) -> list[object]:
+    request = SubmitRequest(key.number, key.attempt, model, "chat/completions", "label", age=age)
     scheduler.request_submitted(key, request, b"", ModelTarget(model, "llm", spec(model)), NOW)
     scheduler.reconcile(NOW)
     return scheduler.effects()
@@ -134,7 +134,7 @@ def test_a_request_that_never_reached_its_worker_comes_back_before_what_waited()
     (refused,) = sent(effects)
     assert (refused.number, refused.attempt, refused.failure.code) == (7, 1, Code.RETURNED)
     submit(scheduler, RequestKey("g2", 3, 1))
-    submit(scheduler, RequestKey("g1", 7, 2), since=0.0)
+    submit(scheduler, RequestKey("g1", 7, 2), age=None)
     assert [waiting.key.number for waiting in scheduler.models["a"].queue] == [7, 3]
 
 

@@ -25,6 +25,9 @@ KEY = RequestKey("g1", 7, 1)
 FACTS = EngineReady(2, 4096, 1, "http://127.0.0.1:1", 0.1)
 
 
+ARRIVALS = {"w1": 100.0, "w2": 101.0, "g1": 102.0, "g2": 103.0}
+
+
 def worker(*, has: bool = False, ended: bool = False, state: WorkerState = WorkerState.READY) -> WorkerSnapshot:
     attempts = [AttemptSnapshot(*KEY, 1, 5.0)] if has else []
     return WorkerSnapshot(state, spec("a"), FACTS, attempts, [AttemptId(*KEY)] if ended else [])
@@ -74,7 +77,7 @@ CROSSINGS = [
 
 @pytest.mark.parametrize("case", CROSSINGS, ids=lambda case: case.lost)
 def test_what_was_lost_with_the_supervisor(case: Crossing) -> None:
-    world = join_snapshots(case.workers, case.gateways)
+    world = join_snapshots(case.workers, case.gateways, ARRIVALS)
     held = [attempt.key for each in world.workers for attempt in each.attempts]
     submitted = to_be_submitted(case.gateways)
     of_g1 = {key for key in submitted if key.gateway == "g1"}
@@ -86,10 +89,25 @@ def test_what_was_lost_with_the_supervisor(case: Crossing) -> None:
 
 
 def test_the_limits_of_a_key_count_what_runs() -> None:
-    (running,) = join_snapshots({"w1": worker(has=True)}, {"g1": gateway(at="w1")}).workers
+    (running,) = join_snapshots({"w1": worker(has=True)}, {"g1": gateway(at="w1")}, ARRIVALS).workers
     assert [attempt.caller for attempt in running.attempts] == [Caller("ci")]
-    (running,) = join_snapshots({"w1": worker(has=True)}, {}).workers
+    (running,) = join_snapshots({"w1": worker(has=True)}, {}, ARRIVALS).workers
     assert [attempt.caller for attempt in running.attempts] == [None]
+
+
+def test_ages_are_subtracted_from_the_time_at_which_they_arrived() -> None:
+    attempts = [AttemptSnapshot(*KEY, 1, 5.0)]
+    used = WorkerSnapshot(WorkerState.READY, spec("a"), FACTS, attempts, last_use=3.0)
+    never = WorkerSnapshot(WorkerState.READY, spec("b"), FACTS)
+    first, second = join_snapshots({"w1": used, "w2": never}, {}, ARRIVALS).workers
+    assert ([each.began for each in first.attempts], first.last_use) == ([95.0], 97.0)
+    assert second.last_use == 0.0
+    waiting = {
+        "g1": GatewaySnapshot([RequestSnapshot(7, 1, 4.0, "w2"), RequestSnapshot(8, 1, 3.0, "w2")]),
+        "g2": GatewaySnapshot([RequestSnapshot(9, 1, 4.5, "w2")]),
+    }
+    returned = join_snapshots({"w2": never}, waiting, ARRIVALS).returned
+    assert [each.key.number for each in returned] == [7, 9, 8], "the oldest first"
 
 
 @pytest.mark.parametrize(
