@@ -166,7 +166,8 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
         (
             "workers/backends",
             {
-                *("arguments", "base", "flags", "generation_request", "llama_server_api"),
+                *("arguments", "base", "engine_request", "error_texts", "flags", "generation_request"),
+                "llama_server_api",
                 *("measured_recordings", "program_backend", "single_slot_backend", "recipe", "request_rules"),
                 *("sampling_defaults", "schema_maxima", "visible_devices"),
             },

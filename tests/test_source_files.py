@@ -1,4 +1,4 @@
-"""What every source file must have: a first line, a size to be read, and no name of a recipe that has a folder of its own."""
+"""What every source file must have: a first line, a size to be read, and nothing that only a recipe should know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from protocol.models.recipes import DEFAULT_RECIPE
 from tests.support.source_code import DEPLOYED, FILES, TESTS, facts, name
-from workers.backends.registry import DESCRIPTORS
+from workers.backends.registry import DESCRIPTORS, FLAGS
 
 LONG = 300
 """Lines beyond which a file should probably become a folder: reported."""
@@ -43,26 +43,67 @@ def literals(path: Path) -> set[str]:
     }
 
 
-def test_the_word_flm_stands_in_its_folders_and_two_registries() -> None:
-    """A recipe is one folder: its descriptor tells everything that other code has to know of it."""
-    own = ("workers/backends/flm/", "workers/jobs/flm/")
-    found = {
-        name(path): [
-            line.strip() for line in path.read_text().splitlines() if re.search("flm|FastFlow", line, re.IGNORECASE)
-        ]
+RECIPES = (
+    *("workers/backends/flm/", "workers/backends/llamacpp/", "workers/backends/oga/", "workers/backends/sdcpp/"),
+    *("workers/backends/whispercpp/", "workers/backends/llama_server_api.py", "workers/engines/", "workers/jobs/flm/"),
+)
+"""Where the words of engines belong: the recipes, what two of them share, our own servers, and jobs for an engine's program."""
+OTHER_SPEAKERS = (
+    "workers/jobs/pip.py",
+    "supervisor/machine/pci.py",
+    "gateway/http/bodies/body_decoding.py",
+)
+"""What is read there comes from pip, a driver and msgspec."""
+OWN_COMMANDS = ("gateway/", "supervisor/keeper/", "workers/jobs/")
+"""What has a command line of its own, or starts other programs than engines."""
+SENTENCE = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
+SEARCHING = frozenset(
+    (
+        *("compile", "count", "endswith", "find", "findall", "finditer", "fullmatch", "index", "match", "partition"),
+        *("removeprefix", "removesuffix", "rpartition", "search", "split", "startswith", "sub"),
+    )
+)
+
+
+def looked_for(path: Path) -> set[str]:
+    """Return the texts that a file looks for in others: arguments of searching functions, and sides of comparisons."""
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            found += node.args if called in SEARCHING else []
+        elif isinstance(node, ast.Compare):
+            found += [node.left, *node.comparators]
+    constants = [each.value for text in found for each in ast.walk(text) if isinstance(each, ast.Constant)]
+    return {str(value) for value in constants if isinstance(value, str | bytes)}
+
+
+def test_only_recipes_know_what_engines_say() -> None:
+    """Shared code knows forms, never a sentence: no two engines say the same, and each says something else tomorrow."""
+    wrong = {
+        name(path): sentences
         for path in FILES
-        if not name(path).startswith(own)
+        if not name(path).startswith((*RECIPES, *OTHER_SPEAKERS))
+        and (sentences := {text for text in looked_for(path) if SENTENCE.search(text)})
     }
-    assert {path: lines for path, lines in found.items() if lines} == {
-        "workers/backends/registry.py": [
-            "from workers.backends.flm import backend as flm",
-            "RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES]",
-        ],
-        "workers/jobs/model_programs.py": [
-            "from workers.jobs.flm.program import FLM",
-            "PROGRAMS: Final[dict[str, ModelProgram]] = {each.scheme: each for each in (FLM,)}",
-        ],
+    assert wrong == {}
+
+
+def test_the_search_for_sentences_finds_them(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text('A = re.compile("NPU is in use")\nB = b"queue is full" in line\nprint("this is said, not read")\n')
+    assert {text for text in looked_for(file) if SENTENCE.search(text)} == {"NPU is in use", "b'queue is full'"}
+
+
+def test_only_recipes_know_the_flags_of_engines() -> None:
+    """Names with one letter mean something else elsewhere."""
+    known = {flag for table in FLAGS.values() for flag in table.names() if len(flag.strip("-")) > 1}
+    wrong = {
+        name(path): flags
+        for path in FILES
+        if not name(path).startswith((*RECIPES, *OWN_COMMANDS)) and (flags := literals(path) & known)
     }
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("recipe", sorted(DESCRIPTORS))

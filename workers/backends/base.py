@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -16,70 +16,12 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.visible_devices import device_variables
 
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
-
-
-def shorten_advice(most: int, *, can_grow: bool) -> str:
-    """Return advice for a text that is longer than a model's context.
-
-    ``most``: the most tokens that it can be loaded with; 0: unknown.
-    """
-    if not can_grow:
-        return "shorten it, because the model cannot have a larger context"
-    limit = f" of {most} at most" if most else ""
-    return f"shorten it, or load the model with a larger ctx_size{limit}"
-
-
-class EngineRequest(NamedTuple):
-    """One HTTP request for an engine, and which optional parts of the answer its client requested."""
-
-    method: str
-    path: str
-    body: bytes = b""
-    streamed: bool = False
-    """The engine answers with server-sent events."""
-    usage: bool = False
-    """The client asked for the usage chunk of a stream."""
-    progress: bool = False
-    """The client asked for the progress events of a stream."""
-    tokens: bool = False
-    """Whether the client asked for the tokens of a native completion."""
-    prompts: int = 1
-    """0 for a read, which the engine answers without a slot."""
-    choices: int = 1
-    """Completions of each prompt."""
-    in_turn: bool = False
-    """Whether the engine computes them one after the other, in one slot."""
-    patient: bool = False
-    """Whether its events may be handled in large batches: no client reads a stream, and the engine reports token times.
-
-    Only for engines whose processor time shows their progress, because the worker does not wake for each token.
-    """
-    content_type: str = "application/json"
-    grammar: bool = False
-    """Whether it may trap the engine in a grammar, including those of schemas and tools."""
-    announced: bool = False
-    """Whether the engine sends an event when it begins with the prompt; before that, it may be working without a slot."""
-    native: bool = False
-    """Whether the answer has the form of llama.cpp's own completions, not OpenAI's."""
-    translate: Callable[[bytes], bytes] | None = None
-    """Rewrites an answer (for a stream, each piece of it) as llama-server would write it; raises ValueError if it is malformed."""
-    warning: str = ""
-    """What to tell the client about it, in ASCII without quotes: a part that has no effect."""
-
-    @property
-    def weight(self) -> int:
-        """Slots of the engine that it uses."""
-        completions = self.prompts * self.choices
-        return min(1, completions) if self.in_turn else completions
-
-    def translated(self, then: Callable[[bytes], bytes]) -> EngineRequest:
-        """Return the request with an answer that ``then`` also translates, after the present translation."""
-        first = self.translate
-        return self._replace(translate=then if first is None else lambda data: then(first(data)))
 
 
 class EngineProgress(NamedTuple):
@@ -151,6 +93,8 @@ class Backend(abc.ABC):
     """Prefixes of environment variables that this engine reads as options, so it does not get them."""
     stack_bytes: ClassVar[int] = 0
     """Stack size of each thread of the engine; 0: the system's default."""
+    error_texts: ClassVar[ErrorTexts] = ErrorTexts()
+    """What the messages of the engine's errors mean, where their status does not say it."""
     answers_while_busy: ClassVar[bool] = True
     """Whether the engine answers :meth:`busy` at once, rather than when it has finished its work."""
     busy_status: ClassVar[int] = 200

@@ -12,7 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.models.grammar_limits import GRAMMAR_FIELDS
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.backends.schema_maxima import drop_large_maxima
 from workers.stream.stop_reason import StopReasonTranslator

@@ -1,7 +1,8 @@
-"""The API shared by llama-server and our server for ONNX Runtime GenAI: sampling flags, ``/props`` and ``/slots``."""
+"""The API shared by llama-server and our server for ONNX Runtime GenAI: sampling flags, errors, ``/props`` and ``/slots``."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from protocol.models.sampling import SAMPLING_PARAMS
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineFacts
+from workers.backends.error_texts import ErrorTexts
 
 SAMPLING_FLAGS: Final = [
     word
@@ -19,6 +21,15 @@ SAMPLING_FLAGS: Final = [
 
 ``max_length`` is not among them: a chat ends by itself, at the end of its context, or at the limit of its request.
 """
+
+
+ERROR_TEXTS: Final = ErrorTexts(
+    too_long_type="exceed_context_size_error",
+    token_counts=re.compile(r"\((\d+) tokens\)\D*(\d+)"),
+    caller_mistake=re.compile("input is not supported"),
+    field=re.compile(r"^Field '([\w.]{1,80})': "),
+)
+"""An image for a model that reads only text is such a mistake."""
 
 
 class _Slot(msgspec.Struct):

@@ -8,8 +8,7 @@ from typing import Final
 
 HIDDEN: Final = "***"
 _SECRET_FLAG: Final = re.compile(r"--?[\w-]*(?:key|token|secret|password|passwd)\b(?!-)", re.IGNORECASE)
-"""``--api-key``, but not ``--api-key-file``, whose value is a path and not secret; ``-hft`` and the like are in :data:`_SHORT_FLAGS`."""
-_SHORT_FLAGS: Final = frozenset({"-hft"})
+"""``--api-key``, but not ``--api-key-file``, whose value is a path and not secret."""
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:
@@ -18,7 +17,7 @@ def without_secrets(command: Sequence[str]) -> list[str]:
     hide = False
     for word in command:
         name, equals, _ = word.partition("=")
-        is_secret = name in _SHORT_FLAGS or _SECRET_FLAG.fullmatch(name) is not None
+        is_secret = _SECRET_FLAG.fullmatch(name) is not None
         if hide:
             shown.append(HIDDEN)
         elif is_secret and equals:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.engine.connection import EngineConnection
 from workers.engine.exchange import EngineExchange
 from workers.engine.response_handler import ResponseHandler

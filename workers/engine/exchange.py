@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.engine.response_handler import ResponseHandler
 from workers.stream.read_batching import BatchedSource, ReadBatcher
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts, EngineRequest
+from workers.backends.base import Backend, EngineFacts
+from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.error_responses import failure_in_body
 from workers.engine.response_handler import BufferedResponse, OnResponse
@@ -91,7 +92,7 @@ class ReadinessProbe:
         if status == 0:
             self._poll_later()  # the engine probably died of it: its exit says how
             return
-        if status >= 400 or failure_in_body(body, self._backend.program) is not None:
+        if status >= 400 or failure_in_body(body, self._backend) is not None:
             self._fail(f"its warm-up was answered with {status}: {_excerpt(body)}")
             return
         self._ask(self._backend.about(), self._on_about)

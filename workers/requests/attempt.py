@@ -21,8 +21,8 @@ from protocol.messages.events import Outcome
 from protocol.messages.work import Run
 from protocol.models.request_limits import estimated_prompt_tokens
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineRequest
-from workers.engine.error_responses import failure_in_body, failure_of_response
+from workers.backends.engine_request import EngineRequest
+from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
 from workers.engine.exchange import EngineExchange
 from workers.requests.attempt_phase import AttemptPhase
 from workers.stream.answer_forms import check_answer
@@ -44,23 +44,15 @@ _NO_REQUEST: Final = EngineRequest("", "")
 Clock = Callable[[], float]
 
 
-class AnswerFacts(Protocol):
+class AnswerFacts(ErrorSource, Protocol):
     """What is to be known of an engine to read its answers; see :class:`~workers.backends.base.Backend`."""
 
     reported_build: str
     build: str
 
     @property
-    def program(self) -> str:
-        """Its name in messages."""
-
-    @property
     def alias(self) -> str:
         """What it calls the model."""
-
-    @property
-    def most_context(self) -> int:
-        """Tokens that a request may use at most, however the model is loaded."""
 
 
 class AttemptOwner(Protocol):
@@ -221,17 +213,13 @@ class Attempt:
             self._owner.discarded(self)
         elif not self._succeeded:
             status = self._status if self._status >= 400 else 500
-            self._fail(
-                failure_of_response(
-                    status, b"".join(self._body_parts), self._backend.program, self._backend.most_context
-                )
-            )
+            self._fail(failure_of_response(status, b"".join(self._body_parts), self._backend))
         elif self._stream is None:
             self._ended_whole(b"".join(self._body_parts), until_close)
         elif self._stream.error is not None:
-            self._fail(failure_of_response(500, self._stream.error, self._backend.program, self._backend.most_context))
+            self._fail(failure_of_response(500, self._stream.error, self._backend))
         elif not self._stream.finished:
-            reported = failure_in_body(self._stream.rest, self._backend.program, self._backend.most_context)
+            reported = failure_in_body(self._stream.rest, self._backend)
             self._fail(reported or self._ended_early())
         else:
             self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
@@ -259,7 +247,7 @@ class Attempt:
         self._owner.failed(self, failure, stopped)
 
     def _ended_whole(self, body: bytes, until_close: bool) -> None:
-        reported = failure_in_body(body, self._backend.program, self._backend.most_context)
+        reported = failure_in_body(body, self._backend)
         if reported is None and until_close and not _is_json(body):
             reported = self._ended_early()
         if reported is not None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from protocol.failures import Code, Failure
 from protocol.messages.work import Run
 from protocol.wire import endpoints
-from workers.backends.base import Backend, EngineRequest
+from workers.backends.base import Backend
+from workers.backends.engine_request import EngineRequest
 from workers.backends.request_rules import apply_request_rules
 
 

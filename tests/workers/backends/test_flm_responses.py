@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.config.settings import Settings
 from protocol.failures import Code
+from protocol.models.recipes import ModelSpec
+from workers.backends.flm.backend import FlmBackend
 from workers.backends.flm.responses import convert_embeddings
 from workers.engine.error_responses import failure_in_body
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.sse_filter import SseFilter
 
 TAG = "llama3.2:1b"
+BACKEND = FlmBackend(ModelSpec("user.x", f"flm:{TAG}", "flm", "npu", "llm", TAG), Settings())
 CHUNK = b'{"id":"c","object":"o","created":7,"model":"t","choices":[%s]%s}'
 
 
@@ -106,10 +110,10 @@ def test_an_end_that_is_none_is_an_error(reason: bytes) -> None:
 def test_an_error_instead_of_a_stream_is_kept() -> None:
     _, _, stream = through(b'{"error":"Failed to load x model!"}', [7, 9])
     assert not stream.finished
-    failure = failure_in_body(stream.rest, "flm")
+    failure = failure_in_body(stream.rest, BACKEND)
     assert failure is not None
     assert (failure.code, failure.message) == (Code.BACKEND_ERROR, "flm: Failed to load x model!")
-    assert failure_in_body(b'{"choices":[{"text":"{\\"error\\":1}"}]}', "flm") is None
+    assert failure_in_body(b'{"choices":[{"text":"{\\"error\\":1}"}]}', BACKEND) is None
 
 
 @pytest.mark.parametrize("answer", [b"null", b"", b"{}", b'{"data":[{"embedding":"x"}]}'])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.llamacpp.offered_tools import OfferedTools, call_schema, offered_tools
 
 CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/Name"}}, "$defs": {"Name": {"type": "string"}}}

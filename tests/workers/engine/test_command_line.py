@@ -13,7 +13,7 @@ from workers.engine.command_line import without_secrets
         ("llama-server -m /m.gguf --port 1", "llama-server -m /m.gguf --port 1"),
         ("llama-server --api-key abc --port 1", "llama-server --api-key *** --port 1"),
         ("llama-server --api-key=abc", "llama-server --api-key=***"),
-        ("llama-server --hf-token abc -hft def", "llama-server --hf-token *** -hft ***"),
+        ("llama-server --hf-token abc", "llama-server --hf-token ***"),
         ("llama-server --api-key --port 1", "llama-server --api-key *** 1"),
         ("llama-server --api-key-file /k --cache-type-k q8_0", "llama-server --api-key-file /k --cache-type-k q8_0"),
         ("server --Password x --keep 5", "server --Password *** --keep 5"),

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 
 DEADLINE = 5.0

@@ -13,7 +13,8 @@ import pytest
 from protocol.models import prompt_caches
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineFacts, EngineRequest, SlotReport
+from workers.backends.base import EngineFacts, SlotReport
+from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.response_handler import ResponseHandler
 from workers.prompt_cache import cache_restore, cache_save

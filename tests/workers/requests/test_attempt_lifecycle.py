@@ -21,7 +21,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.worker_states import WorkerState
 from tests.workers.fake_worker_bus import FakeWorkerBus
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.requests.attempt import Attempt
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.snapshot import ModelRecord, worker_snapshot
@@ -52,6 +53,7 @@ class Worker:
             program="engine",
             alias="m",
             most_context=0,
+            error_texts=ErrorTexts(),
             reported_build="",
             build="",
             slots=4,

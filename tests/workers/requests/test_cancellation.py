@@ -16,7 +16,7 @@ from protocol.messages.work import Run
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.engine.process_usage import ProcessUsage
 from workers.engine.response_handler import BufferedResponse
 from workers.requests.attempt import Attempt

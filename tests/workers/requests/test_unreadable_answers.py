@@ -9,7 +9,8 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages.work import Run
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.whispercpp import transcription
 from workers.requests.attempt import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, Attempt
 
@@ -35,7 +36,9 @@ class RecordingOwner:
 
 
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
-    backend: Any = SimpleNamespace(program="an-engine", alias="m", most_context=0, reported_build="", build="")
+    backend: Any = SimpleNamespace(
+        program="an-engine", alias="m", most_context=0, error_texts=ErrorTexts(), reported_build="", build=""
+    )
     attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)
     attempt.start(request)
     attempt.began(200)

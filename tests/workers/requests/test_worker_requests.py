@@ -22,6 +22,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends import registry
+from workers.backends.error_texts import ErrorTexts
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.control import WorkerController
 
@@ -31,7 +32,15 @@ def failing_backend() -> Any:
         raise RuntimeError("a bug")
 
     return SimpleNamespace(
-        program="e", alias="m", slots=4, sampling={}, most_context=0, reported_build="", build="", request=request
+        program="e",
+        alias="m",
+        slots=4,
+        sampling={},
+        most_context=0,
+        error_texts=ErrorTexts(),
+        reported_build="",
+        build="",
+        request=request,
     )
 
 

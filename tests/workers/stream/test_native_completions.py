@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.workers.direct_engine import DirectEngine, running_engine
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries

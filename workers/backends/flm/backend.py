@@ -22,7 +22,9 @@ from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.arguments import split_args
-from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import Backend, EngineFacts, ModelFacts
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.flags import name_of
 from workers.backends.flm.descriptor import DESCRIPTOR, FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
@@ -88,6 +90,12 @@ class FlmBackend(Backend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("FLM_SERVE_PORT",)
+    error_texts: ClassVar[ErrorTexts] = ErrorTexts(
+        too_long=re.compile("^Max length reached"),
+        busy=re.compile("^NPU is in use"),  # another program also uses it
+        caller_mistake=re.compile(r"\[json\.exception\."),
+        internals=re.compile(r"\[json\.exception\.[\w.]+\] ?"),
+    )
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Check the arguments; raises ``invalid_request``."""

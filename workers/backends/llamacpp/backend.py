@@ -12,10 +12,12 @@ from protocol.models.devices import Device
 from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, EngineRequest, ModelFacts, SlotFiles
+from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
-from workers.backends.llamacpp import flags, log_lines, model_files
+from workers.backends.llamacpp import engine_texts, flags, model_files
 from workers.backends.llamacpp.cache_key import CacheFacts
 from workers.backends.llamacpp.chosen_logprobs import (
     check_drafted_logprobs,
@@ -61,6 +63,7 @@ class LlamaCppBackend(ProgramBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
+    error_texts: ClassVar[ErrorTexts] = engine_texts.ERROR_TEXTS
     stack_bytes: ClassVar[int] = 256 * 1024**2
     """It parses JSON answers with recursion, about 2 KiB for each level, and a client's schema may demand any depth."""
     program_setting: ClassVar[str] = "llama_server"
@@ -228,11 +231,11 @@ class LlamaCppBackend(ProgramBackend):
 
     def parse(self, line: bytes) -> tuple[str, str]:
         """See :meth:`Backend.parse`."""
-        return log_lines.parse_line(line, self._had_request)
+        return engine_texts.parse_line(line, self._had_request)
 
     def file_problem(self, output: str) -> str:
         """See :meth:`Backend.file_problem`."""
-        return log_lines.file_problem(output)
+        return engine_texts.file_problem(output)
 
     def warm_up(self) -> EngineRequest:
         """One token, one vector or one score: an engine built for another processor dies here, not in a request."""

@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import answer_token_limit
 from workers.stream.event_translator import EventTranslator
 

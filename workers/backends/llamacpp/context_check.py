@@ -13,7 +13,8 @@ import msgspec
 from protocol.failures import Code, Failure, invalid
 from protocol.models.request_limits import MAX_PROBABILITIES, longest_text
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineRequest, shorten_advice
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import shorten_advice
 from workers.backends.generation_request import answer_token_limit
 
 MAX_TOKEN_BYTES: Final = 64

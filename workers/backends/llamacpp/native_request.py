@@ -13,7 +13,7 @@ import msgspec
 from protocol.failures import Code, Failure
 from protocol.models.sampling import SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import (
     SHORT_BODY_BYTES,
     UNSTREAMED_MAX_TOKENS,

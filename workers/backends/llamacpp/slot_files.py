@@ -11,7 +11,8 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.wire.decoding import DECODE_ERRORS
-from workers.backends.base import EngineFacts, EngineRequest, SlotReport
+from workers.backends.base import EngineFacts, SlotReport
+from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import name_of
 from workers.backends.llamacpp.cache_key import CacheFacts, cache_key, identify_files
 from workers.backends.llamacpp.flags import FLAGS

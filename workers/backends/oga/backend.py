@@ -13,7 +13,9 @@ from protocol.failures import Code, Failure, invalid
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, ModelFacts
+from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import generation_request, positive_number
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.oga.descriptor import DESCRIPTORS
@@ -45,6 +47,7 @@ class OgaBackend(ProgramBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[0]
     hidden: ClassVar[tuple[str, ...]] = ("OGA_",)
+    error_texts: ClassVar[ErrorTexts] = llama_server_api.ERROR_TEXTS
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend; raises ``invalid_request`` for an unknown one."""

@@ -14,7 +14,8 @@ from protocol.failures import Code, Failure
 from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
-from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagTable
 from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import flags, image_request, model_files

@@ -19,7 +19,8 @@ from protocol.models.recipes import RecipeDescriptor
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
-from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagError, FlagTable
 from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
 from workers.stream.stop_reason import StopReasonTranslator
 

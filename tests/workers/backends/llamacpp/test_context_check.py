@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.base import EngineRequest
+from workers.backends.engine_request import EngineRequest
 from workers.backends.llamacpp.context_check import (
     MAX_READ_BYTES,
     MAX_TOKEN_BYTES,

@@ -1,4 +1,4 @@
-"""Level and text of the lines that llama.cpp prints, and what they say about a file that it cannot load. Pure.
+"""What llama-server says: the level and text of the lines that it prints, and what they and its errors mean. Pure.
 
 llama.cpp prints parts of an invalid request: a grammar, a schema, tools, names of samplers.  A client's words have level
 ``trace``; the client finds its mistake in the answer.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from typing import Final
+
+from workers.backends import llama_server_api
 
 _PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
 _LEVELS: Final = {b"D": "debug", b"I": "debug", b"W": "warning", b"E": "error"}
@@ -35,6 +37,22 @@ _BROKEN_FILE: Final = re.compile(
     r"|error loading model (vocabulary|hyperparameters)|failed to read (magic|tensor|key)"
 )
 """Reasons why llama.cpp does not load a file, and never will."""
+
+ERROR_TEXTS: Final = llama_server_api.ERROR_TEXTS._replace(
+    too_long=re.compile("is too large to process"),
+    caller_mistake=re.compile(
+        r"^(Failed to parse|Failed to load image|Unknown reasoning format|Cannot use )|\[json\.exception\.|[Jj]inja"
+        r"|input is not supported"
+    ),
+    internals=re.compile(
+        r"\[json\.exception\.[\w.]+\] ?"
+        r"|^Unable to generate parser for this template\. Automatic parser generation failed: "
+        r"|^Failed to initialize samplers: "
+        r"|; tools = [\s\S]*| - hint[\s\S]*"
+    ),
+    # The C++ library's words for a token that is looked up and not in the vocabulary.
+    unclear={"_M_range_check": "a token number is not in the model's vocabulary"},
+)
 
 
 def file_problem(output: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.backends.llamacpp.log_lines import file_problem, parse_line
+from workers.backends.llamacpp.engine_texts import file_problem, parse_line
 
 PREFIX = b"0.00.001.527 "
 
