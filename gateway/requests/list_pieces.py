@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import Code, Failure, invalid
-from protocol.models.request_limits import begins_with_number
+from protocol.models.text_limits import begins_with_number
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 

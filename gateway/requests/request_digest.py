@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from protocol.models.grammar_limits import GRAMMAR_FIELDS
-from protocol.models.request_limits import TEXT_FIELDS, RequestFields
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
+from protocol.models.text_limits import TEXT_FIELDS, RequestFields
 
 _MAKE_NO_DIFFERENCE: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}

@@ -25,7 +25,7 @@ from gateway.requests.exchange import InferenceRequest
 from gateway.requests.interfaces import RequestSession
 from gateway.requests.reservation import reserve
 from protocol.failures import Code, Failure, invalid
-from protocol.models.request_limits import RequestFields
+from protocol.models.text_limits import RequestFields
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type

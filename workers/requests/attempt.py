@@ -19,7 +19,7 @@ from protocol.failures import RETRIABLE, Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
 from protocol.messages.work import Run
-from protocol.models.request_limits import estimated_prompt_tokens
+from protocol.models.text_limits import estimated_prompt_tokens
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response

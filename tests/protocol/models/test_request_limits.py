@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import MAX_TEXT_BYTES, estimated_prompt_tokens, fields_within_limits
+from protocol.models.request_limits import fields_within_limits
+from protocol.models.text_limits import MAX_TEXT_BYTES
 from tests.support.calls import count_calls
 
 
@@ -245,64 +245,6 @@ def test_objects_with_too_many_keys_are_refused(body: dict[str, Any], field: str
     _check({"messages": [{"role": "user", "content": "a: b" * 10_000}], "metadata": {"a": [{"b": 1}] * 5_000}})
 
 
-def _called(arguments: object) -> dict[str, Any]:
-    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
-    return {"messages": [{"role": "assistant", "content": None, "tool_calls": calls}]}
-
-
-def _answered(content: object) -> dict[str, Any]:
-    return {"messages": [{"role": "tool", "tool_call_id": "1", "content": content}]}
-
-
-DEEP = "[" * 120 + "]" * 120
-WIDE = msgspec.json.encode(KEYS).decode()
-
-
-@pytest.mark.parametrize("body", [_called, _answered, lambda text: _answered([{"type": "text", "text": text}])])
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (DEEP, "120 levels of nesting"),
-        ('{"a":"\\"",  "b": ' + DEEP[:120], "121 levels of nesting"),
-        (WIDE, "5000 keys"),
-        (WIDE[:-5] + "x", "keys"),
-    ],
-)
-def test_json_of_tools_that_is_too_deep_or_too_wide_is_refused(
-    body: Callable[[str], dict[str, Any]], text: str, words: str
-) -> None:
-    """Where a chat template wants objects, llama-server reads it: 120 kB of brackets overflowed its stack."""
-    with pytest.raises(LemonbusError, match=words) as caught:
-        _check(body(text))
-    assert caught.value.failure.param == "messages"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        _called(msgspec.json.encode({"text": DEEP * 100 + '"\\' + "a: " * 5_000}).decode()),
-        _called(msgspec.json.encode([[{"a": {"b": []}}] * 3_000]).decode()),
-        _answered("[1/200] Building\n" + "\x1b[32m" * 500 + "a: " * 5_000),
-        _answered("[INFO] " + "[" * 500),
-        {"messages": [{"role": "user", "content": DEEP}]},
-    ],
-    ids=["text", "many", "colours", "log", "user"],
-)
-def test_other_texts_of_calls_and_tools_are_accepted(body: dict[str, Any]) -> None:
-    _check(body)
-
-
-def test_a_bracket_that_json_has_as_an_escape_is_a_bracket() -> None:
-    body = msgspec.json.encode(_answered(DEEP)).replace(b"[" * 120, b"\\u005b" * 120)
-    with pytest.raises(LemonbusError, match="120 levels of nesting"):
-        fields_within_limits(body)
-
-
-def test_arguments_that_are_objects_have_the_same_limits() -> None:
-    with pytest.raises(LemonbusError, match="120 levels of nesting"):
-        _check(_called(msgspec.Raw(DEEP.encode())))
-
-
 def test_grammars_of_llguidance_are_refused() -> None:
     """They have no limits here: a few `multipleOf` in one held an engine, and with it all requests, until it was ended."""
     with pytest.raises(LemonbusError, match="GBNF") as caught:
@@ -343,25 +285,6 @@ def test_each_character_of_a_pattern_is_read_once() -> None:
     _check(_format({"type": "string", "pattern": "^" + "1" * 16_000 + "$"}))
 
 
-@pytest.mark.parametrize(
-    ("body", "tokens"),
-    [
-        ({"prompt": "x" * 38, "max_tokens": 4_000_000}, 10),
-        ({"prompt": ["x" * 18] * 100, "grammar": "x" * 400}, 526),
-        ({"query": "x" * 38, "documents": ["x" * 38]}, 21),
-        ({"messages": [{"role": "user", "content": "x" * 400}]}, 107),
-        ({"messages": [{"role": "user", "content": [PICTURE]}]}, 7),
-        ([], 0),
-    ],
-)
-def test_tokens_of_prompts_are_estimated_from_their_texts(body: object, tokens: int) -> None:
-    assert estimated_prompt_tokens(msgspec.json.encode(body)) == tokens
-
-
-def test_what_is_not_json_has_no_estimate() -> None:
-    assert estimated_prompt_tokens(b"--boundary") == 0
-
-
 @pytest.mark.parametrize("field", ["prompt", "input", "content", "tokens"])
 def test_a_prompt_of_many_numbers_is_one_entry_that_is_not_looked_at_number_by_number(field: str) -> None:
     for numbers in ([1] * 100_000, [-1, 2.5, 10**30] * 30_000):
@@ -375,3 +298,26 @@ def test_a_list_with_another_value_among_its_numbers_is_not_one_prompt(other: st
     body = b'{"prompt":[%b]}' % b",".join([b"1"] * 1_024 + [other.encode()])
     with pytest.raises(LemonbusError, match="1025 entries"):
         fields_within_limits(body)
+
+
+def test_a_large_request_is_checked_in_steps() -> None:
+    """It took 100 ms in one, in which its gateway did nothing else."""
+    pauses = []
+    picture = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]}]}
+    for body in (picture, {"metadata": [{"a": {"b": 1}}] * 5_000}, {"prompt": ["a b " * 1_000] * 1_000}):
+        pauses.append(0)
+
+        def pause() -> None:
+            pauses[-1] += 1
+
+        fields_within_limits(msgspec.json.encode(body), pause=pause)
+    assert min(pauses) >= 2, pauses
+
+
+def test_each_level_of_a_large_value_is_not_searched_for_the_next_one() -> None:
+    deep: object = "a b " * 10_000
+    for _ in range(150):
+        deep = {"a": deep}
+    pauses = []
+    fields_within_limits(msgspec.json.encode({"metadata": [deep, [{"a": 1}] * 5_000]}), pause=lambda: pauses.append(1))
+    assert len(pauses) < 50
