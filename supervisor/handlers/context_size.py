@@ -49,7 +49,7 @@ def enlarge_context(supervisor: Supervisor, target: ModelTarget, wanted: int, no
 
     A loaded model with fewer is loaded again for it.
 
-    If a model cannot be loaded with them, it is loaded without: the request may fit all the same.
+    If a model cannot be loaded with them, it is loaded without: the request may fit anyway.
     """
     model = supervisor.scheduler.view.model(target.name)
     spec = with_context(target.spec, wanted, model) if target.spec is not None else None

@@ -150,7 +150,7 @@ class ForkServerLoop:
             for module in itertools.chain(*fork_orders.IMPORTS.values()):
                 importlib.import_module(module)
             _check_threads()
-        except Exception as problem:  # noqa: BLE001 - supervisors can be forked all the same, unless there are threads
+        except Exception as problem:  # noqa: BLE001 - supervisors can be forked anyway, unless there are threads
             self._broken = f"{type(problem).__name__}: {problem}"
             self._refuse_orders()
             _check_threads()

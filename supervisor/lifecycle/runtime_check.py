@@ -1,6 +1,6 @@
 """Watches the runtime directory: without its sockets, no new gateway or worker could take part in the server.
 
-Only this server changes the directory. If something in it is deleted or replaced all the same, running requests can
+Only this server changes the directory. If something in it is deleted or replaced anyway, running requests can
 still end, because their connections are open. But no later process could start. So the server says what is missing,
 lets running requests end, and exits with 1, so that its service manager restarts it.
 """

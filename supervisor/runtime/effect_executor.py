@@ -1,6 +1,6 @@
 """Carries out the effects that the scheduler decided on: messages, answers, processes, downloads, log lines.
 
-An effect that raises is logged and counted, and the others are carried out all the same.
+An effect that raises is logged and counted, and the others are carried out anyway.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EffectExecutor:
         for effect in effects:
             try:
                 self._execute(effect)
-            except Exception as problem:  # noqa: BLE001 - the other effects are carried out all the same
+            except Exception as problem:  # noqa: BLE001 - the other effects are carried out anyway
                 self._errors.failure_of(problem, effect=type(effect).__name__)
 
     def _execute(self, effect: Effect) -> None:

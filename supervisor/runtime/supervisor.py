@@ -266,7 +266,7 @@ class Supervisor:
             attempt = message.attempt
             try:
                 self.scheduler.request_cancelled(RequestKey(peer, message.number, attempt), Code.INTERNAL)
-            except Exception as other:  # noqa: BLE001 - counted; the client is answered all the same
+            except Exception as other:  # noqa: BLE001 - counted; the client is answered anyway
                 self.errors.failure_of(other, **context)
         self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))
 

@@ -92,7 +92,7 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
     evicted, busy or not. Then come the limits on models of its groups and of its type: the least recently used idle one
     is evicted, else the least recently used busy one, never a pinned one. Last comes memory: what is free, plus what
     evicted models give back. Idle models of any type are evicted, least recently used first, until it suffices. If it
-    never does, the load is tried all the same: the estimate is coarse, and a model file is mapped, not copied.
+    never does, the load is tried anyway: the estimate is coarse, and a model file is mapped, not copied.
     """
     conflicts = _conflicts(request, loaded_models, capacity)
     evicted = [loaded for loaded, _ in conflicts if not loaded.leaving]

@@ -161,7 +161,7 @@ def attempt_ended(
             _refuse_returned(state, key, model.name)
         return view_of(model, grant)
     if code == Code.RETURNED:
-        # A read has no grant, but its gateway waits all the same.
+        # A read has no grant, but its gateway waits anyway.
         _refuse_returned(state, key, "")
     return None
 

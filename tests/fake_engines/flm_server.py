@@ -251,7 +251,7 @@ def send(writer: StreamWriter, data: bytes) -> None:
 
 
 def answer(writer: StreamWriter, body: Any, status: int = 200) -> None:
-    """Write a whole JSON answer. It says nothing about the connection, which ends all the same."""
+    """Write a whole JSON answer. It says nothing about the connection, which ends anyway."""
     data = json.dumps(body, separators=(",", ":")).encode()
     head = f"HTTP/1.1 {status} .\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)

@@ -168,7 +168,7 @@ class PromptCacheStore:
         (draft.folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
         with self._locked():
             digest = prompt_caches.model_digest(model)
-            # The clock may have been set back since the last entry was saved, which this one replaces all the same.
+            # The clock may have been set back since the last entry was saved, which this one replaces anyway.
             others = [each.name.number + 1 for each in self._entries() if each.name.model == digest]
             entry = self.root / str(EntryName(digest, key, max([time.time_ns(), *others])))
             draft.folder.rename(entry)

@@ -136,7 +136,7 @@ def parse_request(base: dict[str, Any], sock: Any, data: bytes, end: int) -> Htt
     if line.end() > MAX_LINE_BYTES:
         raise InvalidRequestError(_LINE_TOO_LONG)
     head = _Head()
-    # llhttp knows only registered methods. Another one is well-formed all the same, and is answered with 405.
+    # llhttp knows only registered methods. Another one is well-formed anyway, and is answered with 405.
     standard = data[:end] if method in _STANDARD_METHODS else b"GET" + data[len(method) : end]
     problem = ""
     try:

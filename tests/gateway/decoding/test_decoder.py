@@ -236,7 +236,7 @@ def test_a_stopped_decoder_is_killed_at_its_deadline_and_replaced(
 
 
 def test_one_client_leaves_a_decoder_to_others() -> None:
-    """Its orders are endless; another client's images are decoded all the same, and its own third one waits."""
+    """Its orders are endless; another client's images are decoded anyway, and its own third one waits."""
     sessions = [DecoderSession("greedy") for _ in range(MAX_DECODERS_OF_CLIENT + 1)]
     large = written(LARGE.convert("RGB"), "PNG")
     greenlets = [gevent.spawn(decode, session, large) for session in sessions]

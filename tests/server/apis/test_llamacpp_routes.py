@@ -242,7 +242,7 @@ def test_neither_a_template_nor_a_chat_fetches_anything(shared_server: LemonbusS
 
 
 def test_a_read_does_not_wait_for_generations(shared_server: LemonbusServer) -> None:
-    """All slots are busy and more requests wait: tokens are counted all the same, and ``stats`` is not about that."""
+    """All slots are busy and more requests wait: tokens are counted anyway, and ``stats`` is not about that."""
     client = shared_server.client
     streams = [client.start_chat(LOOP, stream=True, max_tokens=4000) for _ in range(6)]
     try:

@@ -32,7 +32,7 @@ def test_an_answer_that_came_while_the_supervisor_did_not_run_is_in_time(
         ended.kill()
         ended.wait()
         orders.children.keeper_reaped(ended.pid, -9)
-    assert orders.ends == ["SIGKILL", "SIGKILL"], "it is used all the same"
+    assert orders.ends == ["SIGKILL", "SIGKILL"], "it is used anyway"
 
 
 def test_a_fork_server_of_another_release_is_not_used(orders: Orders) -> None:

@@ -87,7 +87,7 @@ def test_a_pin_call_protects_until_the_model_is_unloaded() -> None:
     sim = loaded("a")
     assert sim.pin("a")
     assert sim.refusals[sim.submit("b")].code is Code.ALL_PINNED
-    assert sim.unload("a"), "an administrator may unload it all the same"
+    assert sim.unload("a"), "an administrator may unload it anyway"
     sim.run_until_idle()
     key = sim.submit("b")
     sim.run_until_idle()
