@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import gevent
 import msgspec
 
-from gateway.bus.call_repetition import REPETITIONS
 from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
-from protocol.messages.calls import AbandonCall, CallResult, Progress
+from protocol.messages.calls import REPETITIONS, AbandonCall, CallResult, Progress
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogSnapshot
 from protocol.messages.work import QueueStatus, RateLimits
 from protocol.runtime import logs
@@ -23,6 +22,10 @@ from protocol.wire.envelope import pack_payload, unpack_payload
 BuildMessage = Callable[[int], msgspec.Struct]
 """Makes the call's message with the number that the session gives it: ``lambda n: LoadModel(n, "name")``."""
 
+OUTCOME_UNKNOWN: Final = Failure(
+    Code.OUTCOME_UNKNOWN,
+    "the server's supervisor was replaced meanwhile: it is unknown whether this was done; check before you repeat it",
+)
 MAX_WAITING_MESSAGES = 1000
 """How many messages may wait for a follower that does not read."""
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from gateway.bus.call_repetition import OUTCOME_UNKNOWN
-from gateway.bus.calls import SupervisorCall
+from gateway.bus.calls import OUTCOME_UNKNOWN, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket
 from gateway.bus.pending_requests import PendingRequests
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE

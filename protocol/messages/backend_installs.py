@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
+from protocol.messages.calls import repeated_call
 from protocol.wire.envelope import control_message
 
 
-@control_message
+@repeated_call
 class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Install or update a backend; joins a running install → :class:`BackendDone`.
 
@@ -24,7 +25,7 @@ class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: bool = False
 
 
-@control_message
+@repeated_call
 class UninstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unload the models that use a backend, then remove it → :class:`BackendDone`."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
+from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
 from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import ModelSpec
 from protocol.times import Seconds, UnixTime
-from protocol.wire.envelope import control_message
 
 
-@control_message
+@repeated_call
 class GetHealth(msgspec.Struct, frozen=True):
     """→ :class:`HealthReport`."""
 
@@ -112,7 +112,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The machine's memory in bytes."""
 
 
-@control_message
+@repeated_call
 class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`StatsReport` of the last finished request, of one model if one is named.
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.calls import Repetition, call_message
 from protocol.wire.envelope import control_message
 
 
-@control_message
+@call_message(
+    # A log that begins anew has new numbers.
+    Repetition(change=lambda call: msgspec.structs.replace(call, after_seq=None, boot=""))
+)
 class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`AbandonCall`.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.messages.calls import repeated_call
 from protocol.times import Seconds
 from protocol.wire.envelope import control_message
 
@@ -44,7 +45,7 @@ class RequestsObserved(msgspec.Struct, frozen=True):
     series: list[RequestSeries]
 
 
-@control_message
+@repeated_call
 class GetMetrics(msgspec.Struct, frozen=True):
     """→ ``bytes``: all metrics in Prometheus's text format.
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from protocol.messages.calls import repeated_call
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
-from protocol.wire.envelope import control_message
 
 
-@control_message
+@repeated_call
 class ShowModel(msgspec.Struct, frozen=True):
     """Gateway → supervisor: what is configured for this model → :class:`ConfiguredModel`."""
 

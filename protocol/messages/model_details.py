@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.calls import repeated_call
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
 from protocol.times import UnixSecond, UnixTime
@@ -50,7 +51,7 @@ class Described(msgspec.Struct, frozen=True):
     facts: list[FileFacts]
 
 
-@control_message
+@repeated_call
 class DescribeModels(msgspec.Struct, frozen=True, omit_defaults=True):
     """Describe the downloaded models, or one named model → ``list[ModelDetails]``.
 
@@ -87,7 +88,7 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its load options."""
 
 
-@control_message
+@repeated_call
 class CopyModel(msgspec.Struct, frozen=True):
     """Give a model another name, which survives restarts → the registered name of the model."""
 
@@ -96,7 +97,7 @@ class CopyModel(msgspec.Struct, frozen=True):
     destination: str
 
 
-@control_message
+@repeated_call
 class ListDefaultModels(msgspec.Struct, frozen=True):
     """→ ``list[DefaultModel]``: the models that are offered for a quick start."""
 

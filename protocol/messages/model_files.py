@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
-from protocol.messages.calls import Progress
+from protocol.messages.calls import Progress, Repetition, call_message, repeated_call
 from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
@@ -43,7 +43,7 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
 
 
-@control_message
+@repeated_call
 class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Download a model of the catalogue; joins a running download → :class:`Pulled`.
 
@@ -71,7 +71,7 @@ class DownloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-@control_message
+@repeated_call
 class ListDownloads(msgspec.Struct, frozen=True):
     """→ ``list[DownloadReport]``: downloads that run, or ended within the last half minute."""
 
@@ -107,7 +107,8 @@ class PullFailed(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-@control_message
+# Its report counts the files, which only the first deletion finds.
+@call_message(Repetition(repeated=False))
 class DeleteModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unload a model, then delete it → :class:`Deleted`."""
 
@@ -157,7 +158,7 @@ class RemoveFailed(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-@control_message
+@repeated_call
 class ListVariants(msgspec.Struct, frozen=True):
     """List what a repository of a Hugging Face hub offers → :class:`Variants`.
 

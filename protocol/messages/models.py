@@ -1,15 +1,20 @@
-"""Calls that list, load, pin and unload models. They are answered as :mod:`protocol.messages.calls` says."""
+"""Calls that list, load, pin and unload models, and those about the sampling defaults of all models.
+
+They are answered as :mod:`protocol.messages.calls` says.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from protocol.failures import Code
+from protocol.messages.calls import Repetition, call_message, repeated_call
 from protocol.models.recipes import OptionValue
+from protocol.models.sampling import SamplingValue
 from protocol.times import Seconds, UnixSecond
-from protocol.wire.envelope import control_message
 
 
-@control_message
+@repeated_call
 class ListModels(msgspec.Struct, frozen=True):
     """→ ``list[ModelEntry]``: the downloaded models, or with ``show_all`` the whole catalogue."""
 
@@ -17,7 +22,7 @@ class ListModels(msgspec.Struct, frozen=True):
     show_all: bool = False
 
 
-@control_message
+@repeated_call
 class GetModel(msgspec.Struct, frozen=True):
     """→ :class:`ModelEntry`."""
 
@@ -60,7 +65,10 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return [name for name in dict.fromkeys([*self.given_names, *self.aliases]) if name != self.id]
 
 
-@control_message
+@call_message(
+    # Without its condition: this very call may have loaded the model.
+    Repetition(change=lambda call: msgspec.structs.replace(call, unless_loaded=False))
+)
 class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Load, or reload with other options → :class:`Loaded`. Answers when the model is ready."""
 
@@ -94,7 +102,7 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Once loaded, make it the model for requests that name none."""
 
 
-@control_message
+@repeated_call
 class PinModel(msgspec.Struct, frozen=True):
     """Protect a loaded model from eviction, or no longer, until it is unloaded → its registered name."""
 
@@ -111,9 +119,35 @@ class Loaded(msgspec.Struct, frozen=True):
     recipe: str
 
 
-@control_message
+@call_message(Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}))
 class UnloadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unload one model, or all if ``model`` is empty → ``list[str]`` of the names of the unloaded models."""
 
     number: int
     model: str = ""
+
+
+@repeated_call
+class GetParams(msgspec.Struct, frozen=True):
+    """→ :class:`ParamsReport`: the sampling defaults."""
+
+    number: int
+
+
+@repeated_call
+class SetParams(msgspec.Struct, frozen=True):
+    """Set sampling defaults of all models. None resets one, and missing ones stay → :class:`ParamsReport`."""
+
+    number: int
+    values: dict[str, SamplingValue | None]
+
+
+class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All six sampling defaults. Those in ``set`` were set; the others are the documented values.
+
+    ``ignored``: recipe → names in ``set`` that its engine does not use.
+    """
+
+    params: dict[str, SamplingValue]
+    set: list[str]
+    ignored: dict[str, list[str]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.wire.envelope import control_message
+from protocol.messages.calls import Repetition, call_message
 
 
 class SettingEffect(enum.StrEnum):
@@ -25,7 +25,10 @@ class SettingEffect(enum.StrEnum):
     NEXT_START = "at the next start of the server"
 
 
-@control_message
+@call_message(
+    # Its report says that there may have been more changes, which a dry run does not make.
+    Repetition(change=lambda call: msgspec.structs.replace(call, repeated=not call.dry_run))
+)
 class ReloadSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: read the configuration again → :class:`ReloadReport`. ``dry_run``: only say what would change.
 

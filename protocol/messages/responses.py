@@ -11,7 +11,8 @@ import enum
 
 import msgspec
 
-from protocol.wire.envelope import control_message
+from protocol.failures import Code
+from protocol.messages.calls import Repetition, call_message, no_report, repeated_call
 
 
 class ResponseState(enum.StrEnum):
@@ -41,7 +42,12 @@ class StoredResponse(msgspec.Struct, frozen=True):
     turns: list[StoredTurn]
 
 
-@control_message
+@call_message(
+    Repetition(
+        done={Code.CONFLICT: no_report},
+        survived=frozenset({Code.CONFLICT, Code.NOT_FOUND, Code.TOO_LARGE, Code.OVERLOADED}),
+    )
+)
 class StoreResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Store a response; the payload is its :class:`StoredTurn` → None.
 
@@ -57,7 +63,7 @@ class StoreResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-@control_message
+@repeated_call
 class FinishResponse(msgspec.Struct, frozen=True):
     """A background response has ended; the payload is its JSON → None, even if it is no longer wanted."""
 
@@ -65,7 +71,7 @@ class FinishResponse(msgspec.Struct, frozen=True):
     id: str
 
 
-@control_message
+@repeated_call
 class GetResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`StoredResponse`; without ``conversation`` it has only the last turn."""
 
@@ -75,7 +81,7 @@ class GetResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-@control_message
+@repeated_call
 class CancelResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cancel a background response → :class:`StoredResponse`. One that has ended does not change."""
 
@@ -84,7 +90,7 @@ class CancelResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
 
 
-@control_message
+@call_message(Repetition(done={Code.NOT_FOUND: no_report}))
 class DeleteResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Forget a response, and stop it if it runs → None. Its continuations keep their conversation."""
 

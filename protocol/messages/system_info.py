@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.messages.calls import repeated_call
 from protocol.models.devices import Device
 from protocol.wire.envelope import control_message
 
@@ -81,7 +82,7 @@ class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         return [device for device, usable in available.items() if usable]
 
 
-@control_message
+@repeated_call
 class GetSystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`SystemInfo`; ``verbose``: with facts that take longer to find out."""
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.calls import Repetition, call_message
 from protocol.messages.peers import LoadedCode
-from protocol.wire.envelope import control_message
 
 
-@control_message
+class UpgradeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The release that serves now."""
+
+    release: str = ""
+    """Empty: the new supervisor speaks another version of the protocol, so the gateway could not ask it."""
+    pid: int = 0
+    """Of the supervisor."""
+
+
+@call_message(
+    # The supervisor that has taken over because of this call is asked for the result.
+    Repetition(change=lambda call: msgspec.structs.replace(call, begun=True), replaced=UpgradeReport)
+)
 class UpgradeServer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: let the installed release take over → :class:`UpgradeReport`, sent by its supervisor.
 
@@ -24,12 +36,3 @@ class UpgradeServer(msgspec.Struct, frozen=True, omit_defaults=True):
     If the supervisor that gets the call still runs it, the upgrade has not happened: unless a failure is known, the
     supervisor begins the upgrade, or joins one in progress. None: begin nothing.
     """
-
-
-class UpgradeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The release that serves now."""
-
-    release: str = ""
-    """Empty: the new supervisor speaks another version of the protocol, so the gateway could not ask it."""
-    pid: int = 0
-    """Of the supervisor."""

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
+from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
 from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message
@@ -83,7 +84,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
 
 
-@control_message
+# The new supervisor has no reservation for the request, so it is counted when it comes.
+@call_message(Repetition(survived=frozenset(Code)))
 class ReserveRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call: refuse it as ``SubmitRequest`` would be, or count it against its key's limits → None.
 

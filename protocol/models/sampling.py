@@ -1,4 +1,4 @@
-"""The six documented sampling defaults, with their bounds and values, and the calls about them."""
+"""The six documented sampling defaults, with their bounds and values. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from protocol.failures import invalid
-from protocol.wire.envelope import control_message
 
 SamplingValue = bool | int | float
 TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
@@ -61,32 +58,6 @@ SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
     "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
 }
 """In the documents' order."""
-
-
-@control_message
-class GetParams(msgspec.Struct, frozen=True):
-    """→ :class:`ParamsReport`: the sampling defaults."""
-
-    number: int
-
-
-@control_message
-class SetParams(msgspec.Struct, frozen=True):
-    """Set sampling defaults of all models. None resets one, and missing ones stay → :class:`ParamsReport`."""
-
-    number: int
-    values: dict[str, SamplingValue | None]
-
-
-class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All six sampling defaults. Those in ``set`` were set; the others are the documented values.
-
-    ``ignored``: recipe → names in ``set`` that its engine does not use.
-    """
-
-    params: dict[str, SamplingValue]
-    set: list[str]
-    ignored: dict[str, list[str]] = {}
 
 
 def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:

@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from gateway.api.common.operations import BODY
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from protocol.models.sampling import GetParams, ParamsReport, SamplingValue, SetParams, check_params
+from protocol.messages.models import GetParams, ParamsReport, SetParams
+from protocol.models.sampling import SamplingValue, check_params
 
 
 class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):

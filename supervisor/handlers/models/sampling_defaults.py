@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.messages.peers import SamplingDefaults
 from protocol.models.checkpoints import printable
-from protocol.models.sampling import (
-    GetParams,
-    ParamsReport,
-    SamplingValue,
-    SetParams,
-    apply_change,
-    check_params,
-    effective_params,
-)
+from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
 from protocol.runtime import logs
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from supervisor.runtime.supervisor import Handler, Supervisor

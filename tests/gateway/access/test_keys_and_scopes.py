@@ -12,8 +12,7 @@ from protocol.config.api_keys import KEYS_FILE
 from protocol.messages import work
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.messages.model_details import DescribeModels
-from protocol.messages.models import GetModel, ListModels
-from protocol.models.sampling import SetParams
+from protocol.messages.models import GetModel, ListModels, SetParams
 from protocol.wire.endpoints import RuntimeDirectory
 from tests.gateway.access.conftest import MakeApp
 from tests.gateway.access.key_files import bearer, key, secret_of, store

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
-from protocol.models import sampling
+from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.models.sampling import effective_params
 from tests.gateway.app_client import AppClient
 
@@ -17,7 +17,7 @@ SET = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_the_documents_example(ask: AppClient, prefix: str) -> None:
-    ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params(SET), list(SET))
+    ask.reports[SetParams] = ParamsReport(effective_params(SET), list(SET))
     assert ask("POST", f"{prefix}/params", SET).json == {
         "status": "success",
         "message": "Generation parameters set successfully",
@@ -31,12 +31,12 @@ def test_the_documents_example(ask: AppClient, prefix: str) -> None:
         },
         "set": ["temperature", "top_p", "max_length"],
     }
-    assert [call.values for call in ask.asked(sampling.SetParams)] == [SET]
+    assert [call.values for call in ask.asked(SetParams)] == [SET]
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_get_shows_the_values_in_force(ask: AppClient, prefix: str) -> None:
-    ask.reports[sampling.GetParams] = sampling.ParamsReport(
+    ask.reports[GetParams] = ParamsReport(
         effective_params({"min_length": 2}), ["min_length"], {"llamacpp": ["min_length"]}
     )
     found = ask("GET", f"{prefix}/params").json
@@ -68,14 +68,14 @@ def test_a_wrong_field_is_named_and_nothing_is_sent(ask: AppClient, body: Any, p
 
 
 def test_null_resets_a_value_and_an_empty_body_changes_nothing(ask: AppClient) -> None:
-    ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params({}), [])
+    ask.reports[SetParams] = ParamsReport(effective_params({}), [])
     ask("POST", "/v1/params", {"top_k": None})
     ask("POST", "/v1/params")
-    assert [call.values for call in ask.asked(sampling.SetParams)] == [{"top_k": None}, {}]
+    assert [call.values for call in ask.asked(SetParams)] == [{"top_k": None}, {}]
 
 
 def test_the_supervisors_refusal_reaches_the_client(ask: AppClient) -> None:
-    ask.reports[sampling.SetParams] = Failure(Code.INVALID_REQUEST, "too long", param="min_length")
+    ask.reports[SetParams] = Failure(Code.INVALID_REQUEST, "too long", param="min_length")
     assert ask("POST", "/v1/params", {"min_length": 5000}).json["error"]["param"] == "min_length"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a call whose supervisor dies: the table of calls, and what a second answer means."""
+"""What becomes of a call whose supervisor dies: what each call declares, and what a second answer means."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 import protocol
-from gateway.bus.call_repetition import OUTCOME_UNKNOWN, REPETITIONS
+from gateway.bus.calls import OUTCOME_UNKNOWN
 from gateway.bus.session import SupervisorSession
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.calls import CallResult
+from protocol.messages.calls import REPETITIONS, CallResult
 from protocol.messages.health import GetHealth
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.messages.model_files import DeleteModel, PullModel
@@ -42,7 +42,7 @@ def calls_of_the_protocol() -> set[str]:
     return names | {"GetMetrics"}
 
 
-def test_every_call_is_in_the_table() -> None:
+def test_every_call_declares_whether_it_is_repeated() -> None:
     for module in pkgutil.walk_packages(protocol.__path__, "protocol."):
         importlib.import_module(module.name)
     calls = calls_of_the_protocol()
