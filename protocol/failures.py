@@ -226,3 +226,9 @@ class LemonbusError(Exception):
 def invalid(message: str, param: str = "") -> LemonbusError:
     """Return the exception for something wrong in what the caller sent."""
     return Failure(Code.INVALID_REQUEST, message, param=param).raised()
+
+
+def not_understood(problem: Exception | str, model: str = "") -> LemonbusError:
+    """Return the exception for an engine's answer that does not have its form. ``problem``: what is wrong with it."""
+    message = "the engine's answer was not understood"
+    return Failure(Code.BACKEND_ERROR, message, model=model, detail=str(problem)).raised()

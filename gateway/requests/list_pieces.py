@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import invalid, not_understood
 from protocol.models.text_limits import begins_with_number
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
@@ -154,8 +154,7 @@ def joined_answer(endpoint: str, body: bytes, answers: Sequence[tuple[int, bytes
             whole[_PROMPT_SCORES] = [each for document in documents for each in _list(document[_PROMPT_SCORES])]
         return _encode(whole)
     except (LookupError, TypeError, AttributeError, *DECODE_ERRORS) as problem:
-        message = "the engine's answer was not understood"
-        raise Failure(Code.BACKEND_ERROR, message, detail=str(problem)).raised() from None
+        raise not_understood(problem) from None
 
 
 def _listed(answer: bytes) -> list[Fields]:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion, read_input_tokens
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import not_understood
 from protocol.wire.decoding import DECODE_ERRORS
-from protocol.wire.openai_chunks import FunctionDelta, Usage
+from protocol.wire.openai_chunks import Usage
 
 _CHAT_ID: Final = "chatcmpl-"
 _STOP_REASONS: Final = {
@@ -55,37 +56,7 @@ def stop_fields(finish_reason: str, stop_sequence: str | None, output_tokens: in
     return {"stop_reason": _STOP_REASONS.get(finish_reason, "end_turn"), "stop_sequence": None}
 
 
-class _ToolCall(msgspec.Struct):
-    id: str = ""
-    function: FunctionDelta = msgspec.field(default_factory=FunctionDelta)
-
-
-class _ChatMessage(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _ChatMessage
-    finish_reason: str | None = None
-    stop_reason: str | None = None
-
-
-class _ChatCompletion(msgspec.Struct):
-    choices: list[_Choice]
-    id: str = ""
-    model: str = ""
-    usage: Usage | None = None
-
-
-class _InputTokens(msgspec.Struct):
-    input_tokens: int
-
-
-_completion: Final = msgspec.json.Decoder(_ChatCompletion).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_input_tokens: Final = msgspec.json.Decoder(_InputTokens).decode
 
 
 def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> bytes:
@@ -93,16 +64,16 @@ def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> 
 
     ``one_call``: drop the calls after the first one. Some engines make more although they were told not to.
     """
+    completion = read_completion(answer)
     try:
-        completion = _completion(answer.body)
         choice = completion.choices[0]
-        calls = choice.message.tool_calls or []
+        calls = choice.answered.tool_calls or []
         if one_call and len(calls) > 1:
             del calls[1:]
             choice.finish_reason = "tool_calls"
         content = _content(choice, completion.id)
     except (IndexError, *DECODE_ERRORS) as problem:
-        raise _not_understood(answer, problem) from None
+        raise not_understood(problem, answer.model) from None
     used = usage_fields(completion.usage)
     ended = stop_fields(choice.finish_reason or "stop", choice.stop_reason, used["output_tokens"], max_tokens)
     return msgspec.json.encode(
@@ -120,20 +91,11 @@ def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> 
 
 def token_count(answer: WholeAnswer) -> bytes:
     """Return the JSON of a token count; raises like :func:`message`."""
-    try:
-        count = _input_tokens(answer.body).input_tokens
-    except DECODE_ERRORS as problem:
-        raise _not_understood(answer, problem) from None
-    return msgspec.json.encode({"input_tokens": count})
+    return msgspec.json.encode({"input_tokens": read_input_tokens(answer)})
 
 
-def _not_understood(answer: WholeAnswer, problem: Exception) -> LemonbusError:
-    message = "the engine's answer was not understood"
-    return Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised()
-
-
-def _content(choice: _Choice, chat_id: str) -> list[dict[str, Any]]:
-    answered = choice.message
+def _content(choice: CompletedChoice, chat_id: str) -> list[dict[str, Any]]:
+    answered = choice.answered
     content: list[dict[str, Any]] = []
     if answered.reasoning_content:
         content.append({"type": "thinking", "thinking": answered.reasoning_content, "signature": ""})

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.api.common.server_sent_events import unnamed_event
 from gateway.http.errors.error_responses import error_object
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure
 
 _TYPES: Final = {
     401: "authentication_error",
@@ -53,8 +53,3 @@ def _type_of(failure: Failure, status: int) -> str:
     if failure.code is Code.CONTEXT_EXCEEDED:
         return "exceed_context_size_error"
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-
-
-def unreadable() -> LemonbusError:
-    """Return the error for an unexpected answer of the engine."""
-    return Failure(Code.BACKEND_ERROR, "the engine's answer was not understood").raised()

@@ -9,11 +9,11 @@ import falcon
 import msgspec
 
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
-from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.bus.session import SupervisorSession
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import not_understood
 from protocol.wire.decoding import DECODE_ERRORS
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -24,8 +24,8 @@ def public_props(answer: bytes, model: str) -> bytes:
     try:
         props = _object(answer)
         props["model_path"] = PurePosixPath(props["model_path"].replace("\\", "/")).name
-    except (LookupError, AttributeError, *DECODE_ERRORS):
-        raise unreadable() from None
+    except (LookupError, AttributeError, *DECODE_ERRORS) as problem:
+        raise not_understood(problem) from None
     return msgspec.json.encode({**props, "model_alias": model})
 
 

@@ -11,12 +11,11 @@ from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
-from gateway.api.llamacpp.errors import unreadable
 from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import invalid
+from protocol.failures import invalid, not_understood
 from protocol.wire.decoding import DECODE_ERRORS
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -74,11 +73,11 @@ def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> d
         results: list[dict[str, Any]] = body["results"]
         results.sort(key=lambda result: result["index"])
         if len(results) != count:
-            raise unreadable()
+            raise not_understood(f"{len(results)} results for {count} documents")
         for result in results if returned else ():
             result["document"] = {"text": returned[result["index"]]}
-    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
-        raise unreadable() from None
+    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS) as problem:
+        raise not_understood(problem) from None
     return body
 
 
@@ -122,8 +121,8 @@ def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> by
         if request.return_documents:
             results = [{**each, "document": {"text": texts[each["index"]]}} for each in results]
         tokens = body["usage"]["prompt_tokens"]
-    except (LookupError, TypeError):
-        raise unreadable() from None
+    except (LookupError, TypeError) as problem:
+        raise not_understood(problem) from None
     meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}, "tokens": {"input_tokens": tokens}}
     return msgspec.json.encode({"id": label, "results": results, "meta": meta})
 

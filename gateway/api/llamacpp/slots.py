@@ -12,12 +12,11 @@ import msgspec
 
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import text_of
-from gateway.api.llamacpp.errors import unreadable
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import invalid
+from protocol.failures import invalid, not_understood
 from protocol.wire.decoding import DECODE_ERRORS
 
 ACTIONS: Final = ("save", "restore", "erase")
@@ -32,16 +31,16 @@ def documented_slots(answer: bytes) -> bytes:
     """Return the engine's slots with the documented fields added, and without clients' texts."""
     try:
         return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
-    except (TypeError, AttributeError, *DECODE_ERRORS):
-        raise unreadable() from None
+    except (TypeError, AttributeError, *DECODE_ERRORS) as problem:
+        raise not_understood(problem) from None
 
 
 def documented_slot(answer: bytes, fields: dict[str, Any]) -> bytes:
     """Return the engine's answer about one slot, with ``fields`` added."""
     try:
         return msgspec.json.encode({**_object(answer), **fields})
-    except DECODE_ERRORS:
-        raise unreadable() from None
+    except DECODE_ERRORS as problem:
+        raise not_understood(problem) from None
 
 
 def _documented(slot: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, invalid, not_understood
 from protocol.wire import form_data, transcripts
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
@@ -200,8 +200,7 @@ def read_transcript(form: TranscriptionForm, answer: WholeAnswer) -> Transcript:
     try:
         transcript = _decode(answer.body)
     except DECODE_ERRORS as problem:
-        message = "the engine's transcript was not understood"
-        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+        raise not_understood(problem, answer.model) from None
     if transcript.text and not transcript.segments and form.response_format in transcripts.TIMED_FORMATS:
         message = f"{answer.model} gives no times: `response_format` can be json or text"
         raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="response_format").raised()

@@ -22,7 +22,7 @@ from gateway.api.openai.text_completion import EchoedPrompt, Token, TopToken, pr
 from gateway.http.request_context import request_context
 from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
 from gateway.requests.interfaces import RequestSession
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, LemonbusError, invalid, not_understood
 from protocol.messages.events import Outcome, total_outcome
 from protocol.wire.decoding import DECODE_ERRORS
 
@@ -269,5 +269,4 @@ def _read(decode: Any, answer: bytes) -> Any:
     try:
         return decode(answer)
     except DECODE_ERRORS as problem:
-        message = "the engine's answer was not understood"
-        raise Failure(Code.BACKEND_ERROR, message, detail=str(problem)).raised() from None
+        raise not_understood(problem) from None

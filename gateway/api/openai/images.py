@@ -22,7 +22,7 @@ from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, invalid, not_understood
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
@@ -139,8 +139,7 @@ def write_images(answer: WholeAnswer, seed: int) -> bytes:
     try:
         return with_seeds_and_size(answer.body, seed)
     except (ValueError, *DECODE_ERRORS) as problem:
-        message = "the engine's pictures were not understood"
-        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+        raise not_understood(problem, answer.model) from None
 
 
 def split_form(parts: list[FormPart]) -> tuple[dict[str, Any], list[FormPart]]:

@@ -15,9 +15,8 @@ from typing import Any, Final
 import gevent
 import msgspec
 
-from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.output.response_object import ResponseBuilder
-from gateway.api.responses.output.whole_response import whole_response
+from gateway.api.responses.background_stream import EventFeed
+from gateway.api.responses.output.response_object import ResponseBuilder, whole_response
 from gateway.api.responses.stored import owner_of
 from gateway.api.responses.stored_form import with_events
 from gateway.bus.calls import SupervisorCall

@@ -1,15 +1,47 @@
-"""The whole conversation of a request: what was stored before, and what the request adds."""
+"""The whole conversation of a request: what was stored before, and what the request adds; and the ids of its items.
+
+An item's id contains its response's, so that a reference to an item is found.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
+import secrets
 from typing import Any, Final
 
 from gateway.api.responses.input.input_items import Item, NewId, read_items, references
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.item_ids import response_of
 from gateway.api.responses.stored import StoreClient
 from gateway.fetching.image_source import ImageSource
 from protocol.failures import invalid
+
+_ITEM: Final = re.compile(r"[a-z]{1,8}_([0-9a-f]{32})[0-9a-f]{4}")
+
+
+class ResponseIds:
+    """The ids of one response, its own and those of its items.
+
+    They cannot be guessed: without API keys, an id is all that a client needs to read a stored response.
+    """
+
+    def __init__(self) -> None:
+        """Choose the response's id."""
+        self._token = secrets.token_hex(16)
+        self._numbers = itertools.count(1)
+
+    def __call__(self, prefix: str) -> str:
+        """Return the response's id for the prefix ``resp``, else a new id for an item."""
+        if prefix == "resp":
+            return f"resp_{self._token}"
+        return f"{prefix}_{self._token}{next(self._numbers) & 0xFFFF:04x}"
+
+
+def response_of(item_id: str) -> str:
+    """Return the id of the response that an item was made for; empty if the item's id is not one of ours."""
+    match = _ITEM.fullmatch(item_id)
+    return f"resp_{match.group(1)}" if match else ""
+
 
 MAX_REFERRED_RESPONSES: Final = 100
 """How many stored responses are read to resolve the references of one request."""

@@ -12,15 +12,13 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference, stream_to
 from gateway.api.responses.background import BackgroundRuns
-from gateway.api.responses.conversation import read_conversation
-from gateway.api.responses.event_feed import EventFeed
+from gateway.api.responses.background_stream import EventFeed
+from gateway.api.responses.conversation import ResponseIds, read_conversation
 from gateway.api.responses.input.chat_request import NAMES, chat_body, shortened
 from gateway.api.responses.input.input_items import Item
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.item_ids import ResponseIds
 from gateway.api.responses.output.event_stream import ResponseEventWriter
-from gateway.api.responses.output.response_object import ResponseBuilder
-from gateway.api.responses.output.whole_response import whole_response
+from gateway.api.responses.output.response_object import ResponseBuilder, whole_response
 from gateway.api.responses.stored import StoreClient
 from gateway.api.responses.stored_form import stored_turn, with_events
 from gateway.bus.session import SupervisorSession

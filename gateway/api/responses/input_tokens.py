@@ -8,18 +8,16 @@ import falcon
 import msgspec
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.responses.conversation import read_conversation
+from gateway.api.common.inference.whole_answers import read_input_tokens
+from gateway.api.responses.conversation import ResponseIds, read_conversation
 from gateway.api.responses.input.chat_request import NAMES, chat_body
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.item_ids import ResponseIds
 from gateway.api.responses.stored import StoreClient
 from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure
-from protocol.wire.decoding import DECODE_ERRORS
 
 ENDPOINT: Final = "chat/completions/input_tokens"
 """The endpoint of the internal format."""
@@ -29,13 +27,6 @@ class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens
     """A count of tokens."""
 
     input_tokens: int
-
-
-class _EngineCount(msgspec.Struct):
-    input_tokens: int
-
-
-_decode: Final = msgspec.json.Decoder(_EngineCount).decode
 
 
 class InputTokensResource(InferenceResource):
@@ -65,9 +56,4 @@ class InputTokensResource(InferenceResource):
 
 def token_count(answer: WholeAnswer) -> bytes:
     """Return the JSON of a count; raises ``backend_error`` for any other answer."""
-    try:
-        count = _decode(answer.body).input_tokens
-    except DECODE_ERRORS as problem:
-        message = "the engine's answer was not understood"
-        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
-    return msgspec.json.encode(InputTokens(count))
+    return msgspec.json.encode(InputTokens(read_input_tokens(answer)))

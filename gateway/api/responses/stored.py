@@ -14,9 +14,8 @@ from gateway.access.scopes import Scope
 from gateway.api.common.request_fields import flag_in_query
 from gateway.api.common.unsupported import unsupported
 from gateway.api.responses import stored_form
-from gateway.api.responses.event_feed import EventFeed
+from gateway.api.responses.background_stream import EventFeed, ResumedStream
 from gateway.api.responses.input.input_items import Item
-from gateway.api.responses.resumed_stream import ResumedStream
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError, invalid

@@ -19,7 +19,7 @@ from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import invalid, not_understood
 from protocol.wire.decoding import DECODE_ERRORS
 
 
@@ -94,8 +94,7 @@ def read_vectors(answer: WholeAnswer, dimensions: int | None) -> Vectors:
                 raise invalid(reason, "dimensions")
             vectors, size = [_cut(vector, dimensions) for vector in vectors], dimensions
     except DECODE_ERRORS as problem:
-        message = "the engine's answer was not understood"
-        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+        raise not_understood(problem, answer.model) from None
     tokens = whole.usage.prompt_tokens if whole.usage else answer.outcome.prompt_tokens
     return Vectors(whole.model or answer.model, vectors, size, tokens)
 

@@ -14,13 +14,13 @@ import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.inference.stream_writer import ChunkWriter
+from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import Code, Failure
+from protocol.failures import Failure, not_understood
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import (
     ChoiceDelta,
     Chunk,
-    LogprobsDelta,
     MessageDelta,
     ToolCallDelta,
     Usage,
@@ -236,39 +236,18 @@ class AnswerWriter(ChunkWriter):
         return ndjson.error_line(failure, label)
 
 
-class _Choice(msgspec.Struct):
-    message: MessageDelta | None = None
-    text: str | None = None
-    logprobs: LogprobsDelta | None = None
-    finish_reason: str | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-    model: str = ""
-    usage: Usage | None = None
-    timings: msgspec.Raw = _NO_RAW
-
-
-_decode_answer: Final = msgspec.json.Decoder(_Completion).decode
-
-
 def write_whole(answer: WholeAnswer, shape: AnswerShape, clock: AnswerClock) -> bytes:
     """Return a whole answer; raises ``backend_error`` if the engine's answer cannot be read."""
+    whole = read_completion(answer)
+    choice = whole.choices[0] if whole.choices else CompletedChoice()
+    message, reason, calls = choice.answered, choice.finish_reason or "stop", ToolCalls()
+    calls.add(message.tool_calls or (), whole=True)
+    usage = whole.usage or Usage(answer.outcome.prompt_tokens, answer.outcome.output_tokens)
     try:
-        whole = _decode_answer(answer.body)
-        choice = whole.choices[0] if whole.choices else _Choice()
-        message = choice.message or MessageDelta(content=choice.text)
-        calls = ToolCalls()
-        calls.add(message.tool_calls, whole=True)
-        reason = choice.finish_reason or "stop"
         part = AnswerPart(message.content or "", message.reasoning_content or "", calls.take(reason))
-        outcome = answer.outcome
-        usage = whole.usage or Usage(outcome.prompt_tokens, outcome.output_tokens)
         last = _last_fields(reason, usage, whole.timings, clock)
     except DECODE_ERRORS as problem:
-        message_text = "the engine's answer was not understood"
-        raise Failure(Code.BACKEND_ERROR, message_text, model=answer.model, detail=str(problem)).raised() from None
+        raise not_understood(problem, answer.model) from None
     head = {"model": whole.model or answer.model, "created_at": clock.created_at()}
     probabilities = choice.logprobs.content if choice.logprobs else None
     more = {"logprobs": probabilities} if probabilities else {}

@@ -1,17 +1,21 @@
-"""The ``response`` object: the request's fields, the output so far, the status, and the usage. Pure."""
+"""The ``response`` object: the request's fields, the output so far, the status, and the usage; also of a whole chat completion. Pure."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion
 from gateway.api.responses.input.input_items import NewId
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.input.tools import client_tools, offered_tools
 from gateway.api.responses.output.output_items import Event, OutputItems, Position
+from gateway.requests.inference import WholeAnswer
 from protocol.failures import Failure
-from protocol.wire.openai_chunks import ChoiceDelta, Usage
+from protocol.wire.openai_chunks import ChoiceDelta, MessageDelta, Usage
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """``finish_reason`` of a chat completion that was cut off → the reason in ``incomplete_details``."""
@@ -144,3 +148,24 @@ def _given(value: msgspec.Struct) -> dict[str, Any]:
 def _tool_choice(request: ResponseRequest) -> Any:
     choice = request.tool_choice
     return _given(choice) if isinstance(choice, msgspec.Struct) else choice or "auto"
+
+
+def whole_response(
+    builder: ResponseBuilder, answer: WholeAnswer, clock: Callable[[], float] = time.time
+) -> dict[str, Any]:
+    """Return the response; raises ``backend_error`` for an answer that is not a chat completion."""
+    completion = read_completion(answer)
+    builder.model = builder.model or completion.model
+    builder.usage = completion.usage
+    for choice in completion.choices[:1]:
+        builder.add(_as_delta(choice))
+    builder.end()
+    return builder.ended(clock())
+
+
+def _as_delta(choice: CompletedChoice) -> ChoiceDelta:
+    """Return a whole choice as the only piece of a stream, so that both become a response in the same way."""
+    message = choice.answered
+    calls = [msgspec.structs.replace(call, index=position) for position, call in enumerate(message.tool_calls or ())]
+    delta = MessageDelta(content=message.content, reasoning_content=message.reasoning_content, tool_calls=calls)
+    return ChoiceDelta(delta=delta, logprobs=choice.logprobs, finish_reason=choice.finish_reason)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.api.responses.conversation import ResponseIds
 from gateway.api.responses.input.input_items import chat_messages, read_items
-from gateway.api.responses.item_ids import ResponseIds
 from tests.gateway.app_client import AppClient
 from tests.support.calls import count_calls
 

@@ -1,4 +1,6 @@
-"""Sends the events of a background response again, from any number on: ``GET responses/{id}`` with ``stream``.
+"""The streams of a background response: its events for the client that asked for them, and again for ``GET responses/{id}``.
+
+The response does not wait for its client. What a slow client leaves unread is kept up to a limit; then its stream breaks.
 
 The process that runs the response has its events in memory, and stores them with the supervisor at its end. In that
 process, a resumed stream continues with the response; in any other, it waits for the end.
@@ -12,12 +14,13 @@ from collections.abc import Callable
 from typing import Final
 
 import gevent
+from gevent.queue import Empty, Queue
 
 from gateway.api.common import server_sent_events as sse
 from gateway.api.responses import stored_form
-from gateway.api.responses.event_feed import EventFeed
+from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.http.request_context import RequestContext
-from protocol.failures import LemonbusError, invalid
+from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.responses import ResponseState, StoredResponse
 
 EVENT_END: Final = b"\n\n"
@@ -27,8 +30,85 @@ ELSEWHERE_S: Final = 0.5
 """The same for one that another process runs: each look is a call to the supervisor."""
 
 
+class EventFeed:
+    """``resp.stream`` of a background response. Iterating yields one or more whole events at a time."""
+
+    def __init__(self, writer: ResponseEventWriter, context: RequestContext, *, limit: int, silence: float) -> None:
+        """Begin with the first events of ``writer``; a ping comes after each ``silence`` (seconds).
+
+        ``limit``: bytes that may wait for the client.
+        """
+        self.writer = writer
+        self._context = context
+        self._limit, self._silence = limit, silence
+        self._pieces: Queue[bytes] = Queue()
+        self._waiting = 0
+        self._over = False
+        """Whether the last piece is in the queue."""
+        self._closed = False
+        """Whether the client has left."""
+        self.recorded = bytearray()
+        """All events so far, for clients that resume the stream; empty once there are too many."""
+        self._records = True
+        self.put(writer.ping())
+
+    def events_with(self, last: bytes) -> bytes:
+        """Return all events of a response that ends with ``last``; empty if there are too many to keep."""
+        return bytes(self.recorded) + last if self._records else b""
+
+    def put(self, piece: bytes) -> None:
+        """Pass on a piece."""
+        self._record(piece)
+        if self._closed or self._over or not piece:
+            return
+        self._waiting += len(piece)
+        if self._waiting > self._limit:
+            self._context.failure = Failure(Code.CLIENT_TOO_SLOW, "the client does not read the answer fast enough")
+            self._over = True
+            piece = b""
+        self._pieces.put(piece)
+
+    def _record(self, piece: bytes) -> None:
+        if piece.startswith(b":") or not self._records:
+            return
+        self.recorded += piece
+        if len(self.recorded) > self._limit:
+            self._records = False
+            self.recorded.clear()
+
+    def end(self, last: bytes) -> None:
+        """Pass on the last piece. Without one, the stream breaks."""
+        self.put(last)
+        if not self._over:
+            self._over = True
+            if not last:
+                self._pieces.put(b"")
+
+    def __iter__(self) -> EventFeed:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._over and self._pieces.empty():
+            raise StopIteration
+        try:
+            piece: bytes = self._pieces.get(timeout=self._silence)
+        except Empty:
+            return self.writer.ping()
+        if not piece:
+            raise ConnectionResetError(errno.ECONNRESET, "the response goes on without this client")
+        self._waiting -= len(piece)
+        self._context.last = self._over and self._pieces.empty()
+        return piece
+
+    def close(self) -> None:
+        """Drop what the client has not read; the response goes on. gunicorn calls this however the connection ended."""
+        self._closed = True
+        while not self._pieces.empty():
+            self._pieces.get()
+
+
 class ResumedStream:
-    """``resp.stream``. Iterating yields one or more whole events at a time."""
+    """``resp.stream`` with the events from any number on. Iterating yields one or more whole events at a time."""
 
     media_type: Final = sse.MEDIA_TYPE
 

@@ -1,4 +1,4 @@
-"""The events of a background response again: where a stream begins, how it waits, and how it ends."""
+"""The events of a background response: in order, with pings, never apparently complete if some are lost; and again from any number on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.api.responses import resumed_stream, stored_form
-from gateway.api.responses.event_feed import EventFeed
-from gateway.api.responses.resumed_stream import ResumedStream
+from gateway.api.responses import background_stream, stored_form
+from gateway.api.responses.background_stream import EventFeed, ResumedStream
+from gateway.api.responses.conversation import ResponseIds
+from gateway.api.responses.input.request import ResponseRequest
+from gateway.api.responses.output.event_stream import ResponseEventWriter
+from gateway.api.responses.output.response_object import ResponseBuilder
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.responses import ResponseState, StoredResponse
@@ -70,7 +73,7 @@ def test_a_stream_goes_on_as_the_response_does() -> None:
 
 
 def test_a_response_of_another_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumed_stream, "ELSEWHERE_S", 0.001)
+    monkeypatch.setattr(background_stream, "ELSEWHERE_S", 0.001)
     assert b"".join(resumed(RUNNING, RUNNING, RUNNING, WHOLE)) == EVENTS
     assert next(resumed(RUNNING, silence=0.01)).startswith(b":")
 
@@ -120,3 +123,58 @@ def test_more_events_than_may_be_kept_are_not_kept() -> None:
     assert feed.events_with(b"end") == b"event: a\n\nend"
     feed.put(b"event: b\n\n" * 3)
     assert feed.events_with(b"end") == b""
+
+
+@pytest.fixture
+def context() -> RequestContext:
+    return RequestContext("r1")
+
+
+def made(context: RequestContext, limit: int = 100_000) -> EventFeed:
+    builder = ResponseBuilder(ResponseRequest(model="m", input="hi"), ResponseIds(), 0.0, "m")
+    feed = EventFeed(ResponseEventWriter(builder), context, limit=limit, silence=0.01)
+    assert next(feed).startswith(b"event: response.created")
+    return feed
+
+
+def test_pieces_come_in_order_and_the_last_one_is_known(context: RequestContext) -> None:
+    feed = made(context)
+    assert next(feed) == b": still here\n\n"
+    feed.put(b"one")
+    feed.put(b"")
+    feed.end(b"two")
+    assert next(feed) == b"one"
+    assert not context.last
+    assert next(feed) == b"two"
+    assert context.last
+    assert list(feed) == []
+
+
+def test_a_client_that_does_not_read_gets_no_end(context: RequestContext) -> None:
+    feed = made(context, limit=2000)
+    feed.put(b"a" * 1500)
+    feed.put(b"b" * 1500)
+    feed.put(b"c")
+    feed.end(b"end")
+    assert next(feed) == b"a" * 1500
+    with pytest.raises(ConnectionResetError):
+        next(feed)
+    assert context.failure is not None
+    assert context.failure.code is Code.CLIENT_TOO_SLOW
+    assert not context.last
+
+
+def test_a_stream_without_an_end_breaks(context: RequestContext) -> None:
+    feed = made(context)
+    feed.end(b"")
+    with pytest.raises(ConnectionResetError):
+        next(feed)
+
+
+def test_nothing_is_kept_for_a_client_that_left(context: RequestContext) -> None:
+    feed = made(context)
+    feed.put(b"one")
+    feed.close()
+    feed.put(b"two")
+    feed.end(b"three")
+    assert feed._pieces.empty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.api.responses.item_ids import ResponseIds, response_of
+from gateway.api.responses.conversation import ResponseIds, response_of
 
 
 def test_an_items_id_tells_its_response() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.api.responses.output.event_stream import ResponseEventWriter
-from gateway.api.responses.output.whole_response import whole_response
+from gateway.api.responses.output.response_object import whole_response
 from gateway.requests.inference import WholeAnswer
 from protocol.failures import Code, LemonbusError
 from protocol.messages.events import Outcome
