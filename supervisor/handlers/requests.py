@@ -52,7 +52,7 @@ def resolve_target(
     Raises ``model_not_found``, or what is wrong with the options. For a model that is not downloaded, also raises what
     would keep it from running after its download.
 
-    ``ignore_saved``: see :meth:`supervisor.models.spec_builder.SpecBuilder.build`.
+    ``ignore_saved``: see :meth:`supervisor.models.options.model_specs.SpecBuilder.build`.
     """
     entry = supervisor.models.resolve(model) if isinstance(model, str) else model
     known = supervisor.scheduler.view.model(entry.name)

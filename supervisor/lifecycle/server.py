@@ -23,7 +23,7 @@ from supervisor.backends import inventory
 from supervisor.bus.sockets import BindError
 from supervisor.handlers import metrics, peers, requests, responses, server_state
 from supervisor.handlers.backends import BackendJobs
-from supervisor.handlers.models import downloads, loading, model_configuration, pull, sampling_defaults
+from supervisor.handlers.models import downloads, loading, pull, sampling_defaults
 from supervisor.handlers.models.deletion import Deletions
 from supervisor.handlers.models.file_headers import FileHeaders
 from supervisor.handlers.models.model_details import ModelDescriptions
@@ -212,7 +212,6 @@ def _handlers(supervisor: Supervisor) -> _Handlers:
             requests.HANDLERS,
             downloads.HANDLERS,
             server_state.HANDLERS,
-            model_configuration.HANDLERS,
             metrics.HANDLERS,
             pull.HANDLERS,
             responses.HANDLERS,

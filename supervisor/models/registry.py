@@ -26,12 +26,11 @@ from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.files import ModelFiles
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
-from supervisor.models.options import load_options
-from supervisor.models.options.load_options import ModelOptions
+from supervisor.models.options import load_options, saved_options
 from supervisor.models.options.model_configuration import ModelConfiguration
-from supervisor.models.options.model_specs import descriptor_of
+from supervisor.models.options.model_specs import SpecBuilder, descriptor_of
+from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.problem_reports import ProblemReports
-from supervisor.models.spec_builder import SpecBuilder
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS
@@ -65,8 +64,8 @@ class ModelRegistry:
         """Other names of models, and the default model. This class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
         file_directories = load_options.file_directories(settings)
-        self.options = ModelOptions(
-            Path(settings.state_dir) / load_options.FILE, self._descriptor_by_name, file_directories, finish
+        self.options = SavedOptions(
+            Path(settings.state_dir) / saved_options.FILE, self._descriptor_by_name, file_directories, finish
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()

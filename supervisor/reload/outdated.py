@@ -13,8 +13,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Failure, LemonbusError
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
-from supervisor.models.options.engine_fingerprint import engine_fingerprint
-from supervisor.models.options.model_configuration import ModelKey
+from supervisor.models.options.model_configuration import ModelKey, engine_fingerprint
 from supervisor.reload.plan import ReloadableModel
 from supervisor.runtime import request_rules
 from supervisor.runtime.supervisor import Supervisor

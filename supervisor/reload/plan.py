@@ -12,7 +12,7 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 from protocol.config.resolver import masked
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingChange, SettingEffect
-from supervisor.models.options.engine_fingerprint import ENGINE_KEYS, engine_fingerprint
+from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint
 from supervisor.processes.setting_effects import EFFECTS
 
 Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[str, GroupSettings]

@@ -43,7 +43,7 @@ from supervisor.internal_errors import InternalErrors
 from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.models.options.model_policies import ConfiguredPolicies
+from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.download_registry import DownloadRegistry

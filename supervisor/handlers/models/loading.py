@@ -17,7 +17,7 @@ from supervisor.handlers.context_size import with_context
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import MERGED_ARGS
-from supervisor.models.options.model_policies import ttl_or_never
+from supervisor.models.options.model_configuration import ttl_or_never
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides

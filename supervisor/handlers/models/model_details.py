@@ -1,4 +1,4 @@
-"""Models in detail: what a job reads in their files, and how they are loaded; copies, and the quick start's models.
+"""Models in detail: their files, how they are loaded, what the configuration says about them; copies, the quick start's models.
 
 :mod:`supervisor.handlers.models.file_headers` reads their headers.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
+from protocol.config.model_sections import MASK
 from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.messages.model_details import (
     CopyModel,
     DefaultModel,
@@ -30,6 +33,7 @@ from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.names import LATEST, NameIndex
+from supervisor.models.registry import ModelRegistry
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import NO_TTL
@@ -38,6 +42,8 @@ from workers.backends.registry import DESCRIPTORS
 
 MAX_DESCRIBED: Final = 1000
 """How many models of a list have their files read. Later ones are shown without what their files say."""
+_SHOWN_ELSEWHERE: Final = frozenset({"options", "args", "aliases"})
+"""Keys of sections that are options or names."""
 TIMEOUT_S: Final = 15.0
 """How long a call waits for headers; then it is answered with what is known."""
 
@@ -58,7 +64,12 @@ class ModelDescriptions:
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
-        return {DescribeModels: self._describe, CopyModel: copy_model, ListDefaultModels: list_default_models}
+        return {
+            DescribeModels: self._describe,
+            CopyModel: copy_model,
+            ListDefaultModels: list_default_models,
+            ShowModel: show_model,
+        }
 
     def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
         found = _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
@@ -168,3 +179,47 @@ def list_default_models(supervisor: Supervisor, peer: str, call: ListDefaultMode
 @cache
 def _default_models() -> list[DefaultModel]:
     return catalogue.default_models(NameIndex(catalogue.built_in()).resolve)
+
+
+def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: bytes) -> None:
+    """Show the configuration of a model; raises ``model_not_found``."""
+    models = supervisor.models
+    entry = models.resolve(call.model)
+    scheduled = supervisor.scheduler.view.model(entry.name)
+    loaded = scheduled.spec if scheduled is not None and scheduled.worker else None
+    listed = models.entry(entry)
+    supervisor.calls.answer(
+        peer,
+        call.number,
+        ConfiguredModel(
+            entry=listed,
+            names=listed.other_names,
+            options=_options_by_origin(models, entry),
+            settings=_settings_by_origin(models, entry),
+            groups=sorted(models.configuration.groups_of(entry.name)),
+            state=scheduled.state.value if scheduled is not None else "",
+            loaded_options=loaded.options if loaded is not None else {},
+        ),
+    )
+
+
+def _options_by_origin(models: ModelRegistry, entry: CatalogueEntry) -> list[ConfiguredValue]:
+    """Return each option from the last layer that has it."""
+    found: dict[str, ConfiguredValue] = {}
+    for layer in models.specs.option_layers(entry):
+        found |= {name: ConfiguredValue(name, value, layer.origin) for name, value in layer.options.items()}
+    return list(found.values())
+
+
+def _settings_by_origin(models: ModelRegistry, entry: CatalogueEntry) -> list[ConfiguredValue]:
+    sources = models.configuration.sources(entry)
+    merged = msgspec.to_builtins(models.configuration.of(entry))
+    return [
+        ConfiguredValue(name, _masked(name, value), sources[name])
+        for name, value in merged.items()
+        if name not in _SHOWN_ELSEWHERE and name in sources
+    ]
+
+
+def _masked(name: str, value: Any) -> Any:
+    return dict.fromkeys(value, MASK) if name == "env" else value

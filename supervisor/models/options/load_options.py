@@ -1,29 +1,30 @@
-"""Load options: checked against the recipe's descriptor, and those that were saved for a model.
+"""Load options: whether a recipe accepts them, from a client, the settings or the configuration's sections. Pure.
 
-Request > ``recipe_options.json`` > settings. A wrong option in a request is the caller's error. A wrong option in the
-file is reported and left out, so that a typing error costs one option, not the server.
+Sections are the operator's own words. Unlike a client's, arguments there may contain every flag that lemonbus does not
+set itself, and name any file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from protocol.config.model_settings import RecipeDefaults
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import LemonbusError, invalid
 from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
+from protocol.models.devices import is_gpu_number
 from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.arguments import check_argument_numbers, check_client_arguments
-from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, FLAGS
+from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, FLAGS
 
-FILE: Final = "recipe_options.json"
+ARGS: Final = "args"
 MERGED_ARGS: Final = "merge_args"
 """Added to the options that a load asked for: the engine arguments among them come after those of the configuration."""
 Options = dict[str, OptionValue]
+_NO_DEFAULTS: Final = RecipeDefaults()
 
 
 def file_directories(settings: Settings) -> list[str]:
@@ -36,15 +37,10 @@ def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: S
 
     ``directories``: see :func:`file_directories`.
     """
-    return {name: _checked(descriptor, name, value, directories) for name, value in given.items()}
+    return {name: check_option(descriptor, name, value, directories) for name, value in given.items()}
 
 
-def check_configured(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue:
-    """Return an option from the operator's configuration in the recipe's form; raises ``invalid_request``."""
-    return _checked(descriptor, name, value)
-
-
-def _checked(
+def check_option(
     descriptor: RecipeDescriptor, name: str, value: Any, directories: Sequence[str] | None = None
 ) -> OptionValue:
     """Return an option in the recipe's form. Without ``directories`` it is an administrator's, else a client's."""
@@ -112,19 +108,6 @@ def setting_of(option: str) -> str:
     return name if name in Settings.__struct_fields__ else ""
 
 
-def check_settings(settings: Settings) -> None:
-    """Raise ``invalid_request`` for the first setting that a recipe would not accept as its option."""
-    for descriptor in DESCRIPTORS.values():
-        for name, value in defaults(descriptor, settings).items():
-            try:
-                _checked(descriptor, name, value)
-            except LemonbusError as problem:
-                setting = name.replace("-", "")
-                raise invalid(str(problem).replace(name, setting), setting) from problem
-        if problem_of_engine := engine_arguments_problem(descriptor, defaults(descriptor, settings), settings):
-            raise invalid(problem_of_engine, f"{descriptor.recipe}_args")
-
-
 def engine_arguments_problem(descriptor: RecipeDescriptor, options: Options, settings: Settings) -> str:
     """Return which of the arguments in these options the engine would refuse; empty: none, or its flags are unknown here."""
     arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
@@ -142,93 +125,81 @@ def engine_arguments_problem(descriptor: RecipeDescriptor, options: Options, set
     return ""
 
 
-class ModelOptions:
-    """``recipe_options.json``: the saved options, by the registered name of their model."""
+# What the configuration's sections say for a recipe.
 
-    def __init__(
-        self,
-        path: Path,
-        descriptor_of: Callable[[str], RecipeDescriptor],
-        directories: Sequence[str] = (),
-        finish: FinishWrite = finish_write,
-    ) -> None:
-        """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure.
 
-        ``directories``: see :func:`file_directories`. What is saved came from clients, so their rules apply to it as
-        well.
-        """
-        self._file = StateFile(path, finish)
-        self._directories = directories
-        self._descriptor_of = descriptor_of
-        self._items: dict[str, Any] = {}
-        self.problems: list[str] = self._file.problems
-        """Errors in the file. The reader of this list empties it."""
+class SectionProblem(NamedTuple):
+    """A setting of a section that the recipe does not accept."""
 
-    def refresh(self) -> None:
-        """Read the file if it was changed. A broken one is moved aside."""
-        if not self._file.changed():
-            return
-        try:
-            self._items = self._file.read()
-        except ValueError as problem:
-            self._items = {}
-            self.problems.append(f"{problem}; {self._file.move_aside()}")
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
-        for name, item in self._items.items():
-            if not isinstance(item, dict):
-                self.problems.append(f"{FILE}: {printable(name)}: expected an object")
+    path: tuple[str, ...]
+    """Its path inside the section: ``("options", "ctx_size")``."""
+    problem: str
 
-    def check(self, model: str, given: Mapping[str, Any]) -> Options:
-        """Return a request's options in the recipe's form; raises ``invalid_request``."""
-        return check(self._descriptor_of(model), given, self._directories)
 
-    def of(self, model: str) -> Options:
-        """Return what was saved for a model. Options that its recipe does not accept are reported and left out."""
-        self.refresh()
-        descriptor = self._descriptor_of(model)
-        item = self._items.get(model)
-        good: Options = {}
-        for name, value in item.items() if isinstance(item, dict) else ():
-            try:
-                good[name] = _checked(descriptor, name, value, self._directories)
-            except LemonbusError as problem:
-                self.problems.append(f"{FILE}: {printable(model)}: {problem}")
-        return good
+def section_options(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Options:
+    """Return the options of a section that the recipe accepts."""
+    return {
+        name: value
+        for name, value in _given(descriptor, section).items()
+        if not _option_problem(descriptor, name, value)
+    }
 
-    def saved(self) -> dict[str, Options]:
-        """Return what was saved for each model, if it may be options; nothing is reported."""
-        self.refresh()
-        return {
-            model: {name: value for name, value in item.items() if isinstance(value, int | float | str)}
-            for model, item in self._items.items()
-            if isinstance(item, dict)
-        }
 
-    def save(self, model: str, given: Mapping[str, Any]) -> None:
-        """Replace what is saved for a model by a request's options. Without options, remove it.
+def section_problems(
+    descriptor: RecipeDescriptor,
+    section: RecipeDefaults,
+    settings: Settings | None = None,
+    below: RecipeDefaults = _NO_DEFAULTS,
+) -> Iterator[SectionProblem]:
+    """Return the parts of a section that the recipe does not accept.
 
-        Raises ``invalid_request``, and ``internal_error`` if the file cannot be written.
-        """
-        good = self.check(model, given)
-        self.refresh()
-        items = {name: item for name, item in self._items.items() if name != model}
-        if good:
-            items[model] = good
-        self._write(model, items)
+    With ``settings``, also what the engine would not accept. ``below``: the section that applies where this one is
+    silent.
+    """
+    own_arguments = _arguments_option(descriptor)
+    if section.args is not None and not own_arguments:
+        yield SectionProblem((ARGS,), f"recipe {descriptor.recipe} takes no arguments")
+    for name, value in _given(descriptor, section).items():
+        problem = _option_problem(descriptor, name, value)
+        if problem:
+            is_args = name == own_arguments and section.args is not None
+            yield SectionProblem((ARGS,) if is_args else ("options", name), problem)
+    if settings is not None:
+        yield from _engine_problem(descriptor, section, settings, below)
+    for name in section.env:
+        if name.upper().startswith(BACKEND_CLASSES[descriptor.recipe].hidden):
+            yield SectionProblem(("env", name), "the engine reads it as an option: use args or options")
+    if not descriptor.device_flag and not all(map(is_gpu_number, section.devices or [])):
+        yield SectionProblem(("devices",), f"recipe {descriptor.recipe} takes numbers and UUIDs of GPUs only")
 
-    def drop(self, model: str) -> None:
-        """Remove what is saved for a model that is being deleted; raises like :meth:`save`."""
-        self.refresh()
-        if model in self._items:
-            self._write(model, {name: item for name, item in self._items.items() if name != model})
 
-    def _write(self, model: str, items: dict[str, Any]) -> None:
-        try:
-            self._file.replace(items)
-        except OSError as problem:
-            reason = f"the options could not be saved: {problem.strerror}"
-            raise Failure(
-                Code.INTERNAL, reason, model=model, detail=f"{self._file.path}: {problem.strerror}"
-            ).raised() from problem
-        self._items = items
+def _engine_problem(
+    descriptor: RecipeDescriptor, section: RecipeDefaults, settings: Settings, below: RecipeDefaults
+) -> Iterator[SectionProblem]:
+    given = _given(descriptor, section)
+    own_arguments = _arguments_option(descriptor)
+    decisive = next((name for name in (own_arguments, f"{descriptor.recipe}_backend") if name in given), "")
+    chosen = {**defaults(descriptor, settings), **_given(descriptor, below), **given}
+    if decisive and (problem := engine_arguments_problem(descriptor, chosen, settings)):
+        is_args = decisive == own_arguments and section.args is not None
+        yield SectionProblem((ARGS,) if is_args else ("options", decisive), problem)
+
+
+def _given(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Options:
+    """Return the options of a section, with its arguments as the recipe's option for them."""
+    own_arguments = _arguments_option(descriptor)
+    if section.args is None or not own_arguments:
+        return section.options
+    return {**section.options, own_arguments: section.args}
+
+
+def _arguments_option(descriptor: RecipeDescriptor) -> str:
+    return next((option.name for option in descriptor.options if option.kind == "args"), "")
+
+
+def _option_problem(descriptor: RecipeDescriptor, name: str, value: object) -> str:
+    try:
+        check_option(descriptor, name, value)
+    except LemonbusError as problem:
+        return str(problem)
+    return ""

@@ -5,8 +5,9 @@ All others ask it each time and keep nothing. Other settings come with another s
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,12 +16,14 @@ from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_
 from protocol.config.settings import Settings
 from protocol.models.request_rules import RequestRules
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.models.options.configured_options import section_options, section_problems
-from supervisor.models.options.load_options import Options
+from supervisor.models.options.load_options import Options, section_options, section_problems
+from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
 from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()
 _NO_DEFAULTS = RecipeDefaults()
+ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
+"""Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 
 class ModelIdentity(Protocol):
@@ -189,3 +192,52 @@ class ModelConfiguration:
 
     def _defaults(self, recipe: str) -> RecipeDefaults:
         return self.settings.defaults.get(recipe, _NO_DEFAULTS)
+
+
+class ConfiguredPolicies:
+    """Answers the scheduler's questions from the configuration.
+
+    It satisfies :class:`supervisor.scheduler.policy.PolicySource`.
+    """
+
+    def __init__(self, configuration: ModelConfiguration, known: Callable[[str], CatalogueEntry | None]) -> None:
+        """``known`` returns the entry that a name means, without a look at the disk."""
+        self._configuration = configuration
+        self._known = known
+
+    @property
+    def groups(self) -> dict[str, GroupPolicy]:
+        """The groups by their names."""
+        return {
+            name: GroupPolicy(group.exclusive, group.swap, group.max_loaded)
+            for name, group in self._configuration.settings.groups.items()
+        }
+
+    def of(self, model: str) -> ModelPolicy:
+        """Return the policy of a model by its registered name. For an unknown model, its own section decides."""
+        configuration = self._configuration
+        key = self._known(model) or ModelKey(model, "")
+        settings = configuration.of(key)
+        return ModelPolicy(
+            ttl=ttl_or_never(configuration.settings.idle_ttl if settings.ttl is None else settings.ttl),
+            pin=configuration.pinned(key),
+            concurrency=settings.concurrency or 0,
+            queue=settings.queue or 0,
+            groups=configuration.groups_of(key.name),
+        )
+
+
+def ttl_or_never(seconds: float) -> float:
+    """Return idle seconds as the scheduler counts them: in settings and requests, 0 means never."""
+    return seconds or NO_TTL
+
+
+def engine_fingerprint(configured: ModelSettings) -> str:
+    """Return a fingerprint of what the sections of the configuration say about an engine; empty if they say nothing.
+
+    An empty value counts: ``args = ""`` removes the arguments of the settings.
+    """
+    values = {
+        key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key)) != getattr(_NO_SECTION, key)
+    }
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16] if values else ""

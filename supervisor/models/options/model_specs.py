@@ -1,27 +1,27 @@
-"""What a worker needs to load a model: its recipe, the backend that runs it, and its options in order of precedence.
-
-Pure.
-"""
+"""What a worker needs to load a model: its recipe, its backend, its files, its options in order of precedence; and what prevents the load."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models import checkpoints
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
+from supervisor.backends.inventory import DEFAULT_BACKEND, BackendInventory, missing_requirement
+from supervisor.backends.missing_backend import explain_missing_backend
+from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
-from supervisor.models.options import load_options
-from supervisor.models.options.engine_fingerprint import engine_fingerprint
+from supervisor.models.options import load_options, saved_options
 from supervisor.models.options.load_options import Options
-from supervisor.models.options.model_configuration import ConfiguredOptions
-from workers.backends.registry import DESCRIPTORS
+from supervisor.models.options.model_configuration import ConfiguredOptions, ModelConfiguration, engine_fingerprint
+from supervisor.models.options.saved_options import SavedOptions
+from workers.backends.registry import DESCRIPTORS, backend_class
 
 
 def descriptor_of(entry: CatalogueEntry) -> RecipeDescriptor:
@@ -66,7 +66,7 @@ def option_layers(
         OptionLayer(dotted_name(("defaults", descriptor.recipe)), configured.recipe, True),
         OptionLayer("catalogue", {name: value for name, value in entry.options.items() if descriptor.option(name)}),
         OptionLayer(configured.section, configured.model),
-        OptionLayer(load_options.FILE, saved),
+        OptionLayer(saved_options.FILE, saved),
     ]
 
 
@@ -140,3 +140,77 @@ def model_spec(
         asked=asked,
         configured=engine_fingerprint(configured),
     )
+
+
+class SpecBuilder:
+    """Makes specs of entries. It does not look up names."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        configuration: ModelConfiguration,
+        saved: SavedOptions,
+        machine: Callable[[], MachineCapacity],
+    ) -> None:
+        """``saved``: the options that clients had saved for models.
+
+        ``machine``: returns the machine's present state.
+        """
+        self._settings, self._configuration, self._saved, self._machine = settings, configuration, saved, machine
+        self._backends = BackendInventory(settings)
+        self._file_directories = load_options.file_directories(settings)
+
+    def build(
+        self,
+        entry: CatalogueEntry,
+        asked: Mapping[str, OptionValue],
+        *,
+        ignore_saved: bool = False,
+        found: ModelFiles | None = None,
+    ) -> ModelSpec:
+        """Return what a worker needs to load a model with the requested options.
+
+        ``ignore_saved``: leave out its saved options, because they are about to be replaced. ``found``: its files as
+        :func:`supervisor.models.files.locate_for_use` returns them, or what is expected of files that are still to be
+        fetched. Without it, the files are looked for. Raises ``invalid_request`` for an option,
+        ``unsupported_operation`` for the recipe, and ``not_loaded`` if the files are looked for but missing.
+        """
+        chosen = self._options_of(entry, asked, ignore_saved=ignore_saved)
+        found = found or files.locate(entry, self._settings.cache_dir)
+        if found is None:
+            raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        devices, configured = self._machine().devices, self._configuration.of(entry)
+        return model_spec(entry, descriptor_of(entry), chosen, found, devices, configured, dict(asked))
+
+    def _options_of(
+        self, entry: CatalogueEntry, asked: Mapping[str, OptionValue], *, ignore_saved: bool = False
+    ) -> Options:
+        descriptor = descriptor_of(entry)
+        saved = {} if ignore_saved else self._saved.of(entry.name)
+        wanted = {name: value for name, value in asked.items() if name != load_options.MERGED_ARGS}
+        checked = load_options.check(descriptor, wanted, self._file_directories)
+        layers = option_layers(entry, descriptor, self._settings, self._configuration.options(entry), saved)
+        return merged_options(layers, checked, merge_args=len(wanted) < len(asked))
+
+    def option_layers(self, entry: CatalogueEntry) -> list[OptionLayer]:
+        """Return the options of a load that asks for none, by their origins; raises as :meth:`build`."""
+        configured, saved = self._configuration.options(entry), self._saved.of(entry.name)
+        return option_layers(entry, descriptor_of(entry), self._settings, configured, saved)
+
+    def context_size(self, entry: CatalogueEntry) -> int:
+        """Return the context tokens of a request when the model is loaded next; 0 if its engine or its files decide."""
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        if descriptor is None or descriptor.option("ctx_size") is None:
+            return 0
+        return int(self._options_of(entry, {}).get("ctx_size", 0))
+
+    def precheck(self, spec: ModelSpec) -> None:
+        """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
+        try:
+            backend_class(spec.recipe)(spec, self._settings).check()
+        except LemonbusError as problem:
+            raise self.explained(spec, problem.failure).raised() from None
+
+    def explained(self, spec: ModelSpec, failure: Failure) -> Failure:
+        """Return the failure of a load. If its backend is not installed, it says what helps on this machine."""
+        return explain_missing_backend(failure, spec, self._backends, self._machine().devices)

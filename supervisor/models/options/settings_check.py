@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from protocol.config.model_sections import dotted_name
+from protocol.config.model_settings import RecipeDefaults
 from protocol.config.settings import Settings
+from protocol.failures import LemonbusError, invalid
 from protocol.models.recipes import Provision
 from supervisor.models import user_names
 from supervisor.models.catalogues import catalogue, user_models
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
-from supervisor.models.options import configured_options, load_options
+from supervisor.models.options import load_options
+from supervisor.models.options.load_options import SectionProblem, section_problems
 from supervisor.models.options.model_configuration import ModelConfiguration
 from workers.backends.registry import DESCRIPTORS
+
+_NO_DEFAULTS: Final = RecipeDefaults()
 
 
 class SettingWarning(NamedTuple):
@@ -28,7 +34,7 @@ class SettingWarning(NamedTuple):
 
 def check_settings(settings: Settings) -> None:
     """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
-    load_options.check_settings(settings)
+    _check_defaults(settings)
     built_in = NameIndex(catalogue.built_in() if settings.models else {})
     index = built_in if all(built_in.find(name) for name in settings.models) else _known_models(settings)
 
@@ -36,7 +42,52 @@ def check_settings(settings: Settings) -> None:
         found = index.find(name)
         return found.recipe if found else ""
 
-    configured_options.check_sections(settings, recipe_of)
+    _check_sections(settings, recipe_of)
+
+
+def _check_defaults(settings: Settings) -> None:
+    """Raise ``invalid_request`` for the first setting that a recipe would not accept as its option."""
+    for descriptor in DESCRIPTORS.values():
+        for name, value in load_options.defaults(descriptor, settings).items():
+            try:
+                load_options.check_option(descriptor, name, value)
+            except LemonbusError as problem:
+                setting = name.replace("-", "")
+                raise invalid(str(problem).replace(name, setting), setting) from problem
+        if problem_of_engine := load_options.engine_arguments_problem(
+            descriptor, load_options.defaults(descriptor, settings), settings
+        ):
+            raise invalid(problem_of_engine, f"{descriptor.recipe}_args")
+
+
+def _check_sections(settings: Settings, recipe_of: Callable[[str], str]) -> None:
+    """Raise ``invalid_request`` for the first setting of a section that no recipe, or not its model's recipe, accepts.
+
+    ``recipe_of``: name of a model → its recipe; empty if the model is not known (yet).  The section of such a model must be
+    one that some recipe accepts.
+    """
+    for recipe, defaults in settings.defaults.items():
+        descriptor = DESCRIPTORS.get(recipe)
+        if descriptor is None:
+            path = dotted_name(("defaults", recipe))
+            known = ", ".join(DESCRIPTORS)
+            raise invalid(f"{path}: there is no such recipe; there are: {known}", path)
+        _raise_first(("defaults", recipe), section_problems(descriptor, defaults, settings))
+    for name, section in settings.models.items():
+        known_recipe = DESCRIPTORS.get(recipe_of(name))
+        descriptors = [known_recipe] if known_recipe else list(DESCRIPTORS.values())
+        found = [
+            list(section_problems(each, section, settings, settings.defaults.get(each.recipe, _NO_DEFAULTS)))
+            for each in descriptors
+        ]
+        if all(found):
+            _raise_first(("models", name), iter(found[0]))
+
+
+def _raise_first(section: tuple[str, ...], problems: Iterator[SectionProblem]) -> None:
+    for each in problems:
+        path = dotted_name((*section, *each.path))
+        raise invalid(f"{path}: {each.problem}", path)
 
 
 def setting_warnings(settings: Settings) -> list[SettingWarning]:

@@ -19,7 +19,7 @@ from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.lifecycle import startup
 from supervisor.lifecycle.startup import StartupSettings
-from supervisor.models.options import load_options
+from supervisor.models.options.settings_check import check_settings
 from supervisor.processes import listener
 from tests.gateway.cli.terminal_process import LAUNCH
 
@@ -95,7 +95,7 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
 )
 def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        load_options.check_settings(Settings(**given))
+        check_settings(Settings(**given))
     assert raised.value.failure.param == param
     assert expected in str(raised.value)
 
@@ -104,9 +104,7 @@ def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expe
 def test_settings_that_recipes_take(backend: str) -> None:
     """The flags of programs that are not ours are known to these alone."""
     others = " --not-of-ours" if backend in ("system", "vulkan") else ""
-    load_options.check_settings(
-        Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args=f"-np 2 --no-mmap{others}")
-    )
+    check_settings(Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args=f"-np 2 --no-mmap{others}"))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import state_files
 from supervisor.models.catalogues import user_models
-from supervisor.models.options import load_options
+from supervisor.models.options import saved_options
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 
-FILES = [user_models.FILE, load_options.FILE, sampling_defaults.FILE]
+FILES = [user_models.FILE, saved_options.FILE, sampling_defaults.FILE]
 
 
 def grown(path: Path) -> Path:

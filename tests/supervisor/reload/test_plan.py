@@ -8,7 +8,7 @@ import pytest
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
-from supervisor.models.options.engine_fingerprint import ENGINE_KEYS, engine_fingerprint
+from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint
 from supervisor.processes.setting_effects import EFFECTS, gateway_fingerprint, worker_fingerprint
 from supervisor.reload.plan import ReloadableModel, needs_reload, plan_reload
 

@@ -10,8 +10,7 @@ import pytest
 from protocol.config.settings import Settings
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import NameIndex
-from supervisor.models.options.model_configuration import ModelConfiguration
-from supervisor.models.options.model_policies import ConfiguredPolicies
+from supervisor.models.options.model_configuration import ConfiguredPolicies, ModelConfiguration
 from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
 
 ENTRIES = {

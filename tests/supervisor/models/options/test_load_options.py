@@ -1,35 +1,20 @@
-"""Load options: bounds, what is saved, and files that are broken."""
+"""Load options: bounds, and which engine arguments a client or the settings may have."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
-from protocol.models.recipes import RecipeDescriptor
+from protocol.failures import Code, LemonbusError
 from supervisor.models.options import load_options
-from supervisor.models.options.load_options import ModelOptions
-from tests.supervisor.models.model_files import replace_file
+from supervisor.models.options.settings_check import check_settings
 from tests.support.accepted_share import accepted_share
 from workers.backends.registry import DESCRIPTORS
 
 LLAMACPP = DESCRIPTORS["llamacpp"]
-
-
-def descriptor_of(model: str) -> RecipeDescriptor:
-    if model == "unknown":
-        raise Failure(Code.MODEL_NOT_FOUND, "no").raised()
-    return LLAMACPP
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> ModelOptions:
-    return ModelOptions(tmp_path / load_options.FILE, descriptor_of)
 
 
 @pytest.mark.parametrize(
@@ -105,75 +90,17 @@ def test_any_options_pass_or_are_the_callers_error(given_options: dict[str, Any]
     return bool(found)
 
 
-def test_the_administrators_arguments_may_be_others_than_a_clients(tmp_path: Path) -> None:
-    load_options.check_settings(Settings(llamacpp_args="--lora /srv/a.gguf"))
+def test_the_administrators_arguments_may_be_others_than_a_clients() -> None:
+    check_settings(Settings(llamacpp_args="--lora /srv/a.gguf"))
     allowed = load_options.file_directories(Settings(extra_models_dir="/srv/extra", engine_file_dirs=["/srv/adapters"]))
     assert {"/srv/extra", "/srv/adapters"} < set(allowed)
     assert load_options.check(LLAMACPP, {"llamacpp_args": "--lora /srv/adapters/a.gguf"}, allowed)
     for args in ("--log-file /tmp/engine.log", "--lora /srv/a.gguf", "--chat-template-file /etc/passwd"):
         with pytest.raises(LemonbusError):
             load_options.check(LLAMACPP, {"llamacpp_args": args}, allowed)
-    (tmp_path / load_options.FILE).write_text(json.dumps({"m": {"llamacpp_args": "--log-file /tmp/x", "threads": 2}}))
-    saved = ModelOptions(tmp_path / load_options.FILE, descriptor_of, allowed)
-    assert saved.of("m") == {"threads": 2}
-    assert "--log-file cannot be sent with a load" in saved.problems[0]
 
 
 def test_settings_give_the_defaults() -> None:
     found = load_options.defaults(LLAMACPP, Settings(ctx_size=512, llamacpp_backend="system"))
     assert (found["ctx_size"], found["llamacpp_backend"]) == (512, "system")
     assert "llamacpp_args" not in found
-
-
-def test_what_is_saved_replaces_what_was_saved_and_others_stay(saved: ModelOptions, tmp_path: Path) -> None:
-    path = tmp_path / load_options.FILE
-    path.write_text(json.dumps({"other": {"unheard_of": 1}, "m": {"ctx_size": 1}}))
-    saved.save("m", {"threads": 2})
-    assert json.loads(path.read_text()) == {"other": {"unheard_of": 1}, "m": {"threads": 2}}
-    assert saved.of("m") == {"threads": 2}
-    saved.save("m", {})
-    assert "m" not in json.loads(path.read_text())
-    assert [item.name for item in tmp_path.iterdir()] == [load_options.FILE]
-
-
-def test_an_edited_file_counts_at_the_next_load(saved: ModelOptions, tmp_path: Path) -> None:
-    assert saved.of("m") == {}
-    replace_file(tmp_path / load_options.FILE, b'{"m": {"ctx_size": 256}}')
-    assert saved.of("m") == {"ctx_size": 256}
-
-
-def test_wrong_options_are_not_saved(saved: ModelOptions, tmp_path: Path) -> None:
-    for model, wrong in (("m", {"ctx_size": "x"}), ("unknown", {"ctx_size": 1})):
-        with pytest.raises(LemonbusError):
-            saved.save(model, wrong)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_wrong_option_in_the_file_is_left_out_alone(saved: ModelOptions, tmp_path: Path) -> None:
-    (tmp_path / load_options.FILE).write_text('{"m": {"ctx_size": "big", "threads": 3}, "n": 5}')
-    assert saved.of("m") == {"threads": 3}
-    assert saved.of("n") == {}
-    assert any("n: expected an object" in problem for problem in saved.problems)
-    assert any("ctx_size must be a whole number" in problem for problem in saved.problems)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":' * 5000])
-def test_a_broken_file_is_moved_aside_and_kept(saved: ModelOptions, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / load_options.FILE
-    path.write_bytes(content)
-    assert saved.of("m") == {}
-    (aside,) = tmp_path.iterdir()
-    assert aside.name.startswith(f"{load_options.FILE}.broken-")
-    assert aside.read_bytes() == content
-    assert aside.name in saved.problems[0]
-    saved.save("m", {"threads": 1})
-    assert saved.of("m") == {"threads": 1}
-
-
-def test_the_error_of_a_file_that_cannot_be_written_has_no_path(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    saved = ModelOptions(tmp_path / "file" / load_options.FILE, descriptor_of)
-    with pytest.raises(LemonbusError) as raised:
-        saved.save("m", {"threads": 1})
-    assert raised.value.failure.http_status == 500
-    assert str(tmp_path) not in raised.value.failure.message
