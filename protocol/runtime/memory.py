@@ -1,8 +1,12 @@
-"""Settings of the garbage collector for a process that runs for months and makes few reference cycles."""
+"""Memory of a process: the garbage collector of one that runs for months, and a bound for work with untrusted data."""
 
 from __future__ import annotations
 
 import gc
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 GC_THRESHOLD: Final = 20_000
@@ -29,3 +33,18 @@ def tune_gc() -> None:
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()
+
+
+@contextmanager
+def limited_growth(most: int) -> Iterator[None]:
+    """Let the address space of this process grow by at most ``most`` bytes; an allocation beyond that raises MemoryError.
+
+    The limit counts for all threads.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + most
+    resource.setrlimit(resource.RLIMIT_AS, (min(limit, soft) if soft != resource.RLIM_INFINITY else limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

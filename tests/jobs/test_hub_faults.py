@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import shutil
@@ -184,6 +185,13 @@ def test_a_hub_cannot_name_files_elsewhere(hub: Hub, downloader: InProcessDownlo
 def test_what_is_no_listing_is_said(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.garbage = b"<html>"
     assert "the hub's answer could not be read" in message(downloader.pull(Q4), downloader)
+
+
+def test_a_listing_that_takes_all_memory_is_refused(hub: Hub, runner: JobRunner) -> None:
+    hub.garbage = gzip.compress(b"[" * (550 << 20), compresslevel=1)
+    result = runner.pull(Q4)
+    assert isinstance(result, PullFailed)
+    assert "the hub's answer takes more than 512 MiB" in result.failure.message
 
 
 def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, runner: JobRunner) -> None:

@@ -56,7 +56,7 @@ class Hub:
         self.wrong_size = 0
         """Report every file as this many bytes larger."""
         self.garbage = b""
-        """Sent instead of every listing."""
+        """Sent instead of every listing, with the header of gzip if it is gzip."""
         self.elsewhere = False
         """Redirect every transfer to :attr:`cdn`, another host."""
         self.busy = 0
@@ -173,7 +173,8 @@ class _HubHandler(BaseHTTPRequestHandler):
         if files is None:
             self._json(HTTPStatus.NOT_FOUND, {"error": "no"}, {"X-Error-Code": "RepoNotFound"})
         elif self.hub.garbage:
-            self._bytes(HTTPStatus.OK, self.hub.garbage)
+            packed = self.hub.garbage.startswith(b"\x1f\x8b")
+            self._bytes(HTTPStatus.OK, self.hub.garbage, {"Content-Encoding": "gzip"} if packed else None)
         else:
             siblings = [self._sibling(name, data) for name, data in files.items()]
             about = {"_id": "0", "id": repo, "modelId": repo, "sha": revision(repo), "private": False}

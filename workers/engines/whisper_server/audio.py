@@ -6,14 +6,11 @@ every kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
-import resource
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import av
@@ -21,6 +18,7 @@ import numpy as np
 from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
+from protocol.runtime.memory import limited_growth
 from protocol.wire.recordings import MAX_RATE_HZ, MAX_RECORDING_S, MIN_RATE_HZ, NAMES, recording_type
 
 SAMPLE_RATE_HZ: Final = 16_000
@@ -61,7 +59,7 @@ def decode_audio(data: bytes, client_disconnected: Callable[[], bool] = bool) ->
     if not kind:
         raise AudioError(f"the recording cannot be read: {_CURE}")
     try:
-        with _limited_memory():
+        with limited_growth(MAX_DECODING_BYTES):  # one recording is decoded at a time
             return _joined(_pieces(data, _DEMUXERS.get(kind, kind), client_disconnected))
     except MemoryError:
         raise AudioError(f"decoding the recording takes too much memory: {_CURE}") from None
@@ -85,19 +83,6 @@ def _joined(found: Iterator[NDArray[np.int16]]) -> Samples:
         np.divide(piece, _FULL_SCALE, out=samples[end - piece.size : end], dtype=np.float32)
         end -= piece.size
     return samples
-
-
-@contextlib.contextmanager
-def _limited_memory() -> Iterator[None]:
-    """Let the address space grow by at most :data:`MAX_DECODING_BYTES`. One recording is decoded at a time."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    most = now + MAX_DECODING_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (min(most, soft) if soft != resource.RLIM_INFINITY else most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _pieces(data: bytes, demuxer: str, client_disconnected: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:

@@ -24,6 +24,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
+from protocol.runtime.memory import limited_growth
 from workers.jobs.errors import SourceError
 
 T = TypeVar("T")
@@ -32,6 +33,8 @@ FIRST_RESPONSE_TIMEOUT_S: Final = 5.0
 """Seconds to wait for the hub's first answer: a closed network must not cost more before the next source is tried."""
 MAX_RETRY_TIME_S: Final = 20.0
 """Seconds to wait for a busy hub, all pauses together."""
+_MAX_LISTING_MEMORY: Final = 512 << 20
+"""Bytes that a listing may take, unpacked and decoded: the library reads an answer of any length. 100,000 files take 150 MB."""
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.3
 _BUSY: Final = (429, 502, 503, 504)
@@ -57,9 +60,10 @@ class RepositoryListing(NamedTuple):
 def list_repository(repo: str) -> RepositoryListing:
     """Ask the hub for a repository's files; raises what the library does."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    info = retry_while_busy(
-        lambda: huggingface_hub.HfApi().model_info(repo, files_metadata=True, timeout=FIRST_RESPONSE_TIMEOUT_S)
-    )
+    with limited_growth(_MAX_LISTING_MEMORY):
+        info = retry_while_busy(
+            lambda: huggingface_hub.HfApi().model_info(repo, files_metadata=True, timeout=FIRST_RESPONSE_TIMEOUT_S)
+        )
     found = [
         RemoteFile(file.rfilename, file.size or 0, _digest((file.lfs.sha256 if file.lfs else file.blob_id) or ""))
         for file in info.siblings or []
@@ -130,8 +134,10 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
             return _refused(problem, repo, detail)
     if isinstance(problem, OSError) and problem.errno and type(problem).__module__ == "builtins":
         return SourceError(f"the file could not be written: {os.strerror(problem.errno)}", detail)
-    if isinstance(problem, (ValueError, KeyError, TypeError, AttributeError)):
-        return SourceError("the hub's answer could not be read", detail)
+    if isinstance(problem, (MemoryError, ValueError, KeyError, TypeError, AttributeError)):
+        large = f"takes more than {_MAX_LISTING_MEMORY >> 20} MiB of memory"
+        what = large if isinstance(problem, MemoryError) else "could not be read"
+        return SourceError(f"the hub's answer {what}", detail)
     kind = type(problem).__name__
     if "Connect" in kind or "Timeout" in kind or "Proxy" in kind:
         return SourceError(f"the hub cannot be reached ({_connection_problem(detail)})", detail, unreachable=True)
