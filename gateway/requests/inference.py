@@ -83,10 +83,9 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        body_decoding.pause(len(request.body))
-        fields = fields_within_limits(request.body, request.names)
-        body_decoding.pause(len(request.body))
-        digest = request_digest(request.endpoint, request.body, fields)
+        body, names = request.body, request.names
+        fields = body_decoding.in_steps(len(body), env, lambda pause: fields_within_limits(body, names, pause))
+        digest = request_digest(request.endpoint, body, fields)
         address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
         request = msgspec.structs.replace(request, address=address, digest=digest)
         self._request = request = with_decoded_media(session, env, request, fields)

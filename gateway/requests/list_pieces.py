@@ -79,6 +79,8 @@ class ListPieces:
         self._entries: list[msgspec.Raw] = []
         self._repeated = 0
         """Bytes of the other fields."""
+        self.left = False
+        """Whether there are more pieces after those that were taken."""
         if weight > MIN_ENTRIES or (weight > 1 and len(body) > MIN_BYTES):
             self._read(endpoint, body)
         self._each_weight = max(1, weight // max(1, len(self._entries)))
@@ -94,11 +96,7 @@ class ListPieces:
         if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
             self._repeated = len(body) - memoryview(raw).nbytes
             self._entries = entries
-
-    @property
-    def left(self) -> bool:
-        """Whether there are more pieces after those that were taken."""
-        return self._next < len(self._entries)
+            self.left = True
 
     def first(self) -> Piece:
         """Return the first piece, usually the request itself.
@@ -128,6 +126,7 @@ class ListPieces:
                 break
             end += 1
         self._next = end
+        self.left = end < len(self._entries)
         body = _encode({**self._fields, self._name: self._entries[begin:end]})
         return Piece(body, (end - begin) * self._each_weight, begin * self._each_weight)
 

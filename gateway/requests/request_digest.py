@@ -9,6 +9,7 @@ the engine are left out.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from typing import Final
 
@@ -37,14 +38,18 @@ def request_digest(endpoint: str, body: bytes, fields: RequestFields | None) -> 
         names: list[str] = []
         values: list[bytes | memoryview] = [body]
     else:
-        ignored = _MAKE_NO_DIFFERENCE
-        if any(_is_grammar(each, fields[each]) for each in _GRAMMARS & fields.keys()):
-            ignored |= TEXT_FIELDS
-        names = sorted(fields.keys() - ignored)
+        ignored = _MAKE_NO_DIFFERENCE if _GRAMMARS.isdisjoint(fields) else _ignored(fields)
+        names = sorted([name for name in fields if name not in ignored])
         values = list(map(fields.__getitem__, names))
     if len(body) > 2 * _ENDS_BYTES:
         values = [part for value in values for part in _shortened(memoryview(value))]
     return blake2b(b"\n".join(["\n".join([endpoint, *names]).encode(), *values]), digest_size=8).hexdigest()
+
+
+def _ignored(fields: RequestFields) -> AbstractSet[str]:
+    """Return the fields that make no difference beside a grammar, or beside fields that have none in them."""
+    has_grammar = any(_is_grammar(each, fields[each]) for each in _GRAMMARS & fields.keys())
+    return _MAKE_NO_DIFFERENCE | TEXT_FIELDS if has_grammar else _MAKE_NO_DIFFERENCE
 
 
 def _is_grammar(name: str, raw: msgspec.Raw) -> bool:

@@ -113,7 +113,8 @@ class ResponsesResource:
         builder: ResponseBuilder,
     ) -> None:
         # Not in the background: by then, the response would be stored.
-        fields_within_limits(msgspec.json.encode(body), NAMES)
+        data = msgspec.json.encode(body)
+        body_decoding.in_steps(len(data), req.env, lambda pause: fields_within_limits(data, NAMES, pause))
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -23,6 +26,8 @@ T = TypeVar("T")
 _LARGE: Final = 256 * 1024
 """Size in bytes above which the process checks and decodes one body at a time."""
 _PAUSE_S: Final = 0.001
+_STEP_S: Final = 0.002
+"""Seconds of work on a large body after which others run."""
 _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_000_000}
 """Structural characters that a large body may have.
 
@@ -121,6 +126,37 @@ def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[
             return _decode(data, cls)
         finally:
             gevent.sleep(_PAUSE_S)
+
+
+def in_steps(size: int, env: dict[str, Any], work: Callable[[Callable[[], None]], T]) -> T:
+    """Do work on a body of ``size`` bytes. ``work`` gets what it is to call between its steps. ``env`` is ``req.env``.
+
+    Work on a large body waits for its client's turn, and others run between its steps.
+    """
+    if size <= _LARGE:
+        return work(_go_on)
+    with _turns.turn(client_of(env)):
+        try:
+            return work(_Steps().pause)
+        finally:
+            gevent.sleep(_PAUSE_S)
+
+
+def _go_on() -> None:
+    """Do not pause: the body is not large."""
+
+
+class _Steps:
+    """Work on a large body, beginning with a pause."""
+
+    def __init__(self) -> None:
+        self._began = -math.inf
+
+    def pause(self) -> None:
+        """Let others run if the work has gone on for a while."""
+        if time.monotonic() - self._began >= _STEP_S:
+            gevent.sleep(_PAUSE_S)
+            self._began = time.monotonic()
 
 
 def pause(size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import gevent
@@ -172,6 +173,29 @@ def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatc
     ticks.close()
     assert seen.count("decode") == 5
     assert ("decode", "decode") not in list(pairwise(seen))
+
+
+def test_work_on_large_bodies_goes_on_one_by_one_and_others_run_between_its_steps() -> None:
+    seen: list[str] = []
+
+    def work(name: str, size: int) -> None:
+        def steps(pause: Callable[[], None]) -> None:
+            for _ in range(3):
+                pause()
+                seen.append(name)
+                time.sleep(0.01)
+
+        body_decoding.in_steps(size, {"REMOTE_ADDR": name}, steps)
+
+    ticks = gevent.get_hub().loop.timer(0.001, 0.001)
+    ticks.start(seen.append, "tick")
+    gevent.joinall([gevent.spawn(work, name, 300_000) for name in "ab"], timeout=10, raise_error=True)
+    ticks.close()
+    assert [name for name in seen if name != "tick"] == [*"aaabbb"]
+    assert not any(one == other != "tick" for one, other in pairwise(seen))
+    seen.clear()
+    work("small", 1_000)
+    assert seen == ["small"] * 3
 
 
 @pytest.mark.parametrize("item", [b'{"a":0},', b"[],", b"0,"])
