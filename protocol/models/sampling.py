@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from protocol.failures import invalid
 
@@ -13,6 +16,9 @@ TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
 """Names of the answer's token limit in requests."""
 _MOST: Final = 2**31 - 1
 _LARGEST_SHOWN: Final = 1e300
+_MAX_LENGTH_HELP: Final = (
+    "most tokens of an answer: of a text completion; of a chat, which the context limits, once it is set"
+)
 
 
 class SamplingParam(NamedTuple):
@@ -44,20 +50,40 @@ class SamplingParam(NamedTuple):
         raise invalid(f"`{name}` must be {self.expected}, not {_in_words(value)}", name)
 
 
-SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
-    "temperature": SamplingParam(0.7, 0, 2, "randomness: higher is more random, 0 always takes the likeliest token"),
-    "top_p": SamplingParam(0.95, 0, 1, "only the likeliest tokens up to this cumulative probability are considered"),
-    "top_k": SamplingParam(50, 0, _MOST, "number of likeliest tokens to consider; 0: all"),
-    "min_length": SamplingParam(0, 0, _MOST, "fewest tokens of an answer"),
-    "max_length": SamplingParam(
-        2048,
-        1,
-        _MOST,
-        "most tokens of an answer; until it is set, only the context limits a chat",
-    ),
-    "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
+def _param(default: SamplingValue, about: str, least: int | None = None, most: int | None = None) -> Meta:
+    return Meta(ge=least, le=most, description=about, extra={"default": default})
+
+
+class SamplingChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Values to set. Null resets a value, and missing ones stay."""
+
+    temperature: (
+        Annotated[float, _param(0.7, "randomness: higher is more random, 0 always takes the likeliest token", 0, 2)]
+        | UnsetType
+        | None
+    ) = UNSET
+    top_p: (
+        Annotated[float, _param(0.95, "likeliest tokens of this cumulative probability are considered", 0, 1)]
+        | UnsetType
+        | None
+    ) = UNSET
+    top_k: Annotated[int, _param(50, "number of likeliest tokens to consider; 0: all", 0, _MOST)] | UnsetType | None = (
+        UNSET
+    )
+    min_length: Annotated[int, _param(0, "fewest tokens of an answer", 0, _MOST)] | UnsetType | None = UNSET
+    max_length: Annotated[int, _param(2048, _MAX_LENGTH_HELP, 1, _MOST)] | UnsetType | None = UNSET
+    do_sample: Annotated[bool, _param(True, "false: always take the likeliest token")] | UnsetType | None = UNSET
+
+
+def _declared(hint: Any) -> SamplingParam:
+    meta: Meta = get_args(hint)[0].__metadata__[0]
+    return SamplingParam((meta.extra or {})["default"], meta.ge or 0, meta.le or 0, meta.description or "")
+
+
+SAMPLING_PARAMS: Final = {
+    name: _declared(hint) for name, hint in get_type_hints(SamplingChange, include_extras=True).items()
 }
-"""In the documents' order."""
+"""The parameters by name, in the documents' order."""
 
 
 def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from gateway.api.common.operations import BODY
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.models import GetParams, ParamsReport, SetParams
-from protocol.models.sampling import SamplingValue, check_params
-
-
-class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Values to set. Null resets a value, and missing ones stay."""
-
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    min_length: Annotated[int, Meta(ge=0)] | None = None
-    max_length: Annotated[int, Meta(ge=1)] | None = None
-    do_sample: bool | None = None
+from protocol.models.sampling import SamplingChange, SamplingValue
 
 
 class ParamsAnswer(msgspec.Struct):
@@ -48,9 +36,9 @@ def show_params(caller: HttpCaller, _request: Nothing) -> ParamsAnswer:
     failures=BODY,
     examples={"two": {"temperature": 0.2, "max_length": 1000}},
 )
-def set_params(caller: HttpCaller, _request: ParamsRequest) -> ParamsAnswer:
+def set_params(caller: HttpCaller, change: SamplingChange) -> ParamsAnswer:
     """Sets sampling defaults of all models."""
-    values = check_params(caller.fields)  # of which null is one
+    values = msgspec.to_builtins(change)
     report = caller.ask(lambda number: SetParams(number, values), ParamsReport)
     return _answer(report, "Generation parameters set successfully")
 

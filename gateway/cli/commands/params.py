@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from gateway.api.common.routes import Nothing
+from gateway.api.lemonade.params import ParamsAnswer, set_params, show_params
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
-from protocol.models.sampling import SAMPLING_PARAMS
-
-PATH: Final = "/v1/params"
+from protocol.models.sampling import SAMPLING_PARAMS, SamplingChange
 
 
 def _words(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
@@ -39,9 +39,10 @@ def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClien
     if action == "show":
         if words:
             raise click.UsageError("show takes no words; did you mean: lemonbus params set " + " ".join(words))
-        answer = server.call("GET", PATH)
+        answer = server.ask(show_params, Nothing())
     else:
-        answer = server.call("POST", PATH, _values(words) if action == "set" else _nulls(words))
+        values = _values(words) if action == "set" else dict.fromkeys(map(_name, words or SAMPLING_PARAMS))
+        answer = server.ask(set_params, SamplingChange(), more=values)
     if as_json:
         output.print_json(answer)
     else:
@@ -58,29 +59,28 @@ def _values(words: tuple[str, ...]) -> dict[str, Any]:
         if not key or not equals:
             raise click.UsageError(f"expected KEY=VALUE, got {word!r}")
         try:
-            values[key.replace("-", "_")] = json.loads(text)
+            values[_name(key)] = json.loads(text)
         except ValueError:
-            values[key.replace("-", "_")] = text
+            values[_name(key)] = text
     return values
 
 
-def _nulls(words: tuple[str, ...]) -> dict[str, None]:
-    return dict.fromkeys((word.replace("-", "_") for word in words or SAMPLING_PARAMS), None)
+def _name(word: str) -> str:
+    return word.replace("-", "_")
 
 
-def _show(answer: dict[str, Any]) -> None:
-    changed = answer.get("set", [])
+def _show(answer: ParamsAnswer) -> None:
     output.table(
         ("PARAMETER", "VALUE", "SET", "MEANING"),
         [
             (
                 name,
                 json.dumps(value),
-                "yes" if name in changed else "-",
+                "yes" if name in answer.set else "-",
                 SAMPLING_PARAMS[name].help if name in SAMPLING_PARAMS else "",
             )
-            for name, value in answer["params"].items()
+            for name, value in answer.params.items()
         ],
     )
-    for recipe, names in answer.get("ignored", {}).items():
+    for recipe, names in (answer.ignored or {}).items():
         click.echo(f"\n{output.plain(recipe)} ignores {', '.join(map(output.plain, names))}.")

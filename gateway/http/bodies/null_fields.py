@@ -5,7 +5,7 @@ Pure.
 Clients write null where they have nothing to say, and engines refuse it as a wrong type. The declared type of a body
 says where null means absent: for all fields, declared or not, of an object that is a struct, and below a type with
 :data:`NULL_IS_ABSENT`. Other objects are data, in which null is a value: JSON schemas, arguments of tools, variables of
-templates. The same holds for a field with :data:`NULL_IS_A_VALUE`.
+templates. The same holds for a field with :data:`NULL_IS_A_VALUE`, and for one that may be null and may be unset.
 """
 
 from __future__ import annotations
@@ -104,12 +104,17 @@ def _struct_fields(info: inspect.StructType, known: dict[type, _Fields]) -> _Fie
     if info.forbid_unknown_fields:
         fields.known = {field.encode_name for field in info.fields}
     for field in info.fields:
-        if _marked(field.type) == "value":
+        if _marked(field.type) == "value" or _may_be_unset_or_null(field):
             fields.nullable.add(field.encode_name)
         cleaner = _cleaner(field.type, known)
         if cleaner is not None:
             fields.cleaners[field.encode_name] = cleaner
     return fields
+
+
+def _may_be_unset_or_null(field: inspect.Field) -> bool:
+    has_value = field.required or field.default != msgspec.NODEFAULT or field.default_factory != msgspec.NODEFAULT
+    return not has_value and isinstance(field.type, inspect.UnionType) and field.type.includes_none
 
 
 def _marked(info: inspect.Type) -> str:

@@ -16,7 +16,8 @@ SET = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
 
 @pytest.fixture
 def server(server: FakeServer) -> FakeServer:
-    answer = {"params": effective_params(SET), "set": list(SET), "ignored": {"llamacpp": ["min_length"]}}
+    answer = {"status": "success", "message": "", "params": effective_params(SET), "set": list(SET)}
+    answer["ignored"] = {"llamacpp": ["min_length"]}
     server.replies["GET", "/v1/params"] = Reply(answer)
     server.replies["POST", "/v1/params"] = Reply(answer)
     return server
