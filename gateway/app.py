@@ -32,8 +32,8 @@ from gateway.api.openai.dialect import OpenAIDialect
 from gateway.api.operator.dialect import OperatorDialect
 from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors import error_responses
-from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http import errors
+from gateway.http.errors import ErrorFormats
 from gateway.http.request_counts import RouteLabels
 from gateway.http.router import Router
 from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable
@@ -62,13 +62,13 @@ class GatewayApp(falcon.App[Any, Any]):
 
 def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:
     """Return the WSGI application; raises ValueError if two dialects have the same route."""
-    error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
+    error_formats = ErrorFormats(errors.DefaultErrorFormat(), dialects)
     cors = CorsPolicy(session.settings.cors_origins)
     app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session, error_formats, cors))
     app.req_options.strip_url_path_trailing_slash = True
     app.error_formats = error_formats
     app.error_headers = cors.headers("")
-    error_responses.install_error_handlers(app, error_formats)
+    errors.install_error_handlers(app, error_formats)
     table = RouteTable(own := dict[str, object](), [(each, each.routes(session)) for each in dialects], error_formats)
     own |= {**resources(session, probes), DOCUMENT_PATH: DocumentResource(table), PAGE_PATH: PageResource()}
     labels = {path: RouteLabels(endpoint_of(path), SERVER) for path in own}

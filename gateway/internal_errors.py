@@ -1,12 +1,13 @@
 """Exceptions in this gateway process's own code: each is logged and counted.
 
-Everything that catches one reports it here: request greenlets, message handlers, and the event loop. The answers to the
-supervisor's pings carry the count, and health shows it.
+Everything that catches one reports it here: request greenlets, message handlers, and gevent's hub, which would write it to
+stderr. The answers to the supervisor's pings carry the count, and health shows it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from types import TracebackType
+from typing import Any, Final
 
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
@@ -30,3 +31,14 @@ class InternalErrorLog:
 
 INTERNAL_ERRORS: Final = InternalErrorLog()
 """The errors of this process. They come from places that have nothing else in common."""
+
+
+def install_error_handler(hub: Any) -> None:
+    """Make ``hub`` log and count what its callbacks and greenlets raise. As usual, it goes on afterwards."""
+
+    def print_exception(
+        _context: object, _kind: type[BaseException], problem: BaseException, _trace: TracebackType | None
+    ) -> None:
+        INTERNAL_ERRORS.log(problem)
+
+    hub.print_exception = print_exception

@@ -11,7 +11,7 @@ from gateway.access.access_check import AccessCheck
 from gateway.access.cors import CorsPolicy
 from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.errors import ErrorFormats
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.runtime import logs
 

@@ -16,8 +16,7 @@ import gevent
 import msgspec
 import zmq
 
-from gateway.bus.log_sender import LogSender
-from gateway.bus.request_log_buffer import RequestLogBuffer
+from gateway.bus.log_sender import LogSender, RequestLogBuffer
 from gateway.bus.session import SupervisorSession
 from gateway.process_watch import ProcessWatch
 from protocol import ids

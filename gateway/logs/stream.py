@@ -20,7 +20,7 @@ from gateway.access.presented_key import SUBPROTOCOL
 from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors import error_responses
+from gateway.http import errors
 from gateway.http.request_context import SOCKET_KEY, RequestContext, request_context
 from gateway.logs.records import (
     QUERY_PARAMETERS,
@@ -265,5 +265,5 @@ class _LogReader:
 
     def _send_error(self, failure: Failure) -> None:
         logs.get_logger().debug("log reader", request_id=self._label, problem=failure.message)
-        error = error_responses.error_object(failure, self._label)
+        error = errors.error_object(failure, self._label)
         self._socket.send(msgspec.json.encode({"type": "error", "message": failure.message, "error": error}).decode())

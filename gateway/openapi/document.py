@@ -10,11 +10,12 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import needed_scope
-from gateway.api.common.dialect import endpoint_of
-from gateway.api.common.operations import Documentation, Operation
+from gateway.api.common.dialect import Dialect, endpoint_of
+from gateway.api.common.operations import Documentation, ErrorBody, Operation
+from gateway.http.errors import ErrorFormat
 from gateway.http.request_context import OPEN_PATHS
-from gateway.openapi.responses import COMMON_HEADERS, ErrorForm, ErrorResponses, answers
-from gateway.openapi.schemas import Schemas
+from gateway.openapi.components import COMMON_HEADERS, ErrorForm, ErrorResponses, Schemas, answers
+from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
 from protocol import RELEASE
 
 ALIAS_OF: Final = "x-alias-of"
@@ -185,3 +186,32 @@ def _form_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.examples:
         content["examples"] = {name: {"value": body} for name, body in operation.examples.items()}
     return {"required": True, "content": {"multipart/form-data": content}}
+
+
+OWN: Final = Documentation(
+    "Server",
+    "For process monitors and for people; no key is needed.",
+    {
+        DocumentResource: {"GET": Operation("This document.", answer=dict[str, Any])},
+        PageResource: {"GET": Operation("A page that shows this document.", texts=("text/html",))},
+    },
+)
+
+
+def document_of(table: RouteTable, *, keys: bool) -> bytes:
+    """Return the JSON of the document; raises LookupError naming a route without a declaration."""
+    return msgspec.json.encode(openapi_document(_documented(table), keys=keys))
+
+
+def _documented(table: RouteTable) -> Iterator[DocumentedRoute]:
+    for documentation, routes in (
+        *((dialect.documentation(), routes) for dialect, routes in table.dialects),
+        (OWN, table.own),
+    ):
+        for path, resource in routes.items():
+            forms = [form for form in (table.formats.for_path(path), table.formats.sharing(path)) if form is not None]
+            yield DocumentedRoute(path, resource, documentation, [ErrorForm(form, _error_of(form)) for form in forms])
+
+
+def _error_of(form: ErrorFormat) -> type:
+    return form.documentation().error if isinstance(form, Dialect) else ErrorBody

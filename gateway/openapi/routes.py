@@ -5,16 +5,21 @@ They contain no secrets and need no key.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import falcon
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.errors import ErrorFormats
 from gateway.http.request_context import request_context
 
+_FOLDER: Final = Path(__file__).parent
+_SCRIPT: Final = "/*script*/"
+_STYLE: Final = "/*style*/"
 DOCUMENT_PATH: Final = "/openapi.json"
 PAGE_PATH: Final = "/docs"
 _REVALIDATE: Final = "no-cache"
@@ -65,7 +70,7 @@ class DocumentResource:
         """Answer with the document. It names the ways to send a key if the server has keys."""
         keys = request_context(req.env).keys_needed
         if keys not in self._kept:
-            from gateway.openapi.table import document_of  # noqa: PLC0415 - memory that most gateways never need
+            from gateway.openapi.document import document_of  # noqa: PLC0415 - memory that most gateways never need
 
             self._kept[keys] = _kept(document_of(self._table, keys=keys))
         _answer(req, resp, self._kept[keys], falcon.MEDIA_JSON)
@@ -82,10 +87,32 @@ class PageResource:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the page. Its policy allows only its own script and style, and requests to this server."""
         if self._kept is None:
-            from gateway.openapi.page import docs_page  # noqa: PLC0415 - memory that most gateways never need
-
             page, self._policy = docs_page()
             self._kept = _kept(page)
         resp.set_header("Content-Security-Policy", self._policy)
         resp.set_header("Referrer-Policy", "no-referrer")
         _answer(req, resp, self._kept, falcon.MEDIA_HTML)
+
+
+def docs_page() -> tuple[bytes, str]:
+    """Return the page and its ``Content-Security-Policy``."""
+    page, script, style = (_read(name) for name in ("docs.html", "docs.js", "docs.css"))
+    policy = [
+        "default-src 'none'",
+        f"script-src '{_hash(script)}'",
+        f"style-src '{_hash(style)}'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return page.replace(_STYLE, style).replace(_SCRIPT, script).encode(), "; ".join(policy)
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return the hash of an inline script or style in a policy's form."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

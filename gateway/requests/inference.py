@@ -1,7 +1,7 @@
 """The blocking side of an inference request, for the API families: a whole answer, or a stream of pieces.
 
 Both watch the client's connection while they wait: if the client hangs up, its generation stops at once. Every failure
-arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway/http/errors/error_responses.py``
+arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway/http/errors.py``
 answers it.
 """
 

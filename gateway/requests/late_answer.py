@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import falcon
 
-from gateway.http.errors import error_responses
+from gateway.http import errors
 from gateway.http.request_context import RequestContext, request_context
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
 from gateway.requests.interfaces import RequestSession
@@ -31,7 +31,7 @@ class AnswerFormat(NamedTuple):
     padding: bytes = b" "
     opening: bytes = b""
     """The fixed beginning of the form, if nothing may precede it."""
-    write_error: Callable[[Failure, str], bytes] = error_responses.late_error_body
+    write_error: Callable[[Failure, str], bytes] = errors.late_error_body
     """Writes an error after headers that said 200, with the request id; for JSON."""
 
     @property

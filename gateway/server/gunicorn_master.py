@@ -19,11 +19,11 @@ from gunicorn.config import Config
 from gateway.app import create_app
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
+from gateway.internal_errors import install_error_handler
 from gateway.requests.spool import Spool
 from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
-from gateway.server.hub_errors import install_error_handler
 from gateway.server.restart_pauses import RestartPauses
 from protocol import ids
 from protocol.config.settings import Settings

@@ -25,7 +25,7 @@ from gateway.http.connections import wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket, not_reading
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
-from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.errors import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.request_counts import RequestCounts
 from gateway.process_watch import ProcessWatch

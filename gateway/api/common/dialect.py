@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors.error_responses import error_body
+from gateway.http.errors import error_body
 from gateway.http.limit_headers import openai_limit_headers
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.api.common.server_sent_events import unnamed_event
-from gateway.http.errors.error_responses import error_object
+from gateway.http.errors import error_object
 from protocol.failures import Code, Failure
 
 _TYPES: Final = {

@@ -12,7 +12,7 @@ from gateway.api.common.route_resource import resources
 from gateway.api.mullama import embeddings, load, metrics, models, pull, status
 from gateway.api.mullama.generation import chat, generate
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors.error_responses import error_object
+from gateway.http.errors import error_object
 from protocol.failures import Failure
 
 

@@ -13,7 +13,7 @@ from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.ollama import embed, models, pull, version
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors.error_responses import error_object
+from gateway.http.errors import error_object
 from protocol.failures import Failure
 
 _OWN: Final = ("version", "tags", "ps", "show", "pull", "copy", "delete", "embed", "create", "push", "blobs")

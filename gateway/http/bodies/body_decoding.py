@@ -16,7 +16,6 @@ import msgspec
 from gateway.client_turns import ClientTurns
 from gateway.http.bodies import body_limits, null_fields
 from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
-from gateway.http.errors import error_messages
 from gateway.http.request_context import client_of, request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data
@@ -42,6 +41,18 @@ _FREE_TEXTS: Final = ("prompt", "negative_prompt")
 """Form fields that may be any text."""
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
 """Allowed content types of JSON. The second one is the default of ``curl -d``."""
+_JSON_NAMES: Final = {
+    "int": "integer",
+    "float": "number",
+    "str": "string",
+    "bytes": "string",
+    "bool": "boolean",
+    "dict": "object",
+    "list": "array",
+    "None": "null",
+}
+"""Name of a type of Python → JSON's."""
+_QUOTED_TYPES: Final = re.compile(r"`(\w+(?: \| \w+)*)`")
 
 
 def read_json(req: falcon.Request, limit: int) -> bytes:
@@ -219,7 +230,7 @@ def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
         message = (
             f"`{name}` is required"
             if missing
-            else f"{f'`{where}`' if where else 'the body'} must be a JSON object: {error_messages.describe_type_error(text)}"
+            else f"{f'`{where}`' if where else 'the body'} must be a JSON object: {describe_type_error(text)}"
         )
         return invalid(message, name)
     name = prefix + field.group(1)
@@ -227,7 +238,7 @@ def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
     if missing:
         name = f"{name}.{missing.group(1)}"
         return invalid(f"`{name}` is required", name)
-    return invalid(f"`{name}`: {error_messages.describe_type_error(text[: field.start()])}", name)
+    return invalid(f"`{name}`: {describe_type_error(text[: field.start()])}", name)
 
 
 def _first_bad_byte(data: bytes) -> int:
@@ -252,3 +263,17 @@ def _bad_json(data: bytes, problem: Exception) -> LemonbusError:
     line = before.count(b"\n") + 1
     column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
     return Failure(Code.INVALID_JSON, f"bad JSON at line {line} column {column}: {what}").raised()
+
+
+def describe_type_error(text: str) -> str:
+    """Return msgspec's complaint with JSON's names: ``expected integer or null, got string``."""
+    text = _QUOTED_TYPES.sub(lambda found: _json_type_names(found[1].split(" | ")), text)
+    return text[:1].lower() + text[1:]
+
+
+def _json_type_names(types: list[str]) -> str:
+    names = dict.fromkeys(_JSON_NAMES.get(each, each) for each in types)
+    if "number" in names:
+        names.pop("integer", None)  # an integer is a number
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -11,14 +11,14 @@ from typing import Any, Final, Protocol
 
 import gevent
 
+from gateway.http import errors
 from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import request_parser, wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.connections.response import HttpResponseWriter
 from gateway.http.connections.start_queue import StartQueue
-from gateway.http.errors import error_responses
-from gateway.http.errors.error_formats import ErrorFormats
+from gateway.http.errors import ErrorFormats
 from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
@@ -235,9 +235,7 @@ class ClientConnection:
     def _end_with(self, failure: Failure, label: str, path: str) -> None:
         error_format = self._process.error_formats.for_path(path)
         with contextlib.suppress(OSError):
-            self._socket.sendall(
-                error_responses.whole_response(failure, label, error_format, self._process.error_headers)
-            )
+            self._socket.sendall(errors.whole_response(failure, label, error_format, self._process.error_headers))
         self._linger()
 
     def _linger(self) -> None:

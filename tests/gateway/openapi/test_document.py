@@ -18,7 +18,7 @@ from gateway.api.common.inference.inference_resource import InferenceResource
 from gateway.api.common.operations import Documentation, Operation
 from gateway.app import DIALECTS
 from gateway.http.bodies import body_decoding
-from gateway.http.errors.error_responses import DEFAULT_FORMATS
+from gateway.http.errors import DEFAULT_FORMATS
 from gateway.http.request_context import OPEN_PATHS
 from gateway.openapi.document import ALIAS_OF
 from protocol.failures import Code, Failure

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from gateway.api.common import server_sent_events as sse
-from gateway.http.errors import error_responses
+from gateway.http import errors
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.inference import AnswerStream
@@ -57,7 +57,7 @@ class EventStreamWriter(StreamWriter):
 
     def error(self, failure: Failure, label: str) -> bytes:
         """Return an event with the error; no end marker follows it."""
-        return sse.unnamed_event(error_responses.stream_error(failure, label))
+        return sse.unnamed_event(errors.stream_error(failure, label))
 
     def ping(self) -> bytes:
         """Return a comment."""

@@ -13,12 +13,12 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
+from gateway.http import errors
 from gateway.http.bodies import body_limits
 from gateway.http.connections import wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
-from gateway.http.errors import error_responses
 from gateway.http.request_counts import RequestCounts
 from gateway.middleware import RequestIdentity
 from tests.gateway.process.chat_requests import error_of
@@ -52,7 +52,7 @@ class OneRouteWorker:
         self.request_counts = RequestCounts()
         self.app: Any = falcon.App(middleware=[RequestIdentity()])
         self.app.add_route("/read", BodyLength())
-        error_responses.install_error_handlers(self.app)
+        errors.install_error_handlers(self.app)
 
     def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         pieces: Iterable[bytes] = self.app(environ, start_response)

@@ -13,7 +13,7 @@ from gateway.http.bodies import body_limits
 from gateway.http.connections import wsgi_environ
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
-from gateway.http.errors.error_responses import DEFAULT_FORMATS
+from gateway.http.errors import DEFAULT_FORMATS
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs

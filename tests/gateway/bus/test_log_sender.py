@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 import pytest
 
-from gateway.bus.request_log_buffer import RequestLogBuffer
+from gateway.bus.log_sender import RequestLogBuffer
 from protocol.runtime import logs
 
 DEADLINE = 5.0
@@ -17,7 +17,7 @@ DEADLINE = 5.0
 @pytest.fixture
 def gatherer(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[RequestLogBuffer]:
     logs.configure("gateway", "info", "json")
-    monkeypatch.setattr("gateway.bus.request_log_buffer.BATCH_WINDOW_S", 0.2)
+    monkeypatch.setattr("gateway.bus.log_sender.BATCH_WINDOW_S", 0.2)
     gevent.get_hub().loop.update_now()  # it may not have turned since another test
     one = RequestLogBuffer()
     yield one

@@ -7,9 +7,8 @@ import falcon.testing
 import msgspec
 import pytest
 
-from gateway.http.errors import error_responses
-from gateway.http.errors.error_formats import ErrorFormats
-from gateway.http.errors.error_responses import DefaultErrorFormat
+from gateway.http import errors
+from gateway.http.errors import DefaultErrorFormat, ErrorFormats
 from protocol.failures import HTTP_ERRORS, Code, Failure
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
@@ -18,7 +17,7 @@ from tests.gateway.raw_http import parsed
 @pytest.mark.parametrize("code", list(Code))
 def test_the_body_has_every_key_and_no_detail(code: Code) -> None:
     failure = Failure(code, "what happened", param="p", detail="/a/path of ours")
-    body = error_responses.error_body(failure, "r.1")
+    body = errors.error_body(failure, "r.1")
     assert b"path" not in body
     assert msgspec.json.decode(body) == {
         "status": "error",
@@ -35,7 +34,7 @@ def test_the_body_has_every_key_and_no_detail(code: Code) -> None:
 
 def test_an_error_in_a_stream_has_the_number_of_tokens_sent() -> None:
     failure = Failure(Code.BACKEND_DIED, "dead", model="tiny", tokens_sent=5)
-    assert msgspec.json.decode(error_responses.stream_error(failure, "r.1")) == {
+    assert msgspec.json.decode(errors.stream_error(failure, "r.1")) == {
         "error": {
             "message": "dead",
             "type": "model_error",
@@ -51,14 +50,14 @@ def test_an_error_in_a_stream_has_the_number_of_tokens_sent() -> None:
 @pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
 def test_retry_after_is_in_whole_seconds(seconds: float, header: str) -> None:
     failure = Failure(Code.OVERLOADED, "full", retry_after=seconds)
-    assert error_responses.retry_headers(failure) == {"Retry-After": header}
+    assert errors.retry_headers(failure) == {"Retry-After": header}
 
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_503_says_when_to_try_again(code: Code) -> None:
     failure = Failure(code, "no")
     waiting_cures = failure.http_status == 503 and code is not Code.OFFLINE
-    assert error_responses.retry_headers(failure).get("Retry-After") == ("1" if waiting_cures else None)
+    assert errors.retry_headers(failure).get("Retry-After") == ("1" if waiting_cures else None)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +78,14 @@ def test_every_503_says_when_to_try_again(code: Code) -> None:
     ],
 )
 def test_a_refusal_that_no_repetition_cures_says_so(failure: Failure, final: bool) -> None:
-    headers = error_responses.retry_headers(failure)
+    headers = errors.retry_headers(failure)
     assert headers.get("X-Should-Retry") == ("false" if final else None)
     assert not (final and "Retry-After" in headers)
 
 
 @pytest.mark.parametrize("status", [400, 414, 417, 431, 501])
 def test_a_whole_response_ends_the_connection(status: int) -> None:
-    response = error_responses.whole_response(
-        Failure(Code.INVALID_REQUEST, "no", status=status), "r.1", DefaultErrorFormat()
-    )
+    response = errors.whole_response(Failure(Code.INVALID_REQUEST, "no", status=status), "r.1", DefaultErrorFormat())
     code, headers, body = parsed(response)
     assert (code, headers["connection"], headers["content-length"]) == (status, "close", str(len(body)))
     assert error_of((code, headers, body))["request_id"] == "r.1"
@@ -120,5 +117,5 @@ def test_the_longest_prefix_names_the_form_of_an_error(path: str, prefix: str) -
 @pytest.mark.parametrize(("code", "line"), [(Code.CANCELLED, "499 Client Closed Request"), (Code.INTERNAL, "500 ")])
 def test_every_status_has_its_phrase(code: Code, line: str) -> None:
     response = falcon.Response()
-    error_responses.write_error(falcon.Request(falcon.testing.create_environ()), response, Failure(code, "no"))
+    errors.write_error(falcon.Request(falcon.testing.create_environ()), response, Failure(code, "no"))
     assert response.status.startswith(line)

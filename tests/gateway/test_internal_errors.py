@@ -7,8 +7,7 @@ from typing import Any
 import gevent
 from gevent.hub import Hub
 
-from gateway.internal_errors import INTERNAL_ERRORS
-from gateway.server.hub_errors import install_error_handler
+from gateway.internal_errors import INTERNAL_ERRORS, install_error_handler
 from protocol.runtime import logs
 
 

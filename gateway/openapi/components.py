@@ -1,4 +1,4 @@
-"""The responses of an operation: its answers, and its failures by status in the form of its path. Pure."""
+"""What operations of the document refer to, each once: schemas of the declared types, and responses for failures by their status. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from gateway.api.common.operations import EVERY, Operation
-from gateway.http.errors.error_formats import ErrorFormat
-from gateway.openapi.schemas import Schemas
+from gateway.http.errors import ErrorFormat
 from protocol.failures import Failure
 
+_TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 _NAMES: Final = {529: "Overloaded"}
 _WITH_RETRY_AFTER: Final = frozenset({429, 503, 529})
@@ -21,6 +23,39 @@ COMMON_HEADERS: Final = {
     },
     "Retry-After": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}},
 }
+
+
+class Schemas:
+    """The types that a document refers to."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._found: dict[str, dict[str, Any]] = {}
+        self._names: dict[Any, dict[str, Any]] = {}
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Return the schema of a type, or of a tuple of alternative types; raises ValueError if two types share a name."""
+        if isinstance(kind, tuple):
+            return {"anyOf": [self.of(each) for each in kind]}
+        if kind not in self._names:
+            (self._names[kind],), found = msgspec.json.schema_components([kind], ref_template=_TEMPLATE)
+            for name, schema in found.items():
+                shown = _in_markdown(schema)
+                if self._found.setdefault(name, shown) != shown:
+                    raise ValueError(f"two documented types are called {name}")
+        return self._names[kind]
+
+    def components(self) -> dict[str, Any]:
+        """Return the schemas by their names."""
+        return dict(sorted(self._found.items()))
+
+
+def _in_markdown(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with its description in Markdown, and without its title, which is its name."""
+    shown = {key: value for key, value in schema.items() if key != "title"}
+    if "description" in shown:
+        shown["description"] = shown["description"].replace("``", "`")
+    return shown
 
 
 def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Connections, the parser, bodies and their limits, responses."""
