@@ -16,9 +16,7 @@ TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
 """Names of the answer's token limit in requests."""
 _MOST: Final = 2**31 - 1
 _LARGEST_SHOWN: Final = 1e300
-_MAX_LENGTH_HELP: Final = (
-    "most tokens of an answer: of a text completion; of a chat, which the context limits, once it is set"
-)
+_MAX_LENGTH_HELP: Final = "most tokens of an answer; until it is set, only the context limits a chat"
 
 
 class SamplingParam(NamedTuple):
@@ -63,7 +61,9 @@ class SamplingChange(msgspec.Struct, forbid_unknown_fields=True):
         | None
     ) = UNSET
     top_p: (
-        Annotated[float, _param(0.95, "likeliest tokens of this cumulative probability are considered", 0, 1)]
+        Annotated[
+            float, _param(0.95, "only the likeliest tokens up to this cumulative probability are considered", 0, 1)
+        ]
         | UnsetType
         | None
     ) = UNSET
