@@ -75,6 +75,17 @@ ONLY_IN = {
 """Each library has its place; nowhere else."""
 
 
+ADDRESSES = {
+    "events": ("workers/worker/bus.py",),
+    "bus": ("protocol/wire/bus_connection.py", "supervisor/", "gateway/bus/sockets.py"),
+    "logs": ("supervisor/", "workers/worker/bus.py", "gateway/bus/sockets.py"),
+}
+"""Function that names a socket's address → who may call it: who binds the socket, and for the supervisor's also who connects to it.
+
+A worker's address is decided by the worker. Others use the one in its Hello.
+"""
+
+
 COMPOSING_FOLDERS = {
     "supervisor/lifecycle": ("supervisor/__main__.py",),
     "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
@@ -119,6 +130,13 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
         if within(module, library) and not name(path).startswith(ONLY_IN[library])
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("function", ADDRESSES)
+def test_the_process_that_binds_a_socket_decides_its_address(function: str) -> None:
+    used = [path for path in FILES if re.search(rf"\bendpoints\.{function}\(", path.read_text())]
+    assert used
+    assert not [name(path) for path in used if not name(path).startswith(ADDRESSES[function])]
 
 
 @pytest.mark.parametrize("folder", COMPOSING_FOLDERS)

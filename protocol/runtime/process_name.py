@@ -1,6 +1,7 @@
-"""The name of a process in `ps`. A job's name says that it has begun: a new supervisor reads it before any message.
+"""The name of a process in `ps`. That of a worker or a job says whether a supervisor has welcomed it.
 
-The keeper, which imports nothing of ours, names itself.
+A new supervisor reads that before any message: a process that was not welcomed has no model and no order, and may still
+be importing modules. The keeper, which imports nothing of ours, names itself.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-JOB_AT_WORK: Final = "lemonbus-job"
-"""Name of a job that a supervisor has welcomed. Before that, it is still importing modules and has no order."""
+_WELCOMED: Final = {"worker": "lemonbus-worker", "job": "lemonbus-job"}
 
 
 def set_name(name: str) -> None:
@@ -19,9 +19,15 @@ def set_name(name: str) -> None:
         Path("/proc/self/comm").write_text(name, encoding="ascii")
 
 
-def name_of(pid: int) -> str:
-    """Return the name of a process, empty if it is gone."""
+def note_welcome(role: str) -> None:
+    """Note that a supervisor has welcomed this process, a worker or a job."""
+    set_name(_WELCOMED[role])
+
+
+def is_welcomed(pid: int, role: str) -> bool:
+    """Return whether a supervisor has welcomed a worker or a job."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return False
+    return name.rstrip("\n") == _WELCOMED.get(role)

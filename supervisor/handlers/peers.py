@@ -22,7 +22,7 @@ from protocol.messages.peers import (
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
 from protocol.wire import envelope
-from protocol.wire.endpoints import spool
+from supervisor.processes import left_files
 from supervisor.runtime import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts
@@ -45,6 +45,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> 
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
     supervisor.welcome(peer, message.role)
     if message.role == "worker":
+        supervisor.workers.publishes_at(peer, message.endpoint)
         _worker_hello(supervisor, peer, payload, known=known)
     elif message.role == "gateway":
         _gateway_hello(supervisor, peer, message.pid, payload, known=known)
@@ -116,8 +117,7 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.responses.gateway_gone(peer)
     supervisor.admission.gateway_gone(peer)
     supervisor.scheduler.gateway_gone(peer)
-    for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
-        body.unlink(missing_ok=True)
+    left_files.remove_bodies(supervisor.process_context, peer)
     pid = known.pid if known else 0
     planned = supervisor.scheduler.view.closing or supervisor.gateway.is_replaced(pid)
     (log.info if planned else log.warning)("gateway worker gone", gateway=peer, gateway_pid=pid)

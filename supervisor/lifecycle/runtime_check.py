@@ -63,9 +63,9 @@ class RuntimeDirectoryCheck:
             # A file that is missing when a supervisor takes over was deleted while none ran.
             if not inode or _inode(path) != inode:
                 return path
-        return next((path for path in self._worker_sockets() if not _inode(path)), None)
+        return next((path for path in self._worker_sockets() if path is not None and not _inode(path)), None)
 
-    def _worker_sockets(self) -> list[Path]:
+    def _worker_sockets(self) -> list[Path | None]:
         supervisor = self._supervisor
         working = [
             worker

@@ -11,6 +11,7 @@ import signal
 import stat
 from typing import NamedTuple
 
+from protocol.runtime import process_name
 from protocol.runtime.process_context import (
     BOOT_VARIABLE,
     FINGERPRINT_VARIABLE,
@@ -41,6 +42,8 @@ class SurvivingProcess(NamedTuple):
     """Its settings and release: see :mod:`supervisor.processes.setting_effects`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
+    welcomed: bool = False
+    """Whether a supervisor has welcomed this worker or job. One that was not has no model and no order."""
     heartbeat_fd: int = -1
     """For gunicorn's master, the number of its end of the heartbeat pipe in that process."""
 
@@ -94,6 +97,7 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
                 pidfd,
                 environment.get(FINGERPRINT_VARIABLE, ""),
                 process_tree.start_time(pid),
+                process_name.is_welcomed(pid, role),
                 int(environment.get(HEARTBEAT_VARIABLE, "-1")),
             )
     except OSError:

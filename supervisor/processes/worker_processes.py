@@ -1,4 +1,4 @@
-"""The worker processes: started and killed by name; their sockets are removed when they have ended."""
+"""The worker processes: started and killed by name. Each says where it publishes its events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, PEER_VARIABLE, ProcessContext
 from protocol.wire import endpoints
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.setting_effects import release_of
 from supervisor.processes.surviving_processes import SurvivingProcess
 
 
@@ -30,6 +31,7 @@ class WorkerProcesses:
         self._fingerprint = fingerprint
         self._outdated: set[str] = set()
         self._children: dict[str, ChildProcess] = {}
+        self._endpoints: dict[str, str] = {}
 
     def start(self, worker: str) -> None:
         """Start a worker's process under this name."""
@@ -44,6 +46,11 @@ class WorkerProcesses:
             self._outdated.add(survivor.peer)
         ended = partial(self._ended, survivor.peer)
         self._children[survivor.peer] = self._processes.adopt(survivor, ended)
+
+    def may_have_model(self, survivor: SurvivingProcess) -> bool:
+        """Return whether a worker of an earlier supervisor may have more to report than that it has started."""
+        # How another release marks those that were welcomed is not known.
+        return survivor.welcomed or release_of(survivor.fingerprint) != release_of(self._fingerprint)
 
     def is_outdated(self, worker: str) -> bool:
         """Return whether a worker was started with other settings, or by another release."""
@@ -64,13 +71,18 @@ class WorkerProcesses:
         child = self._children.get(worker)
         return child.pid if child is not None else 0
 
-    def endpoint(self, worker: str) -> str:
-        """Return the endpoint at which a worker publishes its events."""
-        return endpoints.events(self._context.runtime, self._context.boot, worker)
+    def publishes_at(self, worker: str, endpoint: str) -> None:
+        """Note at which endpoint a worker publishes its events, as its Hello says."""
+        self._endpoints[worker] = endpoint
 
-    def socket_file(self, worker: str) -> Path:
-        """Return the file of a worker's socket."""
-        return endpoints.socket_file(self.endpoint(worker))
+    def endpoint(self, worker: str) -> str:
+        """Return the endpoint at which a worker publishes its events, empty before it has said so."""
+        return self._endpoints.get(worker, "")
+
+    def socket_file(self, worker: str) -> Path | None:
+        """Return the file of a worker's socket, None before it has said where that is."""
+        file = endpoints.socket_file(self.endpoint(worker))
+        return file if file.parent == self._context.runtime else None
 
     def _ended(self, worker: str, why: str) -> None:
         self._children.pop(worker, None)
@@ -78,4 +90,6 @@ class WorkerProcesses:
         try:
             self._on_ended(worker, why)
         finally:
-            self.socket_file(worker).unlink(missing_ok=True)
+            if file := self.socket_file(worker):
+                file.unlink(missing_ok=True)
+            self._endpoints.pop(worker, None)

@@ -29,12 +29,11 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import Hello, Peer, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
-from protocol.runtime import logs, process_name
+from protocol.runtime import logs
 from protocol.wire import envelope
 from supervisor.handlers import peers
 from supervisor.keeper import process_tree
 from supervisor.processes.surviving_processes import SurvivingProcess
-from supervisor.recovery import leftovers
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.other_versions import OtherVersions
@@ -102,12 +101,12 @@ class Recovery:
         supervisor = self._supervisor
         if survivor.role == "worker":
             supervisor.workers.adopt(survivor)
-            if supervisor.workers.socket_file(survivor.peer).exists():
+            if supervisor.workers.may_have_model(survivor):
                 self._expected.expect(survivor.peer)
-            else:  # it binds its socket before it says Hello
+            else:
                 self._starting.add(survivor.peer)
         elif survivor.role == "job":
-            if process_name.name_of(survivor.pid) == process_name.JOB_AT_WORK:
+            if survivor.welcomed:
                 self._jobs.adopt(survivor)
                 self._expected.expect(survivor.peer)
             else:  # it has no order yet, and may be importing modules for a second
@@ -142,6 +141,8 @@ class Recovery:
             return
         self._forget(peer)
         self._expected.reported(peer, message.pid if message.role == "gateway" else 0)
+        if message.role == "worker":
+            supervisor.workers.publishes_at(peer, message.endpoint)
         if message.version not in UNDERSTOOD:
             self._other_versions.let_leave(peer, message)
             return
@@ -238,7 +239,6 @@ class Recovery:
         waited = len(self._kept)
         for gateway in supervisor.responses.owners() - self._gateways.keys():
             supervisor.responses.gateway_gone(gateway)
-        leftovers.remove_from_now_on(supervisor)
         supervisor.transition = None
         for kept in self._kept.take(frozenset(self._gateways), supervisor.loop.now()):
             supervisor.handle(kept.peer, kept.message, kept.payload)
@@ -289,7 +289,8 @@ class Recovery:
         workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
         for gateway in self._gateways:
             for worker in workers:
-                supervisor.bus.send(gateway, WorkerUp(worker, supervisor.workers.endpoint(worker)))
+                if endpoint := supervisor.workers.endpoint(worker):
+                    supervisor.bus.send(gateway, WorkerUp(worker, endpoint))
             supervisor.bus.send(gateway, Recovered(workers))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -45,6 +46,7 @@ from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
+from supervisor.processes import left_files
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
@@ -177,6 +179,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Let the scheduler decide from now on; it starts the first spare worker."""
+        left_files.remove_from_now_on(self.loop, self.process_context, partial(self.peers.of, "gateway"))
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self.reconcile()
 

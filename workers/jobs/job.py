@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.messages.peers import Shutdown, Welcome
 from protocol.messages.recovery import JobSnapshot
-from protocol.runtime import logs, memory, process_name
+from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from protocol.wire import envelope
@@ -74,7 +74,6 @@ class JobProcess:
                 self.loop.stop()
                 return
             case Welcome():
-                process_name.set_name(process_name.JOB_AT_WORK)
                 self._link.take_welcome(message)
                 self._limit_end()
             case _:

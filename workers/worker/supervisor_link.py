@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.messages.peers import Hello, Welcome
 from protocol.messages.recovery import WorkerSnapshot
-from protocol.runtime import logs
+from protocol.runtime import logs, process_name
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
@@ -66,6 +66,7 @@ class SupervisorLink:
             return
         self._cancel_timer()
         self.welcomed = True
+        process_name.note_welcome(self._hello.role)
         self._watch(welcome.pid)
 
     def _watch(self, pid: int) -> None:

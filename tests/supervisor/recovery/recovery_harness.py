@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -22,7 +21,6 @@ from protocol.messages.work import Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from protocol.runtime.process_name import JOB_AT_WORK
 from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
 from protocol.worker_states import WorkerState
@@ -48,6 +46,8 @@ class PeerStandIn:
 
     def __init__(self, runtime: Path, boot: str, role: str, name: str, pid: int) -> None:
         self._runtime, self._boot, self._role, self._name, self._pid = runtime, boot, role, name, pid
+        self.endpoint = f"ipc://{runtime}/{name}" if role == "worker" else ""
+        """Where it publishes its events: only it decides that."""
         self._context = zmq.Context()
         self._dealer = self._connect()
         self.received: list[Any] = []
@@ -61,7 +61,7 @@ class PeerStandIn:
 
     def hello(self, snapshot: object = None, version: int = VERSION) -> None:
         payload = b"" if snapshot is None else envelope.pack_payload(snapshot)
-        self.send(Hello(self._role, self._name, self._pid, self._boot, version), payload)
+        self.send(Hello(self._role, self._name, self._pid, self._boot, version, endpoint=self.endpoint), payload)
 
     def reconnect(self) -> None:
         self._dealer.close()
@@ -101,24 +101,17 @@ class TakingOver:
         self._peers: list[PeerStandIn] = []
         self._survivors: list[SurvivingProcess] = []
 
-    def survivor(self, role: str, name: str = "", *, connected: bool = True) -> PeerStandIn:
+    def survivor(
+        self, role: str, name: str = "", *, connected: bool = True, fingerprint: str | None = None
+    ) -> PeerStandIn:
         """A worker or a job. ``connected``: it had said Hello to the supervisor before."""
-        process = subprocess.Popen([self._program(role, connected=connected), "600"], start_new_session=True)
+        process = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self._processes.append(process)
-        self._survivors.append(SurvivingProcess(process.pid, role, name, os.pidfd_open(process.pid)))
-        if role == "worker" and connected:
-            self.supervisor.workers.socket_file(name).touch()
+        if fingerprint is None:
+            fingerprint = self.supervisor.workers._fingerprint
+        pidfd = os.pidfd_open(process.pid)
+        self._survivors.append(SurvivingProcess(process.pid, role, name, pidfd, fingerprint, welcomed=connected))
         return self.peer(role, name, process.pid)
-
-    def _program(self, role: str, *, connected: bool) -> str:
-        """Return a program that sleeps, under the name that a job gives itself when it begins."""
-        sleep = str(shutil.which("sleep"))
-        if role != "job" or not connected:
-            return sleep
-        link = self.runtime.path.parent / JOB_AT_WORK
-        if not link.is_symlink():
-            link.symlink_to(sleep)
-        return str(link)
 
     def gateway(self, name: str) -> PeerStandIn:
         """A gateway, with a master of its own."""

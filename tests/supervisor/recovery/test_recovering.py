@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 from msgspec import structs
@@ -45,6 +46,7 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     taking_over.run_until(lambda: worker.got(Run) and gateway.got(Recovered))
     assert [type(message) for message in gateway.read()[:3]] == [Welcome, WorkerUp, Recovered]
     assert gateway.got(Recovered) == [Recovered(["w1"])]
+    assert gateway.got(WorkerUp) == [WorkerUp("w1", worker.endpoint)]
     assert [run.number for run in worker.got(Run)] == [5]
     assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [1, 9]
 
@@ -148,6 +150,17 @@ def test_a_worker_that_starts_is_not_waited_for(taking_over: TakingOver) -> None
     assert workers["w1"].state is WorkerState.SPARE
 
 
+def test_a_worker_of_another_release_is_waited_for(taking_over: TakingOver) -> None:
+    """How that release marks a worker that has reported is not known."""
+    worker = taking_over.survivor("worker", "w1", connected=False, fingerprint="0.0.9-6-files-settings")
+    taking_over.begin()
+    taking_over.loop.run_once(0.03)
+    assert not taking_over.over
+    worker.hello(ready())
+    taking_over.run_until(lambda: taking_over.over)
+    assert taking_over.supervisor.scheduler.models[MODEL].state is ModelState.READY
+
+
 def test_a_peer_that_begins_anew_is_taken_at_its_last_word(taking_over: TakingOver) -> None:
     worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
     taking_over.begin()
@@ -229,18 +242,24 @@ def test_a_job_that_has_not_begun_is_not_waited_for(taking_over: TakingOver) -> 
 
 def test_files_of_what_died_with_the_supervisor_are_removed(taking_over: TakingOver) -> None:
     worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    workers, bodies = taking_over.supervisor.workers, endpoints.spool(taking_over.runtime.path)
-    workers.socket_file("w2").touch()
+    folder = taking_over.runtime.path
+    bodies, bound, unbound = endpoints.spool(folder), folder / "w1", folder / "w2"
+    living = socket.socket(socket.AF_UNIX)
+    living.bind(str(bound))
+    living.listen()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(unbound))
     for name in ("g1-7", "g2-7", "g3-7"):
         (bodies / name).touch()
-    for path in (workers.socket_file("w2"), *bodies.glob("g[12]-7")):
+    for path in (bound, unbound, *bodies.glob("g[12]-7")):
         os.utime(path, (1.0, 1.0))
     taking_over.begin()
     worker.hello(ready())
     gateway.hello(GatewaySnapshot())
     taking_over.run_until(lambda: taking_over.over)
-    taking_over.run_until(lambda: not workers.socket_file("w2").exists())
-    assert workers.socket_file("w1").exists()
+    taking_over.run_until(lambda: not unbound.exists())
+    assert bound.exists()
+    living.close()
     assert {body.name for body in bodies.iterdir()} == {"g1-7", "g3-7"}, "g3 may be a gateway that has just begun"
 
 
