@@ -25,4 +25,4 @@ def next_state(table: Mapping[State, Mapping[Event, State]], state: State, event
     try:
         return table[state][event]
     except KeyError:
-        raise IllegalTransitionError(f"{event!r} in state {state!r}") from None
+        raise IllegalTransitionError(f"{event.name} in state {state.name} of {type(state).__name__}") from None

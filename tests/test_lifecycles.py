@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from protocol import worker_states
+from supervisor.keeper import lifecycles
 from supervisor.scheduler import model_states
 from workers.requests.attempt_phase import NEXT_PHASES
 
@@ -18,6 +19,10 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycles.md"
 LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "A worker": worker_states.TRANSITIONS,
     "A model": model_states.TRANSITIONS,
+    "The server": lifecycles.SERVER,
+    "A supervisor": lifecycles.SUPERVISOR,
+    "A fork server": lifecycles.FORK_SERVER,
+    "An upgrade": lifecycles.UPGRADE,
 }
 """Heading on the page → state → event → next state."""
 

@@ -103,8 +103,13 @@ class Channel:
         """Return the descriptor, to wait on."""
         return self._end.fileno()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed at this end."""
+        return self._end.fileno() >= 0
+
     def close(self) -> None:
-        """Close it; idempotent."""
+        """Close it; idempotent. Nothing can be sent any more, and reading raises :class:`ClosedError`."""
         self._end.close()
 
     def refuse(self) -> None:
@@ -117,6 +122,8 @@ class Channel:
 
         ``timeout``: seconds to wait until the message fits.
         """
+        if not self.is_open:
+            return False
         message = f"{word}\n{arguments}".encode()[:MAX_BYTES]
         attached = [] if descriptor < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
         self._end.settimeout(timeout)
@@ -135,6 +142,8 @@ class Channel:
 
         Raises :class:`ClosedError` when the other process has ended and everything was read.
         """
+        if not self.is_open:
+            raise ClosedError
         self._end.settimeout(timeout)
         try:
             try:

@@ -8,31 +8,28 @@ import signal
 import socket
 from collections.abc import Sequence
 
+from protocol.state_table import next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
+from supervisor.keeper.lifecycles import FORK_SERVER, ForkServerEvent, ForkServerState
 
 SERVE_PAUSE_S = 1.0
 """Least time between two channels to a fork server, so that a supervisor that closes each of them does not keep the keeper busy."""
 
 
 class ForkServer:
-    """One fork server."""
+    """One fork server. It takes the steps of the table `lifecycles.FORK_SERVER`."""
 
     def __init__(self, boot: str, command: Sequence[str], now: float) -> None:
         """Start it; raises OSError if that fails. ``boot``: the id of this run of the server."""
         self._began = now
         self._channel, theirs = channel.pair()
-        self.prepared = False
-        """Whether it has imported everything, and can fork."""
+        self.state = ForkServerState.IMPORTING
         self._channels = 0
         """How many channels to it supervisors were given."""
-        self._serves = False
-        """Whether the last of them is open."""
         self._serve_due = 0.0
         """When a supervisor may get another one."""
-        self.closed = False
-        """Whether it has closed its channel: it has ended, or is about to."""
         theirs.set_inheritable(True)
         environment = {
             **os.environ,
@@ -59,18 +56,29 @@ class ForkServer:
         """Return the descriptor, to wait on."""
         return self._channel.fileno()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still say something."""
+        return self._channel.is_open
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether it can fork supervisors."""
+        return self.state in (ForkServerState.PREPARED, ForkServerState.SERVING)
+
     def serve(self, now: float) -> socket.socket:
         """Make it fork only for the present supervisor; return the supervisor's end of their channel."""
         ours, theirs = channel.pair()
         self._channels += 1
         self._channel.send(channel.SERVE, str(self._channels), ours.fileno())
         ours.close()
-        self._serves, self._serve_due = True, now + SERVE_PAUSE_S
+        self._serve_due = now + SERVE_PAUSE_S
+        self._transition(ForkServerEvent.SERVE)
         return theirs
 
     def is_to_serve(self, now: float) -> bool:
         """Return whether the present supervisor needs a channel: it has none, or closed it a while ago."""
-        return self.prepared and not self._serves and now >= self._serve_due
+        return self.state is ForkServerState.PREPARED and now >= self._serve_due
 
     def start(self, end: socket.socket) -> bool:
         """Order it to fork a supervisor that gets this end of a channel; return whether the order could be given."""
@@ -81,22 +89,26 @@ class ForkServer:
         try:
             while received := self._channel.receive():
                 word, arguments, _ = received
-                self.prepared = self.prepared or word == channel.PREPARED
-                if word == channel.CLOSED and arguments == str(self._channels):
-                    self._serves = False
+                if word == channel.PREPARED:
+                    self._transition(ForkServerEvent.IMPORTED)
+                elif word == channel.CLOSED and arguments == str(self._channels):
+                    self._transition(ForkServerEvent.CHANNEL_CLOSED)
         except ClosedError:
-            self.closed = True
+            self.close()
 
     def is_stuck(self, now: float) -> bool:
-        """Return whether it has been importing for so long that another one should try."""
-        return not self.prepared and now - self._began > STARTUP_SILENCE_S
+        """Return whether it has been unable to fork for so long that another one should try."""
+        return not self.can_fork and now - self._began > STARTUP_SILENCE_S
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """Let it end; its supervisor lives on."""
         self._channel.close()
-        self.closed = True
+        self._transition(ForkServerEvent.CLOSE)
 
     def kill(self) -> None:
         """Kill it. It must not have been reaped yet."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def _transition(self, event: ForkServerEvent) -> None:
+        self.state = next_state(FORK_SERVER, self.state, event)

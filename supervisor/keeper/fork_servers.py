@@ -7,93 +7,114 @@ fails before that, the old version goes on.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 
+from protocol.state_table import next_state
 from supervisor.keeper.fork_server import ForkServer
+from supervisor.keeper.lifecycles import UNCONFIRMED, UPGRADE, UpgradeEvent, UpgradeState
+from supervisor.keeper.restart_policy import SupervisorEnd, upgrade_event
 
-TRIES = 2
-"""How many supervisors of a new version are started if the first ones are killed before they serve."""
 PAUSE_S = 5.0
 """Least time between two starts of a fork server while a supervisor runs."""
 
 
+class Role(enum.Enum):
+    """What a fork server is for."""
+
+    PRESENT = enum.auto()
+    """It forks the next supervisor."""
+    NEXT = enum.auto()
+    """That of the new version, until the supervisor has ended that makes way for it."""
+    FORMER = enum.auto()
+    """That of the old version, until a supervisor of the new one serves."""
+
+
 class ForkServers:
-    """At most three: the present one, the next one during an upgrade, and the old one until the upgrade has succeeded."""
+    """One fork server, or two during an upgrade, which takes the steps of the table `lifecycles.UPGRADE`."""
 
     def __init__(self, boot: str, command: Sequence[str]) -> None:
         """Start none yet."""
         self._boot, self._command = boot, command
         self._due = 0.0
-        self.present: ForkServer | None = None
-        self.next: ForkServer | None = None
-        """That of the new version, until a supervisor was forked from it."""
-        self.former: ForkServer | None = None
-        """That of the old version, until a supervisor of the new one serves."""
-        self._tries = 0
-        """How many supervisors of the new version have ended without serving."""
+        self._servers: dict[Role, ForkServer] = {}
+        self.upgrade = UpgradeState.NONE
 
     def __iter__(self) -> Iterator[ForkServer]:
         """Iterate over those that run."""
-        return iter([each for each in (self.present, self.next, self.former) if each is not None])
+        return iter(list(self._servers.values()))
+
+    @property
+    def present(self) -> ForkServer | None:
+        """The one that forks the next supervisor; None while it is missing."""
+        return self._servers.get(Role.PRESENT)
 
     def start_missing(self, now: float, *, urgent: bool) -> None:
         """Start the present one if it is missing; raises OSError. ``urgent``: no supervisor runs."""
         if self.present is None and (urgent or now >= self._due):
             self._due = now + PAUSE_S
-            self.present = ForkServer(self._boot, self._command, now)
+            self._servers[Role.PRESENT] = ForkServer(self._boot, self._command, now)
 
-    def begin_upgrade(self, now: float) -> bool:
-        """Start the next one, unless an upgrade is already in progress; raises OSError.
+    def read(self) -> None:
+        """Read their messages."""
+        for each in self:
+            each.read()
+        if self.upgrade is UpgradeState.IMPORTING and self._servers[Role.NEXT].can_fork:
+            self._transition(UpgradeEvent.IMPORTED)
 
-        Return whether it was started.
-        """
-        if self.next is not None or self.former is not None:
-            return False
-        self.next = ForkServer(self._boot, self._command, now)
-        return True
-
-    def reaped(self, pid: int) -> ForkServer | None:
-        """Forget the one that has ended; return it, or None if the pid belongs to none."""
-        ended = next((each for each in self if each.pid == pid), None)
-        if ended is not None:
-            ended.dismiss()
-            self.present, self.next, self.former = (
-                None if each is ended else each for each in (self.present, self.next, self.former)
-            )
-        return ended
-
-    def replace(self) -> bool:
-        """Use the next one from now on, if it is prepared; return whether it is."""
-        if self.next is None or not self.next.prepared:
-            return False
-        self.present, self.next, self.former = self.next, None, self.present
-        self._tries = 0
-        return True
-
-    def try_again(self) -> bool:
-        """Return whether to try another supervisor of the new version, after one that was killed."""
-        self._tries += 1
-        return self.present is not None and self._tries < TRIES
-
-    def confirm(self) -> bool:
-        """Dismiss the old one: the new version serves. Return whether that ends an upgrade."""
-        if self.former is None:
-            return False
-        self.former.dismiss()
-        self.former = None
-        return True
-
-    def return_to_former(self) -> bool:
-        """Use the old one again, if there is one: a supervisor of the new version did not get to serve."""
-        if self.former is None:
-            return False
-        if self.present is not None:
-            self.present.dismiss()
-        self.present, self.former = self.former, None
-        return True
+    def reaped(self, pid: int) -> Role | None:
+        """Forget the one that has ended; return its role, or None if the pid belongs to none."""
+        role = next((role for role, each in self._servers.items() if each.pid == pid), None)
+        if role is not None:
+            self._servers.pop(role).close()
+            if role is Role.NEXT:
+                self._transition(UpgradeEvent.FAIL)
+            elif role is Role.FORMER:
+                self._transition(UpgradeEvent.FORMER_ENDED)
+        return role
 
     def kill_stuck(self, now: float) -> None:
-        """Kill those that have been importing for so long that another one should try."""
+        """Kill those that have been unable to fork for so long that another one should try."""
         for each in self:
             if each.is_stuck(now):
                 each.kill()
+
+    # An upgrade
+
+    def begin_upgrade(self, now: float) -> None:
+        """Start the one of the new version; raises OSError. No upgrade may be in progress."""
+        self._servers[Role.NEXT] = ForkServer(self._boot, self._command, now)
+        self._transition(UpgradeEvent.BEGIN)
+
+    def hand_over_ordered(self) -> None:
+        """Note that the present supervisor was told to make way for one of the new version."""
+        self._transition(UpgradeEvent.ORDER)
+
+    def supervisor_serves(self) -> None:
+        """If this is one of a new version, let the old one end: the upgrade has succeeded."""
+        if self.upgrade in UNCONFIRMED:
+            self._transition(UpgradeEvent.SERVE)
+            self._servers.pop(Role.FORMER).close()
+
+    def supervisor_ended(self, end: SupervisorEnd) -> UpgradeEvent | None:
+        """Let the right one fork the next supervisor; return what the end was for an upgrade, None if nothing."""
+        event = upgrade_event(self.upgrade, end, can_fork=self.present is not None)
+        if event is not None:
+            self._transition(event)
+        if event is UpgradeEvent.REPLACE:
+            self._move(Role.PRESENT, Role.FORMER)
+            self._move(Role.NEXT, Role.PRESENT)
+            if Role.FORMER not in self._servers:
+                self._transition(UpgradeEvent.FORMER_ENDED)
+        elif event is UpgradeEvent.FAIL:
+            if self.present is not None:
+                self.present.close()
+            self._move(Role.FORMER, Role.PRESENT)
+        return event
+
+    def _move(self, role: Role, new: Role) -> None:
+        if role in self._servers:
+            self._servers[new] = self._servers.pop(role)
+
+    def _transition(self, event: UpgradeEvent) -> None:
+        self.upgrade = next_state(UPGRADE, self.upgrade, event)

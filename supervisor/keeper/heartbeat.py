@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from supervisor.keeper.lifecycles import SupervisorState
+
 SILENCE_S = 10.0
 """A supervisor that is silent for this long is stopped or stuck."""
 STARTUP_SILENCE_S = 120.0
@@ -11,29 +13,23 @@ FRESH_S = 3.0
 MAX_STEP_S = 2.0
 """A longer time between two looks means that the keeper itself was stopped. Then the rest of it proves nothing."""
 
+_BEFORE_THE_FIRST = frozenset({SupervisorState.ORDERED, SupervisorState.STARTING})
+"""States before the first heartbeat. A fork takes a moment: a fork server that takes longer is stopped."""
+
 
 class Heartbeat:
     """The heartbeat of one supervisor. Only time in which the keeper itself ran counts as silence."""
 
     def __init__(self, now: float) -> None:
-        """``now``: when the supervisor was started."""
+        """``now``: when the supervisor was ordered."""
         self._looked = now
         self._silence = 0.0
         self.watched = 0.0
-        """Seconds since its start."""
-        self._limit = SILENCE_S
-        self._beats = False
-
-    def begin(self) -> None:
-        """Note that it was forked. This takes a moment: a fork server that takes longer is stopped."""
-        self._silence = 0.0
-        self._limit = STARTUP_SILENCE_S
+        """Seconds since then."""
 
     def beat(self) -> None:
         """Note a sign of life."""
         self._silence = 0.0
-        self._limit = SILENCE_S
-        self._beats = True
 
     def look(self, now: float) -> None:
         """Let time pass. To be called about once a second, after everything that was sent has been read."""
@@ -42,12 +38,10 @@ class Heartbeat:
         self.watched += passed
         self._looked = now
 
-    @property
-    def fresh(self) -> bool:
-        """Whether the supervisor's loop is running."""
-        return self._beats and self._silence <= FRESH_S
+    def is_fresh(self, state: SupervisorState) -> bool:
+        """Return whether the loop of a supervisor in this state is running."""
+        return state not in _BEFORE_THE_FIRST and self._silence <= FRESH_S
 
-    @property
-    def lost(self) -> bool:
-        """Whether the supervisor must be replaced."""
-        return self._silence >= self._limit
+    def is_lost(self, state: SupervisorState) -> bool:
+        """Return whether a supervisor in this state must be replaced."""
+        return self._silence >= (STARTUP_SILENCE_S if state is SupervisorState.STARTING else SILENCE_S)

@@ -1,6 +1,9 @@
-"""Decides what follows the end of a supervisor: another one, now or later, or the end of the server. Pure."""
+"""Decides when a supervisor is killed, and what follows its end: another one, now or later, or the end of the server. Pure."""
 
 from __future__ import annotations
+
+from supervisor.keeper.heartbeat import Heartbeat
+from supervisor.keeper.lifecycles import TO_END, UNCONFIRMED, ServerState, SupervisorState, UpgradeEvent, UpgradeState
 
 EARLY_S = 1.0
 """A supervisor that dies this early may die of something that its successor finds as well.
@@ -14,6 +17,10 @@ MAX_DEATHS_IN_SHUTDOWN = 3
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 EXIT_FAILED = 1
+UPGRADE_TIMEOUT_S = 60.0
+"""Time limit until the gateways of a new version's supervisor serve. The old ones accept no connections meanwhile."""
+
+_BEFORE_SERVING = frozenset({SupervisorState.ORDERED, SupervisorState.STARTING, SupervisorState.RUNNING})
 
 
 class SupervisorEnd:
@@ -21,25 +28,26 @@ class SupervisorEnd:
 
     def __init__(
         self,
+        state: SupervisorState,
         status: int | None,
         lived: float,
         *,
-        leaving: int | None = None,
-        handed_over: bool = False,
-        ready: bool = False,
+        exit_code: int = 0,
         first: bool = False,
     ) -> None:
         """Note how it ended.
 
-        ``status``: as in ``subprocess``, None if unknown. ``lived``: seconds. ``leaving``: the exit code that it
-        announced. ``ready``: it had served. ``first``: it was the first of this server.
+        ``state``: the one before its end. ``status``: as in ``subprocess``, None if unknown. ``lived``: seconds.
+        ``exit_code``: what it announced when it left. ``first``: it was the first of this server.
         """
-        self.status, self.lived, self.leaving = status, lived, leaving
-        self.handed_over, self.ready, self.first = handed_over, ready, first
+        self.state, self.status, self.lived = state, status, lived
+        self.exit_code, self.first = exit_code, first
 
-    def ends_server(self, *, closing: bool) -> bool:
-        """Return whether this was the orderly end of the server. ``closing``: the server was told to end."""
-        return self.leaving is not None and (self.ready or self.first or closing)
+    def ends_server(self, server: ServerState) -> bool:
+        """Return whether this was the orderly end of the server."""
+        if self.state is SupervisorState.LEAVING_EARLY:
+            return self.first or server in TO_END
+        return self.state is SupervisorState.LEAVING
 
 
 class Restart:
@@ -69,22 +77,19 @@ class RestartPolicy:
         self._early = 0
         self._deaths_in_shutdown = 0
 
-    def after(self, end: SupervisorEnd, *, orders_to_end: int = 0) -> Restart | Exit:
-        """Return what to do now.
-
-        ``orders_to_end``: how often the server was told to end; the second time means at once.
-        """
-        if end.leaving is not None and end.ends_server(closing=orders_to_end > 0):
-            return Exit(end.leaving)
-        if orders_to_end:
+    def after(self, end: SupervisorEnd, server: ServerState, *, planned: bool = False) -> Restart | Exit:
+        """Return what to do now. ``planned``: it is no death, because a successor is prepared."""
+        if end.ends_server(server):
+            return Exit(end.exit_code)
+        if server in TO_END:
             # Its successor ends the server in an orderly way: streams still have the grace period.
             self._deaths_in_shutdown += 1
-            if orders_to_end > 1 or self._deaths_in_shutdown > MAX_DEATHS_IN_SHUTDOWN:
+            if server is ServerState.ENDING or self._deaths_in_shutdown > MAX_DEATHS_IN_SHUTDOWN:
                 return Exit(EXIT_FAILED)
             return Restart(0.0)
-        if end.handed_over:
+        if planned:
             return Restart(0.0)
-        if end.first and not end.ready and end.status is not None and end.status > 0:
+        if end.first and end.state in _BEFORE_SERVING and end.status is not None and end.status > 0:
             return Exit(end.status)  # it has said why, and there is nothing to protect yet
         if end.lived >= EARLY_S:
             self._early = 0
@@ -93,3 +98,27 @@ class RestartPolicy:
         if self._early >= MAX_EARLY_DEATHS:
             return Exit(EXIT_FAILED, gave_up=True)
         return Restart(min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._early - 2)) if self._early > 1 else 0.0)
+
+
+def upgrade_event(upgrade: UpgradeState, end: SupervisorEnd, *, can_fork: bool) -> UpgradeEvent | None:
+    """Return what the end of a supervisor is for an upgrade, None if it is nothing.
+
+    ``can_fork``: the present fork server, which is the new release's during a takeover, still runs.
+    """
+    if upgrade in (UpgradeState.PREPARED, UpgradeState.HANDING_OVER):
+        return UpgradeEvent.REPLACE
+    if upgrade not in UNCONFIRMED:
+        return None
+    killed = end.state in _BEFORE_SERVING and end.status is not None and end.status < 0
+    return UpgradeEvent.TRY_AGAIN if killed and can_fork and upgrade is UpgradeState.TAKING_OVER else UpgradeEvent.FAIL
+
+
+def reason_to_kill(
+    state: SupervisorState, heartbeat: Heartbeat, upgrade: UpgradeState, server: ServerState, *, overdue: bool
+) -> str:
+    """Return why the supervisor is to be killed, empty if it is not. ``overdue``: it was told to end, long ago."""
+    if heartbeat.is_lost(state):
+        return "it was killed because it gave no sign of life"
+    if upgrade in UNCONFIRMED and server not in TO_END and heartbeat.watched >= UPGRADE_TIMEOUT_S:
+        return f"it was killed because its gateways did not serve within {UPGRADE_TIMEOUT_S:.0f} s"
+    return "it was killed because it did not end when it was told to" if overdue else ""

@@ -7,108 +7,127 @@ import os
 import signal
 from collections.abc import Mapping
 
+from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import Heartbeat
+from supervisor.keeper.lifecycles import SUPERVISOR, SupervisorEvent, SupervisorState
 from supervisor.keeper.restart_policy import SupervisorEnd
-
-_TIMEOUT_S = 5.0
-"""How long a message that must not be lost may wait until it fits into the channel."""
 
 
 class SupervisorProcess:
-    """One supervisor, from the order to fork it to its end."""
+    """One supervisor, from the order to fork it to its end. It takes the steps of the table `lifecycles.SUPERVISOR`."""
 
-    def __init__(self, now: float, held: Mapping[str, int], begin: str) -> None:
-        """Make its channel, with the descriptors that it gets. ``begin``: the arguments of that message."""
+    def __init__(self, now: float, held: Mapping[str, int], predecessors: int, why: str) -> None:
+        """Make its channel, with the descriptors that it gets.
+
+        ``predecessors``: how many supervisors were started before it. ``why``: how the last one ended.
+        """
         self._channel, self.end_of_channel = channel.pair()
         for name, descriptor in held.items():
             self._channel.send(channel.HELD, name, descriptor)
-        self._channel.send(channel.BEGIN, begin)
+        self._channel.send(channel.BEGIN, f"{predecessors}\n{why}")
+        self.state = SupervisorState.ORDERED
         self.heartbeat = Heartbeat(now)
-        self.first = begin.startswith("0\n")
         self.pid = 0
         """0 until it has said that it runs."""
-        self.ready = False
-        self.closed = False
-        """Whether it has closed its channel: it has ended, or is about to."""
-        self.last_words = ""
-        self.killed = ""
-        """Why the keeper has killed it."""
-        self._status: int | None = None
+        self.deadline = float("inf")
+        """When to kill it, because it was told to end."""
+        self.end: SupervisorEnd | None = None
+        """How it ended, once it has."""
+        self._first = not predecessors
         self._began = now
-        self._leaving: int | None = None
-        self._handed_over = False
+        self._exit_code = 0
+        """What it has announced."""
+        self._last_words = ""
+        self._why_killed = ""
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on."""
         return self._channel.fileno()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still say something."""
+        return self._channel.is_open
 
     def send(self, word: str, arguments: str = "", descriptor: int = -1) -> None:
         """Send, unless it has not read for a long time: then it is about to be replaced."""
         self._channel.send(word, arguments, descriptor)
 
     def receive(self, now: float) -> tuple[str, str, int] | None:
-        """Return the next message that is not about the supervisor itself; None if there is none."""
+        """Return the next message that is not only about the supervisor itself; None if there is none."""
         try:
             while received := self._channel.receive():
                 if not self._note(received[0], received[1], now):
                     return received
         except ClosedError:
-            self.closed = True
+            self._channel.close()
+            if not self.pid and self.end is None:
+                self._ended(None, now)  # nothing else will report the end of one that never ran
         return None
 
     def _note(self, word: str, arguments: str, now: float) -> bool:
         """Note what it says about itself; return whether the message only does that."""
         if word == channel.STARTED and arguments.isdigit():
             self.pid, self._began = int(arguments), now
-            self.heartbeat.begin()
+            self.heartbeat.beat()
+            self._transition(SupervisorEvent.STARTED)
+            if self.state is SupervisorState.KILLED:
+                self._kill()
         elif word == channel.ALIVE:
             self.heartbeat.beat()
+            self._transition(SupervisorEvent.BEAT)
         elif word == channel.LEAVING and arguments.isdigit():
-            self._leaving = int(arguments)
+            self._exit_code = int(arguments)
+            self._transition(SupervisorEvent.LEAVE)
         elif word == channel.HANDED_OVER:
-            self._handed_over = True
+            self._transition(SupervisorEvent.HAND_OVER)
         elif word == channel.LAST_WORDS:
-            self.last_words = arguments
+            self._last_words = arguments
+        elif word == channel.READY:
+            self._transition(SupervisorEvent.READY)
+            return False
         else:
             return False
         return True
 
-    def give(self, end_given: bool) -> None:
+    def give(self, *, end_given: bool, now: float) -> None:
         """Close the end of the channel that was or could not be given to it."""
         self.end_of_channel.close()
         if not end_given:
-            self.closed = True
+            self._ended(None, now)
 
-    def reaped(self, status: int) -> None:
-        """Note how it ended, and release its pid."""
-        self._status = status
+    def reaped(self, status: int, now: float) -> None:
+        """Note its end. Everything that it has said must have been read."""
+        self._ended(status, now)
 
-    def kill(self) -> None:
-        """Kill it. It must not have been reaped yet."""
-        if self.pid and self._status is None:
+    def kill(self, why: str) -> bool:
+        """Kill it, once. Return whether it did not run yet, so that its fork server is to be killed for it."""
+        if self.state in (SupervisorState.KILLED, SupervisorState.ENDED):
+            return False
+        self._why_killed = self._why_killed or why
+        self._transition(SupervisorEvent.KILL)
+        self._kill()
+        return not self.pid
+
+    def _kill(self) -> None:
+        """Kill the process, if it runs. It has not been reaped yet."""
+        if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended. One that never said its pid ends with its channel."""
-        return self._status is not None or (self.closed and not self.pid)
-
-    def ended(self, now: float) -> SupervisorEnd:
-        """Return how it ended."""
+    def _ended(self, status: int | None, now: float) -> None:
+        lived = now - self._began if self.pid else 0.0
+        self.end = SupervisorEnd(self.state, status, lived, exit_code=self._exit_code, first=self._first)
+        self._transition(SupervisorEvent.END)
         self._channel.close()
-        return SupervisorEnd(
-            self._status,
-            now - self._began if self.pid else 0.0,
-            leaving=self._leaving,
-            handed_over=self._handed_over,
-            ready=self.ready,
-            first=self.first,
-        )
+
+    def _transition(self, event: SupervisorEvent) -> None:
+        self.state = next_state(SUPERVISOR, self.state, event)
 
     def describe_end(self) -> str:
         """Return how it ended, in a few words."""
-        how = "it ended before it ran" if self._status is None else process_tree.describe_status(self._status)
-        return ": ".join(filter(None, (how, self.last_words, self.killed)))
+        status = self.end.status if self.end is not None else None
+        how = "it ended before it ran" if status is None else process_tree.describe_status(status)
+        return ": ".join(filter(None, (how, self._last_words, self._why_killed)))

@@ -46,7 +46,7 @@ The file says how many.
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> InstalledCode:
     installed = InstalledCode(tmp_path_factory.mktemp("code"))
-    installed.append("supervisor/keeper/keeper.py", "\nUPGRADE_TIMEOUT_S = 8.0\n")
+    installed.append("supervisor/keeper/restart_policy.py", "\nUPGRADE_TIMEOUT_S = 8.0\n")
     return installed
 
 

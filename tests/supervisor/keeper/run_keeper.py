@@ -13,7 +13,7 @@ heartbeat.MAX_STEP_S = 0.3
 heartbeat.FRESH_S = 0.7
 keeper.TICK_S = 0.1
 keeper.KILL_TIMEOUT_S = keeper.HAND_OVER_TIMEOUT_S = 1.0
-keeper.UPGRADE_TIMEOUT_S = 3.0
+restart_policy.UPGRADE_TIMEOUT_S = 3.0
 restart_policy.MAX_PAUSE_S = fork_servers.PAUSE_S = 0.02
 
 if __name__ == "__main__":

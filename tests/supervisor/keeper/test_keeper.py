@@ -276,6 +276,7 @@ def test_only_the_standard_library_is_imported_and_little_of_it() -> None:
     assert {name for name in ours if not name.startswith("supervisor.keeper")} == {
         "protocol.runtime",
         "protocol.runtime.journal",
+        "protocol.state_table",
     }
 
 

@@ -110,15 +110,14 @@ def test_the_keeper_reads_why_a_supervisor_could_not_be_forked(
         monkeypatch.setattr(os, "fork", failing(errno.EAGAIN))
     else:
         monkeypatch.setattr(os, "waitpid", lambda pid, _: (pid, errno.EAGAIN << 8))
-    supervisor = SupervisorProcess(0.0, {}, "0\n")
+    supervisor = SupervisorProcess(0.0, {}, 0, "")
     keeper.keeper.send(channel.START, descriptor=supervisor.end_of_channel.fileno())
-    supervisor.give(end_given=True)
+    supervisor.give(end_given=True, now=0.0)
     keeper.fork_server.serve()
     supervisor.receive(0.0)
-    assert supervisor.has_ended
+    assert supervisor.end is not None
     why = f"no process can be started: {os.strerror(errno.EAGAIN)}"
     assert supervisor.describe_end() == f"it ended before it ran: {why}"
-    supervisor.ended(0.0)
     keeper.order("7 workers")
     assert keeper.orders.receive(1.0) == (FAILED, f"7 {os.strerror(errno.EAGAIN)}", -1), "the fork server goes on"
 
