@@ -30,7 +30,7 @@ class HeldBody:
         self.began = 0.0
         """When the wait for it began, in monotonic seconds."""
         self.abort: Callable[[Failure], None] | None = None
-        """Ends the wait for the rest of it."""
+        """Ends the wait for the rest of it; None while nothing waits."""
         self.given_up = False
         """Whether it was dropped for another caller."""
 
@@ -59,6 +59,17 @@ class BodyMemory:
 
     def end(self, body: HeldBody) -> None:
         """Note that a body is no longer waited for."""
+        self._forget(body)
+        body.abort = None
+
+    def end_all(self, failure: Failure) -> None:
+        """End the waits for all bodies with a failure."""
+        for bodies in self._receiving.values():
+            for body in bodies:
+                if body.abort is not None:
+                    body.abort(failure)
+
+    def _forget(self, body: HeldBody) -> None:
         bodies = self._receiving.get(body.caller, {})
         bodies.pop(body, None)
         if not bodies:
@@ -110,5 +121,5 @@ class BodyMemory:
         body.given_up = True
         if body.abort is not None:
             body.abort(OVERLOADED)
-        self.end(body)
+        self._forget(body)
         self.release(body)

@@ -19,6 +19,7 @@ from gunicorn.config import Config
 from gateway.app import create_app
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
+from gateway.http.body_memory import BodyMemory
 from gateway.internal_errors import install_error_handler
 from gateway.requests.spool import Spool
 from gateway.server import gunicorn_log
@@ -187,6 +188,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
     def post_worker_init(self, worker: GunicornWorker) -> None:
         """Open the bus, and watch the keeper and the master: this process ends with them."""
         session = worker.session = self.session
+        worker.body_memory = BodyMemory(session.settings.body_memory)
         session.on_shutdown = worker.begin_shutdown
         session.on_pause, session.on_resume = worker.pause_accepting, worker.resume_accepting
         worker.bus = GatewayBus(session, self.process_context)

@@ -19,7 +19,6 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
-from gateway.http.bodies import body_limits
 from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket, not_reading
@@ -55,9 +54,10 @@ def _free_descriptors() -> int:
 
 
 class GunicornWorker(GeventWorker):  # type: ignore[misc]
-    """One gateway process. ``session`` and ``bus`` are set in ``post_worker_init``."""
+    """One gateway process. ``session``, ``body_memory`` and ``bus`` are set in ``post_worker_init``."""
 
     session: SupervisorSession
+    body_memory: BodyMemory
     bus: GatewayBus
     base_environ: dict[str, Any]
     error_formats: ErrorFormats
@@ -104,7 +104,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         if stuck is not None and time.monotonic() - not_reading[stuck] >= _NOT_READING_S:
             stuck.give_up()
             return True
-        return self._body_memory.give_up_oldest()
+        return self.body_memory.give_up_oldest()
 
     # The process
 
@@ -153,7 +153,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._deadline = time.monotonic() + grace
         if self.session.state is AdmissionState.LOST:
             self.alive = False
-        body_limits.abort_waiting_reads(self.session.refusal)
+        self.body_memory.end_all(self.session.refusal)
         self._stop_event.set()
 
     def run(self) -> None:
@@ -162,8 +162,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.error_headers = self.wsgi.error_headers
         self.request_counts = self.session.request_counts
         self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
-        self._body_memory = BodyMemory(self.session.settings.body_memory)
-        self.base_environ[MEMORY_KEY] = self._body_memory
+        self.base_environ[MEMORY_KEY] = self.body_memory
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.has_started.wait()
         # If there are several processes, each leaves connections that it cannot serve at once to the others.

@@ -22,8 +22,6 @@ _MOST_OF_KEY: Final = 0.5
 """The part of a process's memory for bodies that those of one key may have: they stay until their requests are answered."""
 _STEP: Final = 128 * 1024
 """Bytes of a body that are read before other greenlets run."""
-_readers: set[Any] = set()
-"""Greenlets that wait for a body."""
 
 
 def read(req: falcon.Request, limit: int) -> bytes:
@@ -43,32 +41,23 @@ def read(req: falcon.Request, limit: int) -> bytes:
             return source.read()
         if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
             return b""
-        reader = gevent.getcurrent()
-        body = _held_body(req.env)
         memory: BodyMemory | None = req.env.get(MEMORY_KEY)
-        if memory is not None:
-            memory.begin(body, lambda failure: gevent.get_hub().loop.run_callback(_abort, reader, failure))
-        _readers.add(reader)
+        if memory is None:
+            return _read(req, source, limit)
+        body, reader = _held_body(req.env), gevent.getcurrent()
+        memory.begin(body, lambda failure: gevent.get_hub().loop.run_callback(_abort, body, reader, failure))
         try:
             return _read(req, source, limit)
         finally:
-            _readers.discard(reader)
-            if memory is not None:
-                memory.end(body)
+            memory.end(body)
     except LemonbusError:
         # The rest of the body must not be mistaken for the next request.
         request_context(req.env).close_after()
         raise
 
 
-def abort_waiting_reads(failure: Failure) -> None:
-    """Raise ``failure`` in all greenlets that wait for a body. Call it in the hub."""
-    for reader in list(_readers):
-        reader.throw(failure.raised())
-
-
-def _abort(reader: Any, failure: Failure) -> None:
-    if reader in _readers:
+def _abort(body: HeldBody, reader: Any, failure: Failure) -> None:
+    if body.abort is not None:  # otherwise its reader does something else by now
         reader.throw(failure.raised())
 
 

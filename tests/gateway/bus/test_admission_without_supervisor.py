@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gevent.event import Event
 
-from gateway.http.bodies import body_limits
+from gateway.http.body_memory import BodyMemory, HeldBody
 from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, REPLACED, AdmissionState
 from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
@@ -91,9 +91,9 @@ def test_a_body_that_arrives_while_another_version_takes_over_is_to_be_sent_agai
     gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[Failure] = []
-    monkeypatch.setattr(body_limits, "abort_waiting_reads", failures.append)
     worker = GunicornWorker.__new__(GunicornWorker)
-    worker.session = gateway.session
+    worker.session, worker.body_memory = gateway.session, BodyMemory(100)
+    worker.body_memory.begin(HeldBody("client"), failures.append)
     monkeypatch.setattr(worker, "_stop_event", Event(), raising=False)
     gateway.session.on_shutdown = worker.begin_shutdown
     gateway.handlers.on_message(Shutdown(60.0, "another version takes over"), b"")

@@ -8,10 +8,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import falcon
+import gevent
 import pytest
+from falcon import testing
+from gevent.event import Event
 
+from gateway.http.bodies import body_limits
 from gateway.http.body_memory import BodyMemory, HeldBody
-from protocol.failures import LemonbusError
+from gateway.http.request_context import MEMORY_KEY
+from protocol.failures import Code, Failure, LemonbusError
 from tests.gateway.access.key_files import bearer, key, store
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE
@@ -95,6 +101,36 @@ def test_the_oldest_body_of_the_caller_with_most_of_them_gives_way_for_a_connect
     assert memory.give_up_oldest()
     assert not memory.give_up_oldest()
     assert memory.used == 0
+
+
+def test_a_wait_that_is_ended_twice_fails_once() -> None:
+    """By the second time, its greenlet answers, or serves another request."""
+    memory, seen = BodyMemory(100), list[str]()
+    failed, answered = Event(), Event()
+
+    class Silent:
+        def read(self, _size: int) -> bytes:
+            Event().wait(DEADLINE)
+            return b""
+
+    def serve() -> None:
+        environ = testing.create_environ(headers={"Content-Length": "5"})
+        try:
+            body_limits.read(falcon.Request({**environ, "wsgi.input": Silent(), MEMORY_KEY: memory}), 100)
+        except LemonbusError as problem:
+            seen.append(problem.failure.message)
+        failed.set()
+        seen.append("answered" if answered.wait(DEADLINE) else "late")
+
+    greenlet = gevent.spawn(serve)
+    gevent.sleep(0)
+    for message in ("first", "second"):
+        memory.end_all(Failure(Code.DRAINING, message))
+    assert failed.wait(DEADLINE)
+    answered.set()
+    greenlet.get(timeout=DEADLINE)
+    assert seen == ["first", "answered"]
+    memory.end_all(Failure(Code.DRAINING, "nothing waits any more"))
 
 
 @pytest.fixture(scope="module")
