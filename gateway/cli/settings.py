@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
+import itertools
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,7 +23,6 @@ from gateway.cli.exit_codes import USAGE, CommandError
 from protocol.config import handover, resolver
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
-from protocol.config.setting_help import setting_help
 from protocol.config.settings import Settings, read_origins, read_settings
 from protocol.failures import LemonbusError
 
@@ -175,3 +179,33 @@ def command_line_environment(flags: dict[str, Any], config: str) -> dict[str, st
 
 def _many(value: object) -> bool:
     return isinstance(value, tuple)
+
+
+def setting_help() -> dict[str, str]:
+    """Return the help text of each setting by its name, from the docstring below its field in the source of ``Settings``.
+
+    References to other settings become their flags.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(Settings.__mro__):
+        if base.__module__.partition(".")[0] == Settings.__module__.partition(".")[0]:
+            tree = ast.parse(inspect.getsource(base))
+            found |= _texts_below_fields(tree.body[0]) if isinstance(tree.body[0], ast.ClassDef) else {}
+    return {name: re.sub(r"``(.*?)``", partial(_plain, found), text) for name, text in found.items()}
+
+
+def _texts_below_fields(declaration: ast.ClassDef) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node, below in itertools.pairwise(declaration.body):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[node.target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _plain(known: Container[str], quoted: re.Match[str]) -> str:
+    return f"--{quoted[1].replace('_', '-')}" if quoted[1] in known else quoted[1]

@@ -1,7 +1,7 @@
 """What each setting is called and what it may be, read off the one type ``Settings``.
 
 Flags, environment variables, the TOML file and ``lemonbus config`` are all made from this table. What a setting is for
-is in ``setting_help.py``.
+is in the docstrings below the fields.
 """
 
 from __future__ import annotations

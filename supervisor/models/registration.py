@@ -11,8 +11,7 @@ from msgspec import structs
 
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Registration
-from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
-from protocol.models.hub_addresses import checkpoint_from_address
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, checkpoint_from_address, parse, printable
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.catalogues.user_models import PREFIX

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, route
-from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
+from protocol.messages.model_details import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.models.recipes import OptionValue
 
 

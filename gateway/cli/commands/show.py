@@ -11,7 +11,7 @@ from gateway.api.operator.configuration import ConfigurationQuery, show_configur
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
-from protocol.messages.model_configuration import ConfiguredValue
+from protocol.messages.model_details import ConfiguredValue
 
 
 @click.command("show", short_help="Show the configuration of a model.")

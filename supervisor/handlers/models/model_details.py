@@ -15,13 +15,15 @@ from msgspec import structs
 
 from protocol.config.model_sections import MASK
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.model_configuration import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.messages.model_details import (
+    ConfiguredModel,
+    ConfiguredValue,
     CopyModel,
     DefaultModel,
     DescribeModels,
     ListDefaultModels,
     ModelDetails,
+    ShowModel,
 )
 from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable

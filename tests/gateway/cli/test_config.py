@@ -12,6 +12,8 @@ import pytest
 from click.shell_completion import BashComplete
 
 from gateway.cli.main import cli
+from gateway.cli.settings import setting_help
+from protocol.config.fields import setting_fields
 from tests.gateway.cli.canned_responses import ALL, catalogue, model
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
@@ -162,3 +164,8 @@ def test_completion_knows_commands_choices_and_models(server: FakeServer) -> Non
     assert complete("serve", "--log-level", "tr") == ["trace"]
     assert complete("load", "--url", "http://127.0.0.1:1", "T") == []
     assert complete("--url", "http://127.0.0.1:1", "load", "T") == []
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    helps = setting_help()
+    assert [name for name in setting_fields() if not helps.get(name)] == []

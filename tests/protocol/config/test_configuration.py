@@ -16,7 +16,6 @@ from protocol.config.resolver import (
     masked,
     require_key_beyond_loopback,
 )
-from protocol.config.setting_help import setting_help
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from tests.protocol.config.resolved_settings import PATH, resolved
@@ -131,11 +130,6 @@ def test_secrets_are_masked_and_everything_else_shown() -> None:
     assert masked("api_key", "") == ""
     assert masked("port", 1) == 1
     assert set(setting_fields()) >= SECRET_SETTINGS
-
-
-def test_every_setting_says_what_it_is_for() -> None:
-    helps = setting_help()
-    assert [name for name in setting_fields() if not helps.get(name)] == []
 
 
 def test_the_defaults_in_the_readme_are_right() -> None:
