@@ -62,7 +62,7 @@ def test_the_values_of_loaded_models(server: LemonbusServer) -> None:
     assert chat["checkpoint"]
 
 
-def test_a_backend_answers_where_it_is_said_to(server: LemonbusServer) -> None:
+def test_a_backend_answers_at_the_reported_address(server: LemonbusServer) -> None:
     for model in models(server.health()).values():
         host, port, path = model["backend_url"].removeprefix("http://").replace("/", ":/", 1).split(":")
         assert (host, path) == ("127.0.0.1", "/v1")

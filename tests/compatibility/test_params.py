@@ -76,7 +76,7 @@ def test_a_wrong_value_is_named_and_nothing_is_changed(
     assert server.client.get("/v1/params").json()["params"] == {**DEFAULTS, "top_k": 7}
 
 
-def test_a_request_that_says_nothing_follows_them_and_one_that_does_does_not(server: LemonbusServer) -> None:
+def test_defaults_apply_only_to_requests_without_their_own_values(server: LemonbusServer) -> None:
     server.client.post("/v1/params", {"max_length": 7})
     assert tokens(server) == 7
     assert tokens(server, max_tokens=None) == 7

@@ -164,7 +164,7 @@ SUBJECTS = (Parameters, RegisteredModels, UnregisteredCheckpoints, KeptDefaultMo
 """The last one stops the hub from sending more."""
 
 
-def test_what_a_server_was_told_outlives_it(
+def test_state_survives_restarts_of_the_server(
     session_hub: Hub,
     session_releases: ReleaseServer,
     start_server: StartServer,

@@ -101,7 +101,7 @@ def silent_index() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/simple"
 
 
-def test_without_an_index_one_line_says_so_in_seconds(python: Path, project: Path) -> None:
+def test_a_missing_index_is_reported_in_one_line_within_seconds(python: Path, project: Path) -> None:
     with silent_index() as url:
         closed = url
     began = time.monotonic()
@@ -114,7 +114,7 @@ def test_without_an_index_one_line_says_so_in_seconds(python: Path, project: Pat
     assert str(python.parent.parent / "install.log") in err
 
 
-def test_an_index_that_says_nothing_is_told_of_while_pip_waits(python: Path, project: Path) -> None:
+def test_a_silent_index_is_reported_while_pip_waits(python: Path, project: Path) -> None:
     with silent_index() as url:
         code, out, err = install(python, project, "-c", SHORT_SILENCE, index_url=url, timeout="2", retries="1")
     assert code != 0
@@ -122,7 +122,7 @@ def test_an_index_that_says_nothing_is_told_of_while_pip_waits(python: Path, pro
     assert "cannot be reached (it does not answer)" in err
 
 
-def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
+def test_the_users_own_pip_settings_for_waiting_apply() -> None:
     assert patience("") == {"PIP_RETRIES": "1", "PIP_TIMEOUT": "10"}
     assert patience("global.index-url='https://example.org/'\nglobal.retries='7'\n") == {"PIP_TIMEOUT": "10"}
     assert patience(":env:.default-timeout='180'\nuser.retries='3'\n") == {}

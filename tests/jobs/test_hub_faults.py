@@ -166,7 +166,7 @@ def test_some_of_a_star_is_not_all_of_it(hub: Hub, downloader: InProcessDownload
         (gguf(64)[:20], "truncated"),
     ],
 )
-def test_what_is_no_whole_gguf_at_the_hub_is_refused(
+def test_an_incomplete_gguf_file_of_the_hub_is_refused(
     hub: Hub, downloader: InProcessDownloader, data: bytes, expected: str
 ) -> None:
     hub.repositories["shop/bad"] = {"bad-Q4_0.gguf": data}
@@ -182,7 +182,7 @@ def test_a_hub_cannot_name_files_elsewhere(hub: Hub, downloader: InProcessDownlo
     assert hub.transfers == []
 
 
-def test_what_is_no_listing_is_said(hub: Hub, downloader: InProcessDownloader) -> None:
+def test_an_answer_that_is_not_a_listing_is_reported(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.garbage = b"<html>"
     assert "the hub's answer could not be read" in message(downloader.pull(Q4), downloader)
 

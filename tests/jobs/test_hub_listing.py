@@ -100,12 +100,12 @@ def test_retry_after_is_seconds_or_a_date(given: str, seconds: float | None) -> 
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a//x", "a/./x", "a\\x", "a\nx", "", "a/../x"])
-def test_a_name_that_leads_elsewhere_is_no_file(name: str) -> None:
+def test_a_name_that_leads_elsewhere_is_not_a_file(name: str) -> None:
     assert not huggingface_listing._is_inside_repository(name)
 
 
 @pytest.mark.parametrize("etag", ["../../x", "A" * 64, "0" * 63, "", "0" * 64 + "\n"])
-def test_what_is_no_digest_names_no_blob(etag: str) -> None:
+def test_a_text_that_is_not_a_digest_names_no_blob(etag: str) -> None:
     assert huggingface_listing._digest(etag) == ""
 
 

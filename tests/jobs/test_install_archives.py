@@ -53,7 +53,7 @@ def test_archives_that_are_refused(data: bytes, expected: str, releases: Release
     assert find_installed(cache) == []
 
 
-def test_a_cache_behind_a_link_is_no_link_of_the_archive(releases: ReleaseServer, tmp_path: Path) -> None:
+def test_a_cache_behind_a_link_is_not_a_link_of_the_archive(releases: ReleaseServer, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "cache").symlink_to("disk")
     run(order(releases, tmp_path / "cache"))

@@ -106,7 +106,7 @@ def test_a_failing_tool_is_reported_and_the_others_count(
     assert problem in output
 
 
-def test_a_file_that_is_no_program_is_reported(folder: Path) -> None:
+def test_a_file_that_is_not_a_program_is_reported(folder: Path) -> None:
     folder.mkdir()
     (folder / "xrt-smi").write_bytes(b"\x7fELF")
     (folder / "xrt-smi").chmod(0o755)

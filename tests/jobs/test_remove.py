@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_repository_without_files(repository: Path) -> None
     assert not repository.exists()
 
 
-def test_files_that_are_already_gone_are_no_error(repository: Path, tmp_path: Path) -> None:
+def test_files_that_are_already_gone_are_not_an_error(repository: Path, tmp_path: Path) -> None:
     assert remove(order(repository, "snapshots/a/never.gguf")) == Removed("m", 1)
     assert remove(StartRemoval("m", [str(tmp_path / "no" / "file")], [str(tmp_path / "no")])) == Removed("m", 1)
 

@@ -26,7 +26,7 @@ def test_a_file_is_read_whole(tmp_path: Path, size: int) -> None:
     assert small_files.read_small_file(tmp_path / "link") == content
 
 
-def test_a_pipe_a_folder_and_a_device_are_no_files(tmp_path: Path) -> None:
+def test_a_pipe_a_folder_and_a_device_are_not_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
@@ -42,7 +42,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert (problem.errno, problem.strerror) == (errno.EFBIG, "larger than 4 MiB")
 
 
-def test_a_pipe_instead_of_a_record_is_no_installation(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_a_record_is_not_an_installation(tmp_path: Path) -> None:
     folder = installations.backend_folder(str(tmp_path), "llamacpp", "cpu") / "1-abc"
     folder.mkdir(parents=True)
     os.mkfifo(folder / installations.RECORD_FILE)

@@ -50,7 +50,7 @@ CHAT: Final = {
 COMPLETION: Final = {
     **_CONSTRAINTS,
     "suffix": _Unserved("ask `/infill`, with `input_prefix` and `input_suffix`"),
-    "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose one one one one one", _is_n),
+    "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose one one one one one one", _is_n),
 }
 
 

@@ -18,7 +18,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 
-def test_pull_tells_flms_own_progress(package_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> None:
+def test_a_pull_shows_flms_own_progress(package_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> None:
     flm_server = package_npu_server[0]
     if MODEL in ids(flm_server):
         assert flm_server.client.post("/v1/delete", {"model_name": MODEL}).status == 200
@@ -41,7 +41,7 @@ def test_pull_tells_flms_own_progress(package_npu_server: tuple[LemonbusServer, 
     assert size == pytest.approx(1.2358, abs=0.001), "the size in flm's list"
 
 
-def test_its_checkpoint_is_a_name_of_flms(flm_server: LemonbusServer, session_hub: Hub) -> None:
+def test_a_checkpoint_of_flm_is_its_tag(flm_server: LemonbusServer, session_hub: Hub) -> None:
     session_hub.transfers.clear()
     status, body = pull(flm_server, model_name="user.flm-x", checkpoint=TAG, recipe="flm")
     assert (status, body["message"]) == (200, "Installed model: user.flm-x")
@@ -53,7 +53,7 @@ def test_its_checkpoint_is_a_name_of_flms(flm_server: LemonbusServer, session_hu
     assert MODEL in ids(flm_server), "it is of the same files"
 
 
-def test_system_info_has_what_flm_finds_wrong(flm_server: LemonbusServer, flm_home: Path) -> None:
+def test_system_info_shows_the_problem_that_flm_reports(flm_server: LemonbusServer, flm_home: Path) -> None:
     flm.set_behaviour(flm_home, ready=False)
     body = flm_server.client.get("/v1/system-info").json()
     for name in ("npu", "default"):
@@ -128,7 +128,7 @@ def test_so_are_transcriptions(flm_server: LemonbusServer) -> None:
     assert (shown["type"], shown["device"]) == ("audio", "npu")
 
 
-def test_the_flags_that_are_ours(flm_server: LemonbusServer) -> None:
+def test_flags_that_lemonbus_sets_are_refused(flm_server: LemonbusServer) -> None:
     answer = load(flm_server, flm_args="--pmode turbo --port 1")
     assert (answer.status, answer.error["param"]) == (400, "flm_args")
     assert load(flm_server, flm_args="--pmode turbo --socket 20").status == 200

@@ -91,7 +91,7 @@ def test_text_completions(flm_server: LemonbusServer) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_flm_says_with_200_is_a_failure(
+def test_an_error_of_flm_with_status_200_is_a_failure(
     flm_server: LemonbusServer, path: str, body: dict[str, Any], status: int, code: str, expected: str, stream: bool
 ) -> None:
     messages = {"messages": [{"role": "user", "content": "hi"}]} if path == "chat/completions" else {}
@@ -101,7 +101,7 @@ def test_what_flm_says_with_200_is_a_failure(
     assert TAG not in answer.error["message"]
 
 
-def test_an_end_that_is_none(flm_server: LemonbusServer, flm_home: Path) -> None:
+def test_a_generation_that_flm_reports_as_failed(flm_server: LemonbusServer, flm_home: Path) -> None:
     flm.set_behaviour(flm_home, finish="error")
     answer = flm_server.client.chat(MODEL)
     assert (answer.status, answer.error["message"]) == (500, "flm: the generation failed")
@@ -147,7 +147,7 @@ def test_a_text_completion_goes_on_without_its_client_and_keeps_the_npu(
     assert flm_server.client.chat(MODEL).status == 200, "it waited"
 
 
-def test_hanging_up_often_leaves_it_connections(flm_server: LemonbusServer, flm_home: Path) -> None:
+def test_many_hang_ups_do_not_use_up_its_connections(flm_server: LemonbusServer, flm_home: Path) -> None:
     flm.set_behaviour(flm_home, words=1000, token_s=0.002)
     for _ in range(12):
         stream = flm_server.client.start_chat(MODEL, stream=True)
@@ -157,7 +157,7 @@ def test_hanging_up_often_leaves_it_connections(flm_server: LemonbusServer, flm_
     assert flm_server.client.chat(MODEL).status == 200
 
 
-def test_its_death_in_mid_answer(flm_server: LemonbusServer, flm_home: Path) -> None:
+def test_flm_dies_in_the_middle_of_an_answer(flm_server: LemonbusServer, flm_home: Path) -> None:
     flm.set_behaviour(flm_home, words=100_000, token_s=0.01)
     stream = flm_server.client.start_chat(MODEL, stream=True)
     stream.until(lambda seen: len(seen.events) > 3)

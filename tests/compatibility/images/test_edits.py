@@ -65,7 +65,7 @@ def test_pictures_from_pictures_by_the_openai_client(loaded: LemonbusServer) -> 
         ([FormPart("prompt", b"a"), FormPart("size", b"64x64"), FormPart("image", png(8193, 64), "a")], "image"),
     ],
 )
-def test_forms_that_cannot_be(loaded: LemonbusServer, parts: list[FormPart], param: str) -> None:
+def test_invalid_forms_are_refused(loaded: LemonbusServer, parts: list[FormPart], param: str) -> None:
     answer = send_form(loaded, [FormPart("model", MODEL.encode()), *parts])
     assert (answer.status, answer.error["type"], answer.error["param"]) == (400, "invalid_request", param), answer
 

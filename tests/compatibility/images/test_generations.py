@@ -44,7 +44,7 @@ def test_the_documents_example(loaded: LemonbusServer) -> None:
     assert health["model_loaded"] == MODEL
 
 
-def test_request_before_saved_before_the_models_own_before_the_recipes(server: LemonbusServer) -> None:
+def test_options_of_a_request_precede_saved_ones_then_the_models_then_the_recipes(server: LemonbusServer) -> None:
     def options() -> dict[str, Any]:
         (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == MODEL]
         return dict(shown["recipe_options"])
@@ -82,7 +82,7 @@ def test_arguments_that_a_client_may_not_send(server: LemonbusServer, args: str)
     assert (answer.status, answer.error["param"]) == (400, "sdcpp_args")
 
 
-def test_a_backend_that_is_not_there(server: LemonbusServer) -> None:
+def test_a_backend_that_is_not_installed(server: LemonbusServer) -> None:
     answer = server.client.post("/v1/load", {"model_name": MODEL, "sd-cpp_backend": "vulkan"})
     assert (answer.status, answer.error["param"]) in [(409, "sd-cpp_backend"), (501, "sd-cpp_backend")], answer
     assert "sd-cpp:vulkan" in answer.error["message"]
@@ -127,7 +127,7 @@ def test_the_openai_client(loaded: LemonbusServer) -> None:
             client.images.generate(model=ALIAS, prompt="a cat", response_format="url")
 
 
-def test_seed_steps_scale_and_what_is_not_wanted(loaded: LemonbusServer) -> None:
+def test_seed_steps_scale_and_negative_prompt(loaded: LemonbusServer) -> None:
     def pixels(**body: Any) -> bytes:
         (picture,) = pictures(draw(loaded, **body).json())
         return picture.pixels
@@ -141,7 +141,7 @@ def test_seed_steps_scale_and_what_is_not_wanted(loaded: LemonbusServer) -> None
     assert (first.pixels, second.pixels) == (usual, pixels(seed=2))
 
 
-def test_the_size_that_was_drawn_and_the_seed_that_was_used_are_told(loaded: LemonbusServer) -> None:
+def test_the_answer_has_the_drawn_size_and_the_seed(loaded: LemonbusServer) -> None:
     answer = draw(loaded, size="100x70", n=2).json()
     assert answer["size"] == "104x72", "what the model can draw"
     first, second = (each["seed"] for each in answer["data"])
@@ -151,7 +151,7 @@ def test_the_size_that_was_drawn_and_the_seed_that_was_used_are_told(loaded: Lem
     assert pictures(again)[0].pixels == pictures(answer)[1].pixels
 
 
-def test_large_pictures_come_whole(loaded: LemonbusServer) -> None:
+def test_large_pictures_are_complete(loaded: LemonbusServer) -> None:
     answer = draw(loaded, size="1280x1024", steps=1)
     assert len(answer.body) > loaded.settings.inbox_bytes
     (picture,) = pictures(answer.json())
@@ -207,7 +207,7 @@ def test_what_the_engine_refuses(loaded: LemonbusServer) -> None:
     assert "must be one of [png, jpeg]" in answer.error["message"]
 
 
-def test_models_that_draw_nothing(loaded: LemonbusServer) -> None:
+def test_a_chat_model_draws_nothing_and_an_image_model_does_not_chat(loaded: LemonbusServer) -> None:
     assert draw(loaded, model="No-Such-Model").status == 404
     answer = draw(loaded, model="extra.tiny-chat")
     assert answer.status in (400, 501), answer
@@ -237,7 +237,7 @@ def test_an_engine_that_dies_is_replaced_and_the_picture_drawn_again(loaded: Lem
     assert engine(loaded) not in (None, there)
 
 
-def test_one_that_dies_twice_is_told(loaded: LemonbusServer) -> None:
+def test_a_second_death_of_the_engine_is_an_error(loaded: LemonbusServer) -> None:
     request = start(loaded)
     before = drawing(loaded)
     kill_engine(loaded)
@@ -249,7 +249,7 @@ def test_one_that_dies_twice_is_told(loaded: LemonbusServer) -> None:
     assert draw(loaded).status == 200
 
 
-def test_a_picture_of_a_client_that_is_gone_may_end_by_itself_within_a_second(loaded: LemonbusServer) -> None:
+def test_a_picture_may_end_within_a_second_after_its_client_left(loaded: LemonbusServer) -> None:
     request = start(loaded, steps=60)
     there = engine(loaded)
     request.hang_up()
@@ -263,7 +263,7 @@ def progress(server: LemonbusServer) -> list[dict[str, Any]]:
     return [each for model in server.state()["models"] for each in model["progress"]]
 
 
-def test_a_long_picture_of_a_client_that_is_gone_blocks_nobody(loaded: LemonbusServer) -> None:
+def test_a_long_picture_blocks_nobody_after_its_client_left(loaded: LemonbusServer) -> None:
     request = start(loaded, prompt="an endless cat")
     there = engine(loaded)
     waiting = loaded.client.start("POST", GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64"})

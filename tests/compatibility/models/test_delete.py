@@ -112,9 +112,7 @@ def test_files_that_another_model_uses_stay(hub_server: HubServer, server: Lemon
     assert blobs(folder) == 0
 
 
-def test_a_file_of_a_built_in_model_stays_with_that(
-    hub_server: HubServer, server: LemonbusServer, folder: Path
-) -> None:
+def test_a_file_that_a_built_in_model_uses_stays(hub_server: HubServer, server: LemonbusServer, folder: Path) -> None:
     hub_server.install(PHI)
     status, body = delete(server, str(PHI["model_name"]))
     assert (status, body["kept_for"], body["files_removed"]) == (200, ["Phi-4-mini-instruct-GGUF"], 0)
@@ -123,7 +121,7 @@ def test_a_file_of_a_built_in_model_stays_with_that(
     assert cached(folder) == set()
 
 
-def test_what_other_programs_put_there_stays(hub_server: HubServer, server: LemonbusServer, folder: Path) -> None:
+def test_files_of_other_programs_stay(hub_server: HubServer, server: LemonbusServer, folder: Path) -> None:
     hub_server.install(OURS)
     (snapshot,) = (folder / "hf" / "hub").glob("models--shop--Ours*/snapshots/*")
     (snapshot / "config.json").write_text("{}")
@@ -160,7 +158,7 @@ def test_an_unregistered_checkpoint_is_deleted_by_its_name(server: LemonbusServe
     assert checkpoint not in ids(server, "?show_all=true")
 
 
-def test_a_model_of_the_extra_directory_is_its_owners(server: LemonbusServer) -> None:
+def test_a_model_of_the_extra_directory_is_not_deleted(server: LemonbusServer) -> None:
     status, body = delete(server, "extra.tiny-chat")
     assert status == 400
     assert body["status"] == "error"

@@ -96,7 +96,7 @@ def test_custom_settings(server: LemonbusServer) -> None:
     assert options_of(server, QWEN).items() >= {key: body[key] for key in body if key != "model_name"}.items()
 
 
-def test_save_settings_and_what_counts_more(server: LemonbusServer) -> None:
+def test_saved_options_and_their_precedence(server: LemonbusServer) -> None:
     """The request takes precedence over what was saved, and that over the server's defaults.
 
     What was saved is replaced.
@@ -127,7 +127,7 @@ def test_save_settings_and_what_counts_more(server: LemonbusServer) -> None:
     assert "llamacpp_args" not in options_of(server, QWEN)
 
 
-def test_the_same_options_again_leave_it_running_and_others_load_it_again(server: LemonbusServer) -> None:
+def test_the_same_options_keep_the_engine_and_others_load_it_again(server: LemonbusServer) -> None:
     assert load(server, {"model_name": CHAT, "ctx_size": 512})[0] == 200
     engine = server.engine_pid(CHAT)
     for same in ({"ctx_size": 512}, {}, {"pinned": False}):
@@ -180,7 +180,7 @@ def test_models_show_what_is_saved_for_them(server: LemonbusServer) -> None:
         assert one["recipe_options"] == listed["recipe_options"] == options
 
 
-def test_what_lemonades_app_leaves_at_its_default_is_no_option(server: LemonbusServer) -> None:
+def test_defaults_that_lemonades_app_sends_are_not_options(server: LemonbusServer) -> None:
     body = {"model_name": CHAT, "ctx_size": -1, "llamacpp_args": "", "llamacpp_backend": "", "save_options": True}
     status, answer = load(server, body)
     assert (status, answer["status"]) == (200, "success")

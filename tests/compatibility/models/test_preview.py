@@ -97,7 +97,7 @@ def test_unload_as_the_heading_and_as_the_example_say(loaded: LemonbusServer, pr
 
 
 @pytest.mark.parametrize("path", ["/v1/load", "/api/v1/unload"])
-def test_elsewhere_get_changes_nothing(loaded: LemonbusServer, path: str) -> None:
+def test_get_changes_nothing_on_other_paths(loaded: LemonbusServer, path: str) -> None:
     answer = loaded.client.get(path)
     assert answer.status == 405
     assert "POST" in answer.headers["allow"]
@@ -160,13 +160,13 @@ def test_a_checkpoint_that_the_hub_does_not_have(server: LemonbusServer) -> None
     assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
 
 
-def test_a_foreign_page_has_nothing_loaded(server: LemonbusServer) -> None:
+def test_a_foreign_page_cannot_load_a_model(server: LemonbusServer) -> None:
     body = {"model": "somebody/Foreign-GGUF", "prompt": "x"}
     answer = server.client.post("/api/v0/completions", body, Origin="https://elsewhere.example")
     assert (answer.status, answer.error["code"]) == (403, "forbidden"), answer
 
 
-def test_completions_verbatim_is_no_json(server: LemonbusServer) -> None:
+def test_the_documents_completions_example_is_not_json(server: LemonbusServer) -> None:
     body = b'{\n    "model": "<HUGGINGFACE_CHECKPOINT>",\n    "prompt": "the meaning of life is",\n  }'
     answer = server.client.post("/api/v0/completions", body)
     assert (answer.status, answer.error["type"]) == (400, "invalid_request")

@@ -120,7 +120,7 @@ def test_a_stream_that_fails_ends_with_the_message(server: LemonbusServer) -> No
         ("unsloth/Phi-4-mini-instruct-GGUF:Q1_Z", True),
     ],
 )
-def test_what_the_hub_does_not_have_is_404_and_not_to_be_tried_again(
+def test_a_file_that_the_hub_does_not_have_is_404_and_final(
     server: LemonbusServer, checkpoint: str, loaded: bool
 ) -> None:
     body = {"model_name": "user.Missing", "checkpoint": checkpoint, "recipe": "llamacpp"}
@@ -201,7 +201,7 @@ def test_another_checkpoint_under_the_same_name_is_a_conflict(server: LemonbusSe
     assert registered(server)["Phi-4-Mini-GGUF"]["labels"] == ["custom", "reasoning"]
 
 
-def test_also_while_the_first_one_is_downloaded(server: LemonbusServer, hub: Hub) -> None:
+def test_another_checkpoint_is_a_conflict_during_the_download(server: LemonbusServer, hub: Hub) -> None:
     hub.hold_after = 100_000
     big = {"model_name": "user.Big", "checkpoint": "shop/Big-GGUF", "recipe": "llamacpp"}
     first = server.client.start("POST", "/v1/pull", big)
@@ -216,7 +216,7 @@ def test_also_while_the_first_one_is_downloaded(server: LemonbusServer, hub: Hub
     assert set(registered(server)) == {"Big"}
 
 
-def test_a_model_that_is_not_whole_is_not_registered(server: LemonbusServer, folder: Path) -> None:
+def test_an_incomplete_model_is_not_registered(server: LemonbusServer, folder: Path) -> None:
     status, body = pull(server, model_name="user.B", checkpoint="shop/Broken-GGUF:Q8_0", recipe="llamacpp")
     assert status >= 400
     assert "truncated" in body["message"]
@@ -234,7 +234,7 @@ def test_a_repository_that_the_recipe_cannot_load_is_not_registered(server: Lemo
     assert "X" in registered(server)
 
 
-def test_what_is_here_already_is_registered_without_a_hub(
+def test_a_downloaded_model_is_registered_without_a_hub(
     server: LemonbusServer, offline_server: LemonbusServer, folder: Path
 ) -> None:
     assert pull(server, **PHI)[0] == 200

@@ -71,7 +71,7 @@ def test_a_model_is_pulled_loaded_used_unloaded_and_deleted(server: LemonbusServ
     assert server.client.get("/api/system/status").json()["default_model"] is None
 
 
-def test_a_deleted_model_answers_no_more_also_if_its_repository_was_pulled(server: LemonbusServer) -> None:
+def test_a_deleted_model_does_not_answer_even_if_its_repository_was_pulled(server: LemonbusServer) -> None:
     source = next(each["from"] for each in server.client.get("/api/defaults").json() if each["name"] == "llama3.2-1b")
     assert source == f"hf:{REPOSITORY}"
     pull(server, source)
@@ -82,7 +82,7 @@ def test_a_deleted_model_answers_no_more_also_if_its_repository_was_pulled(serve
         is_error(server.client.get(f"/api/models/{name}"), 404, "not_found", "model_not_found")
 
 
-def test_a_model_whose_files_are_another_ones_is_not_said_to_be_deleted(server: LemonbusServer) -> None:
+def test_deleting_a_model_whose_files_another_one_uses_is_a_conflict(server: LemonbusServer) -> None:
     pull(server)
     copy = {"model_name": "user.Copy", "checkpoint": f"{REPOSITORY}:Q4_K_M", "recipe": "llamacpp"}
     assert ask(server, "POST", "/v1/pull", copy).status == 200

@@ -66,7 +66,7 @@ def test_its_client_is_told_in_every_dialect_and_it_is_not_tried_again(
     assert server.client.chat(CHAT).text == ANSWER, "another request is served"
 
 
-def test_of_several_requests_each_is_tried_again_alone(server: LemonbusServer) -> None:
+def test_each_of_several_requests_is_tried_again_alone(server: LemonbusServer) -> None:
     def ask(index: int) -> HttpExchange:
         prompt = "POISON" if index == 3 else f"neighbour {index}"
         return server.client.chat(CHAT, messages=[{"role": "user", "content": prompt}])
@@ -81,7 +81,7 @@ def test_of_several_requests_each_is_tried_again_alone(server: LemonbusServer) -
         assert answer.text == ANSWER
 
 
-def test_a_request_that_has_had_tokens_is_not_the_reason_if_another_one_has_none(server: LemonbusServer) -> None:
+def test_a_request_with_tokens_is_not_suspected_if_another_one_has_none(server: LemonbusServer) -> None:
     waits = server.client.start_chat(CHAT, messages=[{"role": "user", "content": "WAITS"}], stream=True)
     waits.until(lambda it: len(it.events) > 1)
     with one_death_noted(server):
@@ -92,7 +92,7 @@ def test_a_request_that_has_had_tokens_is_not_the_reason_if_another_one_has_none
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_is_alone_is_the_reason_also_after_its_first_token(server: LemonbusServer, stream: bool) -> None:
+def test_a_single_request_is_suspected_even_after_its_first_token(server: LemonbusServer, stream: bool) -> None:
     before = deaths(server)
     with one_death_noted(server):
         answer = server.client.chat(CHAT, messages=[{"role": "user", "content": "LATER"}], stream=stream)
@@ -118,7 +118,7 @@ def keyed(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFac
     return server
 
 
-def test_a_client_with_several_such_requests_closes_the_model_to_itself_alone(keyed: LemonbusServer) -> None:
+def test_a_client_with_several_such_requests_loses_only_its_own_access(keyed: LemonbusServer) -> None:
     def ask(key: str, content: str) -> HttpExchange:
         client = RawHttpClient(keyed.port, {"Authorization": f"Bearer {key}"})
         return client.post("/v1/chat/completions", chat_body(CHAT, messages=[{"role": "user", "content": content}]))

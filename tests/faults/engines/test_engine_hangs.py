@@ -77,7 +77,7 @@ def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -
     assert server.engine_pid(SLOW) == engine
 
 
-def test_a_pause_of_worker_and_engine_is_no_hang(short_silence_server: LemonbusServer) -> None:
+def test_a_pause_of_worker_and_engine_does_not_count_as_a_hang(short_silence_server: LemonbusServer) -> None:
     """A paused container, a frozen virtual machine and a suspended laptop stop both for longer than the limit."""
     server = short_silence_server
     load_stand_in(server, CALM)
@@ -154,7 +154,7 @@ def test_an_unload_waits_for_requests_with_a_client(short_silence_server: Lemonb
     assert stream.error["code"] == "backend_hung", "until it has been silent for too long"
 
 
-def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(
+def test_no_restart_is_announced_for_an_engine_that_dies_before_its_unload(
     single_model_server: LemonbusServer,
 ) -> None:
     server = single_model_server

@@ -46,7 +46,9 @@ def test_deaths_in_a_row_before_the_first_token(faulty_server: LemonbusServer, k
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_done_counts_although_the_worker_is_dead_when_it_is_read(faulty_server: LemonbusServer, stream: bool) -> None:
+def test_a_complete_answer_counts_even_if_its_worker_died_before_it_was_read(
+    faulty_server: LemonbusServer, stream: bool
+) -> None:
     server = faulty_server
     load_and_ask(server, {"model_name": CHAT})
     body = {"model": CHAT, "prompt": "hi", "max_tokens": 200, "temperature": 0, "stream": stream}

@@ -40,7 +40,9 @@ def test_in_decoding(server: LemonbusServer, stream: bool, endpoint: str) -> Non
 
 @pytest.mark.parametrize("more", [{}, {"n_probs": 10, "stop": ["never"]}], ids=str)
 @pytest.mark.parametrize("stream", [True, False])
-def test_in_decoding_of_llamacpps_own_form(server: LemonbusServer, stream: bool, more: dict[str, object]) -> None:
+def test_a_hang_up_in_decoding_of_llamacpps_own_form(
+    server: LemonbusServer, stream: bool, more: dict[str, object]
+) -> None:
     body = {"model": LOOP, "prompt": "hi", "n_predict": 8000, "stream": stream, **more}
     request = server.client.start("POST", "/completion", body)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)

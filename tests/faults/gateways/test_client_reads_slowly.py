@@ -59,7 +59,7 @@ def test_a_slow_client_is_cut_off(server: LemonbusServer) -> None:
     assert not slow.complete
 
 
-def test_what_fits_the_inbox_is_whole_however_large_its_pieces(server: LemonbusServer) -> None:
+def test_an_answer_that_fits_the_inbox_is_complete_however_large_its_pieces(server: LemonbusServer) -> None:
     for stream in (True, False):
         flood = server.client.start_chat(FLOOD, stream=stream, max_tokens=3).finish(60)
         assert flood.complete

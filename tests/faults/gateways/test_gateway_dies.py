@@ -47,7 +47,7 @@ def test_a_gateway_that_cannot_be_forked_ends_no_other(calm_server: LemonbusServ
     wait_for(lambda: len(calm_server.gateway_pids()) == 2, "it was replaced as soon as that was possible")
 
 
-def test_what_had_not_subscribed_yet_is_stopped_too(loop_server: LemonbusServer) -> None:
+def test_a_request_that_had_not_subscribed_yet_is_also_stopped(loop_server: LemonbusServer) -> None:
     server = loop_server
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)

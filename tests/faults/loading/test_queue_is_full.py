@@ -51,7 +51,7 @@ def overloaded(answer: HttpExchange) -> None:
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_in_requests_and_a_client_that_hangs_up_leaves_it(server: LemonbusServer) -> None:
+def test_the_queue_is_full_by_requests_and_a_client_that_hangs_up_leaves_it(server: LemonbusServer) -> None:
     before = refused(server)
     with busy(server):
         waiting = [server.client.start_chat(LOOP, max_tokens=3) for _ in range(3)]

@@ -111,7 +111,9 @@ def test_an_upgrade_whose_order_was_lost_with_the_supervisor_is_carried_out_by_t
     wait_ended(server, gateways)
 
 
-def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:
+def test_a_release_that_cannot_start_is_reported_and_no_request_fails(
+    server: LemonbusServer, code: InstalledCode
+) -> None:
     gateways, running = server.gateway_pids(), server.health()["version"]
     module = code.folder / "supervisor" / "lifecycle" / "server.py"
     whole = module.read_text()

@@ -46,7 +46,7 @@ def test_a_websocket_presents_its_key_where_a_browser_can(headers: dict[str, str
         (WEBSOCKET, "api_key=", "/logs/stream"),
     ],
 )
-def test_elsewhere_there_is_none(headers: dict[str, str], query: str, path: str) -> None:
+def test_no_key_is_found_elsewhere(headers: dict[str, str], query: str, path: str) -> None:
     with pytest.raises(LemonbusError) as caught:
         presented_key(request(headers, query, path))
     assert caught.value.failure.http_status == 401

@@ -58,7 +58,7 @@ TRUSTED = [ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("10.0.0.0/
         ("::ffff:127.0.0.1", "203.0.113.9, ::ffff:10.1.2.3", "203.0.113.9"),
     ],
 )
-def test_the_last_address_that_no_trusted_proxy_has_is_the_clients(peer: str, header: str, client: str) -> None:
+def test_the_client_is_the_last_address_that_is_not_a_trusted_proxy(peer: str, header: str, client: str) -> None:
     assert client_address(peer, header, TRUSTED) == client
 
 

@@ -92,7 +92,7 @@ def test_scopes_of_known_routes(routes: dict[str, Any], method: str, path: str, 
     assert needed_scope(routes[path], method) is scope
 
 
-def test_what_declares_nothing_is_an_administrators(tmp_path: Path) -> None:
+def test_a_route_that_declares_nothing_is_for_administrators(tmp_path: Path) -> None:
     class Undeclared:
         def on_post(self) -> None:
             """Declares nothing."""

@@ -38,7 +38,7 @@ def test_durations(value: Any, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "5 m", "soon", "m", "5d", "1h-5m", "٣s", "0" * 65, "0s\n"])
-def test_other_words_are_no_duration(value: str) -> None:
+def test_other_words_are_not_a_duration(value: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         idle_seconds(value)
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, "keep_alive")

@@ -161,7 +161,7 @@ def test_an_engines_output_is_for_administrators(ask: AppClient, headers: dict[s
     assert error.get("detail") == ("libgomp.so.1: cannot open" if shown else None)
 
 
-def test_a_remote_client_without_a_key_is_no_administrator(ask: AppClient) -> None:
+def test_a_remote_client_without_a_key_is_not_an_administrator(ask: AppClient) -> None:
     ask.reports[LoadModel] = DEAD
     refused = ask("POST", "/v1/load", {"model": "m"}, remote_addr="192.0.2.7")
     assert "detail" not in is_error(refused, 503, "model_error")["error"]

@@ -83,7 +83,7 @@ def test_images_of_other_places_are_refused(url: str) -> None:
         [image(PICTURE)],
     ],
 )
-def test_what_is_no_text_image_or_recording_is_refused_with_its_place(ask: AppClient, part: Any) -> None:
+def test_content_that_is_not_text_image_or_recording_is_refused_with_its_place(ask: AppClient, part: Any) -> None:
     for path in ("/v1/chat/completions", "/apply-template"):
         result = ask("POST", path, chat({"type": "text", "text": "x"}, part))
         assert result.status_code == 400, result.text

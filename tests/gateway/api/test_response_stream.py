@@ -51,7 +51,7 @@ def test_an_exception_of_a_writer_ends_the_stream_with_an_error_and_is_counted()
     assert INTERNAL_ERRORS.count == before + 1
 
 
-def test_a_failure_of_the_engine_is_no_error_of_ours() -> None:
+def test_a_failure_of_the_engine_is_not_an_internal_error() -> None:
     before = INTERNAL_ERRORS.count
     assert list(response_stream(_Answer(Failure(Code.BACKEND_DIED, "killed")))) == [b"backend_died r.1"]
     with pytest.raises(ConnectionResetError) as reset:

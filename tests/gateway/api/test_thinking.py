@@ -35,7 +35,7 @@ OFF = {"chat_template_kwargs": {"enable_thinking": False}, "thinking_budget_toke
         ({"reasoning": 0, "think": 0}, {"reasoning": 0, "think": 0}),
     ],
 )
-def test_what_it_comes_to(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_which_fields_decide_whether_the_model_thinks(given: dict[str, Any], expected: dict[str, Any]) -> None:
     found = translated(given)
     if given.get("chat_template_kwargs"):
         expected = {**expected, "chat_template_kwargs": {"enable_thinking": False, "x": None}}

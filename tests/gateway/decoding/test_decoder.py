@@ -270,7 +270,7 @@ def test_a_file_in_base64_is_answered_in_base64(decoder: DecoderSession, spellin
 
 
 @pytest.mark.parametrize("text", ["A*AA", "AAAAA", "AA=A", "€AAA", "AAAA=AAA"])
-def test_what_is_no_base64_is_refused(decoder: DecoderSession, text: str) -> None:
+def test_a_file_that_is_not_base64_is_refused(decoder: DecoderSession, text: str) -> None:
     with pytest.raises(RefusedError, match="it is not in base64"):
         decode(decoder, text)
 
@@ -308,7 +308,7 @@ def test_a_decoder_that_ended_while_it_was_idle_is_replaced(decoder: DecoderSess
     assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
 
 
-def test_what_is_no_image_or_recording_is_refused(decoder: DecoderSession) -> None:
+def test_files_that_are_not_images_or_recordings_are_refused(decoder: DecoderSession) -> None:
     for data in (playlist("http://127.0.0.1"), b"", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF89a", b"RIFF\0\0\0\0WEBP"):
         for kind in (IMAGE, RECORDING):
             with pytest.raises(RefusedError):

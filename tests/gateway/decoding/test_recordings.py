@@ -59,7 +59,7 @@ def test_the_first_bytes_tell_the_format(container: str, codec: str, kind: str) 
         b"\x89PNG\r\n\x1a\n",
     ],
 )
-def test_a_playlist_is_no_recording(data: bytes) -> None:
+def test_a_playlist_is_not_a_recording(data: bytes) -> None:
     assert recording_type(data) == ""
     with pytest.raises(RecordingError):
         measure_recording(data, HOUR)
@@ -113,7 +113,7 @@ def test_a_damaged_or_compressed_file_is_refused(data: bytes) -> None:
         measure_recording(data, HOUR)
 
 
-def test_what_stands_before_the_sound_is_left_out() -> None:
+def test_data_before_the_sound_is_left_out() -> None:
     """It may be a file of another format, which a reader tries first, or next."""
     lying = bytearray(flac_of_constant_blocks(1))
     lying[21] |= 0x0F

@@ -75,13 +75,15 @@ def test_an_image_is_fetched_without_anything_of_the_environment(
         ("/to/http%3A%2F%2F127.0.0.2%2Fok", "no public address"),
     ],
 )
-def test_what_is_no_image_or_leads_elsewhere_is_refused(images: ImageServer, path: str, reason: str) -> None:
+def test_responses_that_are_not_images_or_lead_elsewhere_are_refused(
+    images: ImageServer, path: str, reason: str
+) -> None:
     with pytest.raises(FetchError, match=reason):
         fetch(images.url(path))
 
 
 @pytest.mark.parametrize("what", ["interim", "trailers", "extensions"])
-def test_a_server_that_sends_what_is_no_image_without_end_is_left(images: ImageServer, what: str) -> None:
+def test_an_endless_response_that_is_not_an_image_is_abandoned(images: ImageServer, what: str) -> None:
     """Such a server never lets the reader wait: without a limit of its own the reader would not come back."""
     with pytest.raises(FetchError):
         fetch(images.url(f"/flood/{what}"))
@@ -104,7 +106,7 @@ def test_redirects_are_followed_to_allowed_addresses(images: ImageServer) -> Non
         "http://a.example/" + "a" * 9000,
     ],
 )
-def test_what_is_no_url_of_a_host_is_refused_before_it_is_resolved(url: str) -> None:
+def test_a_url_without_a_host_is_refused_before_it_is_resolved(url: str) -> None:
     resolve = Resolver(a=[["127.0.0.1"]])
     with pytest.raises(FetchError):
         fetch(url, resolve)
@@ -126,7 +128,7 @@ def test_each_redirect_is_resolved_and_checked_anew(images: ImageServer) -> None
     assert len(images.asked) == 1
 
 
-def test_of_several_addresses_only_the_allowed_are_asked(images: ImageServer) -> None:
+def test_only_the_allowed_ones_of_several_addresses_are_contacted(images: ImageServer) -> None:
     resolve = Resolver(mixed=[["10.0.0.1", "::1", "127.0.0.1"]])
     assert fetch(images.url("/ok", "mixed.test"), resolve) == PNG
 

@@ -28,7 +28,7 @@ def test_requests_with_the_same_labels_are_one_series() -> None:
     assert counted.unreported() == []
 
 
-def test_paths_of_clients_are_no_labels() -> None:
+def test_paths_of_clients_are_not_labels() -> None:
     counted = counts()
     for number in range(100):
         counted.observe(f"/{number}", 404, 0.1, "not_found")

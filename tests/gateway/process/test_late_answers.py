@@ -101,7 +101,7 @@ def test_an_error_before_the_head_is_a_status(harness: GatewayHarness) -> None:
         assert parsed(read_to_end(connection))[0] == 500
 
 
-def test_an_answer_that_is_no_picture_is_an_error_there_too(harness: GatewayHarness) -> None:
+def test_an_answer_that_is_not_a_picture_is_also_an_error_there(harness: GatewayHarness) -> None:
     connection, received = start_picture(harness)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n")

@@ -91,7 +91,7 @@ def test_a_connection_is_kept_for_the_next_request(harness: GatewayHarness) -> N
             read_until(connection, ANSWER)
 
 
-def test_a_pipelined_request_is_no_hang_up(harness: GatewayHarness) -> None:
+def test_a_pipelined_request_is_not_a_hang_up(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive") + request("POST", PATH, CHAT))
         for _ in range(2):

@@ -28,7 +28,7 @@ def test_what_makes_no_difference_to_an_engine_does_not_count(change: dict[str, 
     assert digest(**change) == digest()
 
 
-def test_neither_does_the_order_of_fields() -> None:
+def test_the_order_of_fields_does_not_count() -> None:
     turned = json.dumps(dict(reversed(CHAT.items()))).encode()
     assert digest_of("chat/completions", turned) == digest()
 

@@ -278,7 +278,7 @@ def test_a_listener_can_be_shut_down_for_all_processes(listener: Any) -> None:
             gevent.socket.create_connection(elsewhere.getsockname())
 
 
-def test_a_listener_that_was_shut_is_no_trouble(listener: Any, records: list[dict[str, Any]]) -> None:
+def test_a_closed_listener_does_no_harm(listener: Any, records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", "info", "json")
     serving = Serving()
     acceptor = Acceptor(listener, serving, 100)

@@ -46,7 +46,7 @@ def test_two_that_die_together_count_twice() -> None:
 
 
 @pytest.mark.parametrize(("retiring", "lines"), [(False, 1), (True, 0)])
-def test_workers_that_were_told_to_end_are_no_failures(
+def test_workers_that_were_told_to_end_do_not_count_as_failures(
     monkeypatch: pytest.MonkeyPatch, *, retiring: bool, lines: int
 ) -> None:
     logged: list[str] = []

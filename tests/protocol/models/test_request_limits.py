@@ -274,7 +274,7 @@ def test_numbers_of_a_pattern_count_whatever_stands_beside_them(pattern: str) ->
     _check({"json_schema": {"pattern": "^30000|[0-9]{3}$"}})
 
 
-def test_what_is_no_object_is_left_to_others() -> None:
+def test_a_value_that_is_not_an_object_is_left_to_others() -> None:
     for body in (b"", b"[]", b"{broken", b"--boundary"):
         assert fields_within_limits(body) is None
 

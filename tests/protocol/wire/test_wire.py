@@ -110,7 +110,7 @@ def test_a_batch_of_events_comes_back_with_its_worker(batch: list[Event]) -> Non
 
 
 @given(st.binary())
-def test_noise_behind_a_topic_is_no_batch(noise: bytes) -> None:
+def test_noise_behind_a_topic_is_not_a_batch(noise: bytes) -> None:
     with contextlib.suppress(ValueError):
         worker, batch = unpack_batch(TOPIC + noise, len(TOPIC))
         assert isinstance(worker, str)

@@ -34,7 +34,7 @@ def client(server: LemonbusServer, key: str) -> RawHttpClient:
     return RawHttpClient(server.port, {"Authorization": f"Bearer {key}"})
 
 
-def test_the_servers_key_is_valid_at_no_engine(server: LemonbusServer) -> None:
+def test_no_engine_accepts_the_servers_key(server: LemonbusServer) -> None:
     allowed = client(server, KEY)
     assert server.client.post(CHAT, BODY).status == 401
     assert allowed.post(CHAT, BODY).status == 200
@@ -105,7 +105,7 @@ ENCODED_KEY = base64.urlsafe_b64encode(ADMIN_KEY.encode()).decode().rstrip("=")
     ],
     ids=str,
 )
-def test_a_page_reads_the_log_with_a_key_that_is_no_header(
+def test_a_page_reads_the_log_with_a_key_outside_of_headers(
     server: LemonbusServer, protocols: list[str] | None, chosen: str | None
 ) -> None:
     """The answer never has the key: a browser wants a protocol that it offered, so it also offers another one."""

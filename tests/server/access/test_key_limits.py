@@ -91,7 +91,7 @@ def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: Lemonbus
     assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
 
 
-def test_requests_at_once_do_not_exceed_the_tokens_once_each(server: LemonbusServer) -> None:
+def test_simultaneous_requests_together_stay_within_the_tokens(server: LemonbusServer) -> None:
     """As many tokens as each may generate are kept for it until it has ended."""
     client = RawHttpClient(server.port, {"Authorization": "Bearer parallel"})
     streams = []
@@ -183,7 +183,7 @@ def test_the_prompt_of_an_answer_that_a_client_left_or_lost_counts_too(server: L
     assert left_of(server, name, began) <= LEAVERS_LIMIT - whole.json()["usage"]["prompt_tokens"]
 
 
-def test_a_prompt_of_which_the_engine_has_told_nothing_yet_counts_by_its_bytes(server: LemonbusServer) -> None:
+def test_a_prompt_that_the_engine_has_not_reported_yet_counts_by_its_bytes(server: LemonbusServer) -> None:
     began = time.monotonic()
     client = RawHttpClient(server.port, {"Authorization": "Bearer leaves-at-once", "X-Request-ID": "leaves-at-once"})
     with processes.stopped(server.engine_pid(MODEL)):

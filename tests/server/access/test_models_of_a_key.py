@@ -33,7 +33,7 @@ def client(server: LemonbusServer) -> RawHttpClient:
     return RawHttpClient(server.port, {"Authorization": "Bearer lb-some"})
 
 
-def test_no_route_that_reads_names_another_model(server: LemonbusServer, client: RawHttpClient) -> None:
+def test_no_reading_route_names_another_model(server: LemonbusServer, client: RawHttpClient) -> None:
     paths = [
         path
         for path, operations in client.get("/openapi.json").json()["paths"].items()
@@ -66,7 +66,7 @@ def test_it_cannot_ask_for_another_one_by_name(client: RawHttpClient, path: str)
     assert client.get(f"{path}?model={OTHER}").status in (403, 404)
 
 
-def test_an_unknown_name_brings_no_similar_one_of_another_model(server: LemonbusServer, client: RawHttpClient) -> None:
+def test_an_unknown_name_suggests_no_model_of_other_keys(server: LemonbusServer, client: RawHttpClient) -> None:
     wrong = "extra.tiny-loo"
     body = {"model": wrong, "messages": [{"role": "user", "content": "hi"}]}
     posts = [client.post(path, body) for path in (PATH, "/api/chat", "/v1/messages/count_tokens", "/api/show")]

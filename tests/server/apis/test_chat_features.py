@@ -169,7 +169,7 @@ OFF = {"chat_template_kwargs": {"enable_thinking": False}}
         ("/api/generate", {"model": THINK, "prompt": "hi", "think": False}),
     ],
 )
-def test_a_model_that_shall_not_think_does_not(
+def test_a_model_does_not_think_if_it_is_told_not_to(
     shared_server: LemonbusServer, path: str, fields: dict[str, Any]
 ) -> None:
     answer = shared_server.client.post(path, fields)

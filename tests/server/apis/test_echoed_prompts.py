@@ -101,7 +101,7 @@ def test_a_hang_up_ends_the_scoring(shared_server: LemonbusServer) -> None:
     shared_server.assert_idle()
 
 
-def test_a_draft_models_guesses_are_no_certainty(shared_server: LemonbusServer, start_server: StartServer) -> None:
+def test_guesses_of_a_draft_model_are_not_certain(shared_server: LemonbusServer, start_server: StartServer) -> None:
     """llama-server says of a token that a draft model has guessed, rightly or not, that its probability was 1."""
     draft = tiny_models() / "models/tiny-chat.gguf"
     server = start_server("tiny-chat", llamacpp_args=f"-t 1 -md {draft} --draft-max 4 --draft-min 1")

@@ -214,13 +214,13 @@ def test_an_image_is_read_in_every_api(trap: Trap, call: Callable[[str], Call]) 
     ],
     ids=["jpeg", "webp", "gif", "bmp", "cmyk", "16 bits"],
 )
-def test_what_the_engine_cannot_read_itself_is_read(trap: Trap, data: bytes) -> None:
+def test_formats_that_the_engine_cannot_read_are_converted(trap: Trap, data: bytes) -> None:
     answer = trap.server.client.post(*openai_image(data_url(data)))
     assert answer.status == 200, answer
     trap.assert_untouched()
 
 
-def test_a_recording_for_a_model_that_hears_nothing_is_the_engines_to_refuse(trap: Trap) -> None:
+def test_the_engine_refuses_a_recording_for_a_model_without_audio(trap: Trap) -> None:
     answer = trap.server.client.post(*as_audio(data_url(wav(0.1))))
     assert answer.status == 400
     assert "audio" in answer.error["message"]

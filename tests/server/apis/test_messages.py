@@ -194,7 +194,7 @@ def test_a_count_with_an_image(client: anthropic.Anthropic) -> None:
 
 
 @pytest.mark.parametrize("route", ["messages", "messages/count_tokens"])
-def test_an_image_that_is_none(shared_server: LemonbusServer, route: str) -> None:
+def test_an_invalid_image(shared_server: LemonbusServer, route: str) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     answer = shared_server.client.post(f"/v1/{route}", {"model": VISION, "max_tokens": 1, "messages": messages})

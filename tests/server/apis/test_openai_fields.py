@@ -58,7 +58,7 @@ def test_more_choices_than_slots_are_refused_with_the_option(shared_server: Lemo
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages[0].role"),
     ],
 )
-def test_what_engines_take_differently_is_refused(
+def test_values_that_engines_treat_differently_are_refused(
     shared_server: LemonbusServer, more: dict[str, Any], param: str
 ) -> None:
     answer = shared_server.client.chat(CHAT, **more)

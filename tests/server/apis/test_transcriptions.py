@@ -153,7 +153,7 @@ def test_what_cannot_be(
     assert "Traceback" not in answer.error["message"]
 
 
-def test_bodies_that_are_no_forms(shared_server: LemonbusServer) -> None:
+def test_bodies_that_are_not_forms(shared_server: LemonbusServer) -> None:
     route = f"/v1/{ROUTE}"
     assert shared_server.client.post(route, {"model": MODEL}).status == 400
     for kind, body in (
@@ -206,7 +206,7 @@ def test_a_client_that_hangs_up_stops_it_and_others_wait_their_turn(faulty: Lemo
     assert hang_up_before_another(faulty, LONGEST, SLOW).finish().status == 200
 
 
-def test_an_engine_that_works_on_for_a_client_that_is_gone_is_started_again(faulty: LemonbusServer) -> None:
+def test_an_engine_that_keeps_working_after_its_client_left_is_started_again(faulty: LemonbusServer) -> None:
     assert send(faulty, SOUND).status == 200
     pid = faulty.engine_pid(MODEL)
     with processes.stopped(pid):  # it notices nothing
@@ -217,7 +217,7 @@ def test_an_engine_that_works_on_for_a_client_that_is_gone_is_started_again(faul
 @pytest.mark.parametrize(
     ("cut", "why"), [(1_000_000, "it is truncated: "), (20, "it is truncated"), (3_000, "it is truncated: ")]
 )
-def test_files_that_are_not_whole(faulty: LemonbusServer, cut: int, why: str) -> None:
+def test_incomplete_files(faulty: LemonbusServer, cut: int, why: str) -> None:
     whole = (tiny_models() / "models" / "tiny-whisper.bin").read_bytes()
     name = f"cut-{cut}"
     (faulty.models / f"{name}.bin").write_bytes(whole[:cut])

@@ -99,7 +99,7 @@ def test_a_field_that_is_set_wins_over_the_request(client: RawHttpClient, limit:
         assert answer.get("tokens_predicted") or answer["usage"]["completion_tokens"] == 3
 
 
-def test_it_is_set_whatever_the_api(client: RawHttpClient) -> None:
+def test_a_set_field_applies_in_every_api(client: RawHttpClient) -> None:
     anthropic = client.post("/v1/messages", {"model": "gpt-4o", "max_tokens": 50, "messages": HI}).json()
     assert anthropic["usage"]["output_tokens"] == 3
     ollama = client.post(
@@ -165,7 +165,7 @@ def test_a_loads_own_options_win_and_what_is_configured_is_shown(server: Lemonbu
     assert origins["env"] == (dict.fromkeys(["SECTION_OF_RECIPE", "SECTION_OF_MODEL"], "********"), own)
 
 
-def test_a_model_that_is_not_there_and_no_model(server: LemonbusServer) -> None:
+def test_an_unknown_model_and_no_model(server: LemonbusServer) -> None:
     assert server.client.get("/internal/configuration?model=nothing.here").status == 404
     assert server.client.get("/internal/configuration").status == 400
 

@@ -39,7 +39,7 @@ def test_without_a_name_the_model_used_last_answers_loaded_or_not(keyed_server: 
     assert client.post("/v1/embeddings", {"input": "a"}).json()["model"] == EMBED
 
 
-def test_a_model_that_runs_is_not_ended_for_options_that_cannot_be(server: LemonbusServer) -> None:
+def test_a_running_model_is_not_ended_for_impossible_options(server: LemonbusServer) -> None:
     assert server.client.chat(LOOP, max_tokens=3).status == 200
     engine = server.engine_pid(LOOP)
     wrong: list[tuple[str, object]] = [("llamacpp_args", "--nonsense"), ("llamacpp_args", "--port 1"), ("ctx_size", -2)]

@@ -155,7 +155,9 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
         ({"model": PLAIN}, 400, "chat template"),
     ],
 )
-def test_what_cannot_be_had_is_said(server: LemonbusServer, body: dict[str, Any], status: int, expected: str) -> None:
+def test_unsupported_requests_are_refused_with_a_reason(
+    server: LemonbusServer, body: dict[str, Any], status: int, expected: str
+) -> None:
     answer = server.client.chat(**{"model": OGA, **body})
     assert (answer.status, expected in answer.error["message"]) == (status, True), answer
     assert server.client.chat(OGA, max_tokens=1).status == 200

@@ -78,7 +78,7 @@ def test_an_unload_keeps_it_too_but_not_for_other_options(swapping: LemonbusServ
     assert is_read_from_cache(turn(swapping, turns, "And?"))
 
 
-def test_what_is_kept_is_private_to_the_user_of_the_server(swapping: LemonbusServer) -> None:
+def test_kept_caches_are_private_to_the_user_of_the_server(swapping: LemonbusServer) -> None:
     turn(swapping, [], prompt_of(TOKENS))
     assert swapping.client.post("/v1/unload", {"model_name": CHAT}).status == 200
     root = prompt_caches.root(str(swapping.home / "cache"))

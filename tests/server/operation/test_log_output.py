@@ -128,7 +128,7 @@ def test_a_gateways_death_leaves_the_names_of_its_requests(server: LemonbusServe
     wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 2, "it is back")
 
 
-def test_what_the_caller_did_wrong_is_no_warning(server: LemonbusServer) -> None:
+def test_mistakes_of_callers_are_not_warnings(server: LemonbusServer) -> None:
     before = len(server.lines)
     assert server.client.chat(LOOP, temperature="hot").status == 400
     assert server.client.chat("nobody").status == 404

@@ -146,7 +146,7 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
     assert b"mullama_" not in metrics, "Mullama's names are switched off"
 
 
-def test_what_was_asked_for_is_no_warning(server: ConfiguredServer) -> None:
+def test_requested_changes_are_not_warnings(server: ConfiguredServer) -> None:
     seen, supervisor = len(server.lines), server.supervisor_pid
     server.configure(queue_requests=9)
     server.reload()

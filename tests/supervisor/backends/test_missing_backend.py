@@ -21,7 +21,7 @@ def explained(cache: Path, recipe: str, backend: str, devices: Collection[str], 
     return explain_missing_backend(failure, spec, BackendInventory(Settings(cache_dir=str(cache))), devices)
 
 
-def test_what_the_machine_cannot_run_is_unsupported(tmp_path: Path) -> None:
+def test_a_backend_that_the_machine_cannot_run_is_unsupported(tmp_path: Path) -> None:
     failure = explained(tmp_path, "flm", "npu", ["cpu"])
     assert (failure.code, failure.http_status, failure.final) == (Code.UNSUPPORTED, 501, True)
     assert failure.message.startswith(
@@ -31,7 +31,7 @@ def test_what_the_machine_cannot_run_is_unsupported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["vulkan", "cpu"])
-def test_what_can_be_installed_is_named_with_its_command(tmp_path: Path, backend: str) -> None:
+def test_an_installable_backend_is_named_with_its_command(tmp_path: Path, backend: str) -> None:
     devices = ["cpu", "amd_gpu"]
     status = BackendInventory(Settings(cache_dir=str(tmp_path)))
     failure = explained(tmp_path, "llamacpp", backend, devices)

@@ -77,7 +77,7 @@ def calls() -> UpgradeCalls:
 SERVES = UpgradeReport(RELEASE, os.getpid())
 
 
-def test_a_failure_is_told_until_another_upgrade_begins(calls: UpgradeCalls) -> None:
+def test_a_failure_is_reported_until_another_upgrade_begins(calls: UpgradeCalls) -> None:
     calls.ask(1)
     calls.keeper.on_upgrade_failed("it cannot be imported")
     assert calls.answers == {1: Code.INTERNAL}
@@ -98,7 +98,7 @@ def test_an_order_that_was_lost_with_a_supervisor_is_given_again(calls: UpgradeC
     assert (calls.keeper.asked, calls.answers[3]) == (1, SERVES)
 
 
-def test_an_upgrade_that_does_not_begin_is_no_failed_one(calls: UpgradeCalls) -> None:
+def test_an_upgrade_that_does_not_begin_is_not_a_failed_one(calls: UpgradeCalls) -> None:
     calls.ask(1)
     calls.keeper.on_upgrade_refused("the last one is not complete yet")
     assert calls.answers == {1: Code.OVERLOADED}

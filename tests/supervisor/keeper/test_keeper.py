@@ -133,7 +133,7 @@ def test_a_reload_that_a_leaving_supervisor_has_not_carried_out_is_left_to_the_n
     assert keeper.lines.count("told 1 reload") == 1
 
 
-def test_a_stop_of_both_is_no_silence(start_keeper: StartKeeper) -> None:
+def test_a_stop_of_both_does_not_count_as_silence(start_keeper: StartKeeper) -> None:
     keeper = start_keeper("serve", silence=SILENCE_S)
     supervisor = keeper.wait_started(0)
     keeper.send(signal.SIGSTOP)
@@ -253,7 +253,7 @@ def test_a_terminals_end_is_the_end_and_another_sighup_is_a_reload(start_keeper:
     assert keeper.lines.count("told 0 end") == 1
 
 
-def test_words_that_it_does_not_understand_are_no_error(start_keeper: StartKeeper) -> None:
+def test_words_that_it_does_not_understand_are_ignored(start_keeper: StartKeeper) -> None:
     keeper = start_keeper("babble", "serve")
     keeper.wait_started(1)
     keeper.send(signal.SIGTERM)

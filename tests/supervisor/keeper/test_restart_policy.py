@@ -190,13 +190,13 @@ def test_a_start_may_take_longer() -> None:
     assert heartbeat.is_lost(STARTING)
 
 
-def test_one_that_is_not_forked_at_all_is_not_waited_for_so_long() -> None:
+def test_a_supervisor_that_is_never_forked_is_waited_for_a_shorter_time() -> None:
     heartbeat = Heartbeat(0.0)
     looked(heartbeat, 0.0, SILENCE_S)
     assert heartbeat.is_lost(NOT_FORKED)
 
 
-def test_time_in_which_the_keeper_itself_was_stopped_is_no_silence() -> None:
+def test_time_in_which_the_keeper_itself_was_stopped_does_not_count_as_silence() -> None:
     heartbeat = Heartbeat(0.0)
     heartbeat.beat()
     heartbeat.look(1000.0)

@@ -108,7 +108,7 @@ def test_the_watchdog_of_another_process_is_not_fed(tmp_path: Path) -> None:
         manager.close()
 
 
-def test_a_manager_that_does_not_exist_is_no_error() -> None:
+def test_a_manager_that_does_not_exist_is_not_an_error() -> None:
     with KeeperProcess("serve", environment={"NOTIFY_SOCKET": "/nowhere/notify"}) as keeper:
         keeper.wait_started(0)
         keeper.send(signal.SIGTERM)

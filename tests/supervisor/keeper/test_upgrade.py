@@ -57,7 +57,7 @@ def test_a_supervisor_of_a_new_version_that_is_killed_once_is_followed_by_anothe
         assert not any("upgrade failed" in line for line in keeper.lines)
 
 
-def test_a_new_version_that_is_killed_each_time_is_told_and_the_old_one_goes_on() -> None:
+def test_a_new_version_that_is_killed_each_time_is_reported_and_the_old_one_goes_on() -> None:
     with KeeperProcess("serve") as keeper:
         keeper.wait_started(0)
         keeper.install("serve", "die", "die", "serve")
@@ -68,7 +68,7 @@ def test_a_new_version_that_is_killed_each_time_is_told_and_the_old_one_goes_on(
         assert processes.alive(former)
 
 
-def test_a_new_version_that_does_not_come_to_serve_is_told_and_the_old_one_goes_on() -> None:
+def test_a_new_version_that_does_not_become_ready_is_reported_and_the_old_one_goes_on() -> None:
     with KeeperProcess("serve") as keeper:
         keeper.wait_started(0)
         keeper.install("serve", "never_ready")
@@ -77,7 +77,7 @@ def test_a_new_version_that_does_not_come_to_serve_is_told_and_the_old_one_goes_
 
 
 @pytest.mark.parametrize("broken", ["unimportable", "fail", "refuse"])
-def test_a_new_version_that_cannot_start_is_told_and_the_old_one_goes_on(broken: str) -> None:
+def test_a_new_version_that_cannot_start_is_reported_and_the_old_one_goes_on(broken: str) -> None:
     with KeeperProcess("serve") as keeper:
         first = keeper.wait_started(0)
         keeper.install(broken)

@@ -148,7 +148,7 @@ def test_directories_are_made_and_left_empty(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == list((tmp_path / "c").iterdir()) == []
 
 
-def test_a_full_disk_is_no_error_of_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -198,7 +198,7 @@ def test_a_directory_of_another_program_is_not_changed(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir() if path.is_socket()} == {"S.gpg-agent"}, "only what is ours left"
 
 
-def test_another_server_is_no_error_of_a_setting(tmp_path: Path) -> None:
+def test_another_server_is_not_a_wrong_setting(tmp_path: Path) -> None:
     settings = Settings(runtime_dir=str(tmp_path / "r"))
     held = RuntimeDirectory(tmp_path / "r")
     with pytest.raises(LemonbusError, match="already serves from") as raised:

@@ -184,6 +184,6 @@ def test_an_added_entry_takes_no_name_from_another_and_its_removal_removes_no_ot
     assert index.find(checkpoint) is ENTRIES["user.B"]
 
 
-def test_of_two_entries_with_one_name_that_of_the_later_source_counts() -> None:
+def test_the_later_source_of_two_entries_with_one_name_counts() -> None:
     later = CatalogueEntry("A-GGUF", "o/other:Q4_0", "llamacpp")
     assert names.NameIndex(ENTRIES, {"A-GGUF": later}).find("A-GGUF") is later

@@ -73,7 +73,7 @@ def test_names_whose_write_failed_are_written_again(path: Path) -> None:
     names.set_default(QWEN)  # a third write would find no result in the list
 
 
-def test_there_are_not_endlessly_many_names(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_names_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_names, "MAX_ALIASES", 1)
     names = UserNames(path)
     names.add_alias("a", QWEN)

@@ -10,7 +10,7 @@ from supervisor.processes.download_registry import MAX_ENDED, SHOWN_S, DownloadR
 HALF = Progress(0, "a", "a.gguf", 1, 1, 50, 100)
 
 
-def test_a_download_is_told_of_while_it_runs_and_for_a_while_after() -> None:
+def test_a_download_is_reported_while_it_runs_and_for_a_while_after() -> None:
     registry = DownloadRegistry()
     download = registry.begin("j1", "a", [], None)
     assert registry.reports(0.0) == [DownloadReport("a")] == [registry.report("a")]
@@ -22,7 +22,7 @@ def test_a_download_is_told_of_while_it_runs_and_for_a_while_after() -> None:
     assert registry.reports(1.0 + SHOWN_S) == []
 
 
-def test_a_download_that_is_begun_again_is_told_of_once() -> None:
+def test_a_download_that_is_begun_again_is_reported_once() -> None:
     registry = DownloadRegistry()
     failure = Failure(Code.DOWNLOAD_FAILED, "no network")
     registry.note_end("a", None, failure, 0.0)

@@ -55,7 +55,7 @@ def test_a_process_shows_what_it_says() -> None:
     assert environment_block.parse(environment) == {"ROLE": "worker", "OTHER": "ä", "LAST": "z"}
 
 
-def test_of_an_environment_that_is_too_large_its_identity_is_shown() -> None:
+def test_only_the_identity_of_a_too_large_environment_is_shown() -> None:
     output, _, environment = shown("worker", "y" * 2 * len(FILLER))
     assert output == "True b'z' None"
     assert environment_block.parse(environment) == {"ROLE": "worker", "LAST": "z"}

@@ -108,7 +108,7 @@ def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> N
     assert worker.got(Run) == []
 
 
-def test_who_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovering, "TIMEOUT_S", 0.3)
     worker, _, gateway = (
         taking_over.survivor("worker", "w1"),

@@ -148,7 +148,7 @@ def test_a_dry_run_only_tells(reloading: Reloading) -> None:
 
 
 @pytest.mark.parametrize("text", ["ports = 1\n", '[models."x.y"]\nttl = 5\n'])
-def test_a_dry_run_is_no_matter_for_the_log(reloading: Reloading, text: str) -> None:
+def test_a_dry_run_is_not_logged(reloading: Reloading, text: str) -> None:
     reloading.file.write_text(text)
     with structlog.testing.capture_logs() as lines:
         reloading.ask(1, dry_run=True)
@@ -282,7 +282,7 @@ def test_what_takes_effect_at_the_next_start_alone_leaves_the_present_settings_i
     assert reloading.takeovers.count == 0
 
 
-def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_a_successor_are_not_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     ended: list[bool] = []
     RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))

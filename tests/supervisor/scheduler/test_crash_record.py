@@ -77,7 +77,7 @@ def test_a_client_counts_against_the_model_once() -> None:
     assert deaths.note("a", [RequestOrigin("k", "d")], 11.0 + REMEMBERED_S)
 
 
-def test_of_several_requests_none_is_noted() -> None:
+def test_none_of_several_requests_is_noted() -> None:
     deaths = CrashRecord()
     assert not deaths.note("a", [RequestOrigin("k", "d"), RequestOrigin("k", "e")], 0.0), "one client's"
     assert deaths.note("a", [RequestOrigin("k", "d"), RequestOrigin("l", "e")], 0.0), "whose is not known"

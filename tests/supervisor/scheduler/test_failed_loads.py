@@ -90,7 +90,7 @@ def test_a_failure_is_forgotten_after_a_while() -> None:
     assert not sim.scheduler.models
 
 
-def test_so_many_failures_are_remembered_and_no_more() -> None:
+def test_a_bounded_number_of_failures_is_remembered() -> None:
     sim = Simulation()
     for number in range(MAX_REMEMBERED_FAILURES + 5):
         fail_load(sim, f"m{number}")
@@ -99,7 +99,7 @@ def test_so_many_failures_are_remembered_and_no_more() -> None:
     assert "m0" not in sim.scheduler.models
 
 
-def test_so_many_past_uses_are_remembered_and_no_more() -> None:
+def test_a_bounded_number_of_past_uses_is_remembered() -> None:
     sim = Simulation()
     for number in range(MAX_PAST_USES + 5):
         sim.scheduler.past_use[f"old{number}"] = float(-number)

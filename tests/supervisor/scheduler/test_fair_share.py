@@ -75,7 +75,7 @@ def test_a_key_whose_requests_report_nothing_does_not_keep_its_turn() -> None:
     assert keys_of(served(FairShare(), queue, {"a": 0, "b": 0})).index("a") < 40
 
 
-def test_a_large_body_is_no_prompt_of_a_million_tokens() -> None:
+def test_a_large_body_does_not_count_as_a_prompt_of_a_million_tokens() -> None:
     queue = [*(request(order, "b", 800) for order in range(200)), request(200, "a", 4_000_000)]
     assert keys_of(served(FairShare(), queue)).index("a") < 100
 

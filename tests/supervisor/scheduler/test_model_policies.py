@@ -16,7 +16,7 @@ def policies(**more: object) -> FixedPolicies:
 
 
 @pytest.mark.parametrize(("concurrency", "at_once"), [(0, 4), (1, 1), (3, 3), (9, 4)])
-def test_so_many_requests_run_at_once(concurrency: int, at_once: int) -> None:
+def test_the_policy_limits_the_requests_that_run(concurrency: int, at_once: int) -> None:
     sim = loaded("a", slots=4, policies=policies(concurrency=concurrency))
     keys = [sim.submit("a") for _ in range(6)]
     assert sim.order == keys[:at_once]

@@ -57,7 +57,7 @@ def test_a_worker_that_reports_late_is_used() -> None:
     assert not sim.killed
 
 
-def test_workers_that_never_report_do_not_become_many() -> None:
+def test_the_number_of_workers_that_never_report_is_bounded() -> None:
     sim = Simulation()
     sim.submit("a")
     pass_seconds(sim, 120.0)

@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_a_gguf_file_by_its_name_alone(head: bytes) -> No
     assert identify("a.bin", head) == (Identity("whispercpp", ("transcription",)) if head == b"lmgg" else None)
 
 
-def test_a_beginning_that_is_cut_anywhere_costs_no_more_than_what_is_missing(tmp_path: Path) -> None:
+def test_a_truncated_beginning_only_loses_the_missing_facts(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", "bert", "blk.0", pooling=4)
     data = (tmp_path / "m.gguf").read_bytes()
     found = {identify("a.gguf", data[:end]) for end in range(len(data))}

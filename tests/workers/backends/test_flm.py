@@ -156,7 +156,7 @@ def test_sampling_defaults_are_merged() -> None:
         ("slots", b"{}", Code.UNSUPPORTED),
     ],
 )
-def test_what_it_cannot_do(endpoint: str, body: bytes, code: Code) -> None:
+def test_unsupported_requests(endpoint: str, body: bytes, code: Code) -> None:
     with pytest.raises(LemonbusError) as raised:
         made().request(endpoint, "", body, False)
     assert raised.value.failure.code == code

@@ -84,7 +84,7 @@ def test_a_chat_is_translated_to_llama_servers_form() -> None:
 
 
 @given(st.lists(st.integers(1, 200), max_size=30))
-def test_it_does_not_matter_how_the_bytes_come(pieces: list[int]) -> None:
+def test_the_split_of_the_bytes_makes_no_difference(pieces: list[int]) -> None:
     raised, once = through(CHAT, pieces), through(CHAT, [])
     assert (raised[0], raised[1], raised[2].finished) == (once[0], once[1], once[2].finished)
 
@@ -102,7 +102,7 @@ def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
 
 
 @pytest.mark.parametrize("reason", [b"error", b"cancel"])
-def test_an_end_that_is_none_is_an_error(reason: bytes) -> None:
+def test_an_end_with_an_error_as_its_reason_is_an_error(reason: bytes) -> None:
     _, _, stream = through(event(b'{"index":0,"delta":{},"finish_reason":"%s"}' % reason) + b"data: [DONE]\n\n", [])
     assert stream.error is not None
 

@@ -53,7 +53,7 @@ def test_other_requests_are_llama_servers(fields: dict[str, Any]) -> None:
     assert offered(True, **fields) is None
 
 
-def test_without_a_place_a_choice_of_the_models_is_a_warning() -> None:
+def test_a_template_without_tools_causes_a_warning_if_the_model_may_choose() -> None:
     found = offered(False)
     assert found is not None
     assert "no place for tools" in found.warning
@@ -71,7 +71,7 @@ def test_without_a_place_a_choice_of_the_models_is_a_warning() -> None:
         [{"role": "developer", "content": [{"type": "text", "text": "Be brief."}]}, {"role": "user", "content": "Hi"}],
     ],
 )
-def test_without_a_place_a_call_is_demanded_by_its_schema(messages: list[Any]) -> None:
+def test_a_template_without_tools_gets_a_demanded_call_by_its_schema(messages: list[Any]) -> None:
     form = {"type": "json_object"}
     found = offered(False, messages=messages, response_format=form, parallel_tool_calls=False, seed=1, **REQUIRED)
     assert found is not None
@@ -84,7 +84,7 @@ def test_without_a_place_a_call_is_demanded_by_its_schema(messages: list[Any]) -
     assert "Of a city." in json.dumps(first)
 
 
-def test_references_of_a_schema_are_found_where_it_now_is() -> None:
+def test_references_of_a_moved_schema_are_adapted() -> None:
     schema = call_schema({"weather": CITY, "time": {"type": "object"}})
     assert schema["$defs"]["0"]["properties"]["city"] == {"$ref": "#/$defs/0/$defs/Name"}
     assert [each["properties"]["name"]["const"] for each in schema["anyOf"]] == ["weather", "time"]

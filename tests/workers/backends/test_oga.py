@@ -110,13 +110,13 @@ def test_ryzenai_server_gives_one_answer(ryzenai: Path) -> None:
 
 
 @pytest.mark.parametrize(("recipe", "backend"), [("oga-npu", "npu"), ("ryzenai-llm", "hybrid")])
-def test_a_program_that_is_not_there(recipe: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program(recipe: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LemonbusError, match="ryzenai-server was not found"):
         made(recipe, backend).check()
 
 
-def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(LemonbusError, match="lemonbus backends install oga-npu:cpu"):
         made("oga-npu", "cpu", str(tmp_path)).check()

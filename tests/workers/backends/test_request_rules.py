@@ -58,7 +58,7 @@ def test_other_endpoints_are_unchanged(endpoint: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"a":' + b"[" * 5000])
-def test_what_is_no_object_is_left_to_the_backend(body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_left_to_the_backend(body: bytes) -> None:
     assert apply_request_rules(RequestRules({"x": 1}), CHAT, body) is body
 
 

@@ -64,7 +64,7 @@ def client(engine: WaitingEngineServer) -> Iterator[RawHttpClient]:
     client.close()
 
 
-def test_what_is_told_without_working(engine: WaitingEngineServer, client: RawHttpClient) -> None:
+def test_what_the_server_answers_without_the_engine(engine: WaitingEngineServer, client: RawHttpClient) -> None:
     assert RawHttpClient(engine.port).get("/health").json() == {"status": "ok"}
     engine.ready = False
     assert client.get("/health").status == 503
@@ -109,7 +109,7 @@ def test_bodies_and_methods_that_are_not_taken(client: RawHttpClient, method: st
     assert (answer.status, answer.error["code"]) == (status, status)
 
 
-def test_a_fault_is_told_and_not_explained(client: RawHttpClient) -> None:
+def test_an_internal_error_is_reported_without_details(client: RawHttpClient) -> None:
     answer = client.post("/fail", {})
     assert (answer.status, answer.error["type"]) == (500, "server_error")
     assert b"secret" not in answer.body
@@ -132,7 +132,7 @@ def test_one_request_at_a_time_and_none_whose_client_has_gone(
     assert not engine.working
 
 
-def test_too_many_are_told_to_come_again(engine: WaitingEngineServer, client: RawHttpClient) -> None:
+def test_requests_beyond_the_queue_are_told_to_try_again(engine: WaitingEngineServer, client: RawHttpClient) -> None:
     waiting = [client.start("POST", "/work", json.dumps(place).encode()) for place in range(MAX_WAITING_REQUESTS)]
     wait_for(lambda: waits(engine, MAX_WAITING_REQUESTS - 1), "all places are taken")
     late = client.post("/work", b"late")

@@ -182,7 +182,7 @@ def test_pictures_from_pictures(server: SdServerProcess) -> None:
         ),
     ],
 )
-def test_forms_that_are_none(server: SdServerProcess, kind: str, body: bytes, words: str) -> None:
+def test_invalid_forms(server: SdServerProcess, kind: str, body: bytes, words: str) -> None:
     status, answer = server.ask("POST", EDITS, body, kind=kind)
     assert (status, words in answer["error"]["message"]) == (400, True), answer
 

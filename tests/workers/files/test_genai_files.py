@@ -36,7 +36,7 @@ def test_a_whole_folder(tmp_path: Path) -> None:
         (b'{"model":{"decoder":{"filename":"text.onnx"}}}', "not an ONNX file"),
     ],
 )
-def test_folders_that_are_no_model(tmp_path: Path, config: bytes, reason: str) -> None:
+def test_folders_that_are_not_a_model(tmp_path: Path, config: bytes, reason: str) -> None:
     (tmp_path / "genai_config.json").write_bytes(config)
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_bytes(b"hello, hello, hello")
@@ -45,7 +45,7 @@ def test_folders_that_are_no_model(tmp_path: Path, config: bytes, reason: str) -
     assert str(tmp_path) not in str(raised.value)
 
 
-def test_what_is_no_folder(tmp_path: Path) -> None:
+def test_what_is_not_a_model_folder(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").touch()
     with pytest.raises(BrokenError, match="not a folder"):
         genai.read(tmp_path / "x.gguf")
@@ -70,7 +70,7 @@ def test_data_beside_a_model(tmp_path: Path) -> None:
         genai.read(tmp_path)
 
 
-def test_a_description_that_is_no_description_of_anything(tmp_path: Path) -> None:
+def test_a_description_that_describes_no_model(tmp_path: Path) -> None:
     with (tmp_path / "genai_config.json").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(BrokenError, match="too large"):
@@ -95,7 +95,7 @@ def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, m
         onnx.check(path)
 
 
-def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
+def test_a_model_that_was_cut_off_anywhere_is_incomplete(tmp_path: Path) -> None:
     whole = (write_genai_model(tmp_path, "tiny-oga") / "model.onnx").read_bytes()
     cut = tmp_path / "cut.onnx"
     for size in (1, 10, 50, len(whole) // 2, len(whole) - 1):

@@ -253,7 +253,7 @@ def test_the_snapshot_has_no_end_of_which_only_the_supervisor_can_tell_the_gatew
     assert [each.number for each in snapshot.ended] == [2, 3], "1 and 4 were returned"
 
 
-def test_the_snapshot_has_a_bounded_number_of_ends_and_reads_are_no_use(worker: Worker) -> None:
+def test_the_snapshot_has_a_bounded_number_of_ends_and_reads_do_not_count_as_use(worker: Worker) -> None:
     ready_at = snapshot_of(worker).last_use
     assert ready_at is not None, "to become ready is a use"
     for number in range(1, MAX_ENDED + 3):

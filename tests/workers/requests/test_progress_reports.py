@@ -78,7 +78,7 @@ def test_the_log_has_a_line_every_ten_seconds() -> None:
         [AttemptPhase.WAITING, AttemptPhase.ENDED],
     ],
 )
-def test_progress_of_no_known_request_is_not_told(phases: list[AttemptPhase]) -> None:
+def test_progress_of_an_unknown_request_is_not_reported(phases: list[AttemptPhase]) -> None:
     reports = Reports(*phases)
     assert reports.report(1) is None
     assert not reports.reported

@@ -104,7 +104,7 @@ def test_a_response_without_an_end_is_ended(status: int, limit: int) -> None:
     assert (failure.message, stopped) == ("an-engine sent too large a response", False)
 
 
-def test_a_redirection_is_no_success() -> None:
+def test_a_redirection_is_not_a_success() -> None:
     owner = RecordingOwner()
     attempt = attempt_with(owner, "props", EngineRequest("GET", "/props"))
     attempt.began(302)

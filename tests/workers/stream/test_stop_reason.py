@@ -62,7 +62,7 @@ def test_only_a_request_that_asks_for_it_is_verbose(stream: bool) -> None:
         assert not {"verbose", "return_stop_reason"} & set(json.loads(unasked.body))
 
 
-def test_the_engine_says_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_engine_names_the_stop_sequence(tmp_path_factory: pytest.TempPathFactory) -> None:
     request: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "return_stop_reason": True}
     with running_engine("tiny-chat", str(tmp_path_factory.mktemp("cache"))) as (engine, backend):
         for stop, expected in (["story", "never"], "story"), (["never"], None):

@@ -84,13 +84,13 @@ def test_an_engine_that_hangs_is_asked_once(fixture: ReaderFixture) -> None:
 
 
 @pytest.mark.parametrize(("status", "body"), [(501, b"no"), (200, b"x" * (MAX_METRICS_BYTES + 1))])
-def test_an_error_or_too_much_is_no_answer(fixture: ReaderFixture, status: int, body: bytes) -> None:
+def test_an_error_or_too_much_text_is_not_an_answer(fixture: ReaderFixture, status: int, body: bytes) -> None:
     fixture.reader.read(1)
     fixture.engine_answers(body, status)
     assert fixture.answers == [(1, True, b"")]
 
 
-def test_a_broken_connection_is_no_answer(fixture: ReaderFixture) -> None:
+def test_a_broken_connection_is_not_an_answer(fixture: ReaderFixture) -> None:
     fixture.reader.read(1)
     fixture.requests[0].broke("reset")
     assert fixture.answers == [(1, True, b"")]

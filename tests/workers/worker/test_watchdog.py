@@ -77,7 +77,7 @@ def test_an_engine_that_waits_for_a_processor_is_not_judged() -> None:
     assert judged.judge(109, True, ProcessUsage(1.0)) is ABORT
 
 
-def test_a_pause_of_the_whole_machine_is_no_silence_of_the_engine() -> None:
+def test_a_pause_of_the_whole_machine_does_not_count_as_silence_of_the_engine() -> None:
     watchdog = Watchdog(10.0)
     for now in (0, 1, 2, 3000, 3001, 3002, 3003):
         assert watchdog.judge(now, True, ProcessUsage(1.0)) is F

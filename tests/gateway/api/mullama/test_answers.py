@@ -160,7 +160,7 @@ def test_a_stream_is_the_same_however_its_events_are_grouped() -> None:
     assert whole.decode() == streamed(AnswerWriter(text_fields, CLOCK), chunks)
 
 
-def test_arguments_that_are_no_object_break_a_stream() -> None:
+def test_arguments_that_are_not_an_object_break_a_stream() -> None:
     writer = AnswerWriter(message_fields, CLOCK)
     pieces = StreamedAnswer([chunk(tool_calls=[call(0, "c1", "f", "[1]")]), chunk("tool_calls")]).pieces
     assert writer.events(pieces[0]) == b""

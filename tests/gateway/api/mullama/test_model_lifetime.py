@@ -139,7 +139,7 @@ def test_a_foreign_page_neither_loads_nor_unloads(answering: AppClient, path: st
 
 @pytest.mark.parametrize("path", VALID)
 @pytest.mark.parametrize(("headers", "context"), [({}, 9000), (FOREIGN, 0)])
-def test_num_ctx_is_the_context_that_a_caller_who_may_change_the_server_wants(
+def test_num_ctx_counts_for_callers_who_may_change_the_server(
     answering: AppClient, path: str, headers: dict[str, str], context: int
 ) -> None:
     answering("POST", path, {**VALID[path], "options": {"num_ctx": 9000, "num_gpu": 1}}, headers=headers)

@@ -81,7 +81,7 @@ def test_the_wrong_field_is_named_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("path", [GENERATE, CHAT])
-def test_a_body_that_is_no_json_says_where(ask: AppClient, path: str) -> None:
+def test_a_body_that_is_not_json_says_where(ask: AppClient, path: str) -> None:
     result = ask("POST", path, b'{"model": ')
     assert result.status_code == 400
     assert result.json["error"]["code"] == "invalid_json"

@@ -28,7 +28,7 @@ def test_one_key_leaves_half_of_the_places_to_others() -> None:
 
 
 @pytest.mark.parametrize(("api_key", "accepted"), [("greedy", 5), ("", 10)])
-def test_so_it_is_with_bytes_and_without_keys_there_is_one_share(api_key: str, accepted: int) -> None:
+def test_bytes_are_shared_in_the_same_way_and_without_keys_there_is_one_share(api_key: str, accepted: int) -> None:
     running = RunningResponses(1_000)
     assert [_run(running, api_key, 100) for _ in range(20)].count(True) == accepted
 

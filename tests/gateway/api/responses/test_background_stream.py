@@ -55,7 +55,7 @@ def test_a_response_that_has_ended_is_streamed_from_any_event_on(after: int) -> 
 
 
 @pytest.mark.parametrize("after", [4, 99])
-def test_nothing_is_behind_the_last_event(after: int) -> None:
+def test_no_event_follows_the_last_one(after: int) -> None:
     assert b"".join(resumed(WHOLE, after=after)) == b""
 
 

@@ -31,7 +31,7 @@ def test_a_wrong_request_is_not_counted(ask: AppClient) -> None:
     assert not ask.bus.sent
 
 
-def test_an_answer_that_is_no_count_is_the_engines_mistake(ask: AppClient) -> None:
+def test_an_answer_that_is_not_a_count_is_the_engines_mistake(ask: AppClient) -> None:
     ask.answers[COUNT] = {"tokens": 7}
     assert ask("POST", URL, {"model": "m", "input": "hi"}).json["error"]["code"] == "backend_error"
 

@@ -50,7 +50,7 @@ def test_it_equals_the_stream(message: Any, finish_reason: str, types: list[str]
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"{}", b'{"choices":[{"message":5}]}'])
-def test_an_answer_that_is_none(body: bytes) -> None:
+def test_an_invalid_answer(body: bytes) -> None:
     with pytest.raises(LemonbusError) as problem:
         whole_response(builder(), WholeAnswer(body, "m", Outcome()))
     assert problem.value.failure.code is Code.BACKEND_ERROR

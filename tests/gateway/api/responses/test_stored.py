@@ -72,7 +72,7 @@ def _response(result: Any, stream: bool) -> Any:
     return msgspec.json.decode(last.partition("data: ")[2])["response"]
 
 
-def test_what_is_not_to_be_stored_is_not(ask: AppClient) -> None:
+def test_a_response_is_not_stored_if_the_request_says_so(ask: AppClient) -> None:
     ask.answers["chat/completions"] = ANSWER
     assert ask("POST", "/v1/responses", {**HI, "store": False}).json["store"] is False
     assert not ask.asked(StoreResponse)

@@ -254,7 +254,7 @@ def test_a_wrong_field_is_reported_with_json_types(field: bytes, message: str) -
     assert str(raised.value) == message
 
 
-def test_a_body_that_is_no_object_is_reported_with_json_types() -> None:
+def test_a_body_that_is_not_an_object_is_reported_with_json_types() -> None:
     with pytest.raises(LemonbusError) as raised:
         body_decoding.decode_object(b"[]")
     assert str(raised.value) == "the body must be a JSON object: expected object, got array"

@@ -141,7 +141,7 @@ def test_a_body_that_arrives_too_slowly_is_408(client: socket.socket, framing: b
     assert response[0] == 408
 
 
-def test_the_next_request_is_waited_for_as_ever(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_request_is_awaited_as_usual(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
     client.sendall(HEAD % b"Content-Length: 3" + b"ab")
     due = gevent.get_hub().loop.timer(LONG_TIMEOUT / 6)

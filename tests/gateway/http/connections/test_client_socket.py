@@ -146,7 +146,7 @@ def test_a_hang_up_is_noticed_by_reader_and_writer(client: socket.socket, connec
         assert reading.get() == b""
 
 
-def test_a_request_is_expected_for_so_long(connection: ClientSocket) -> None:
+def test_a_connection_waits_for_a_request_for_a_limited_time(connection: ClientSocket) -> None:
     idle: dict[ClientSocket, None] = {}
     began = time.monotonic()
     connection.expect_request(0.05, idle)

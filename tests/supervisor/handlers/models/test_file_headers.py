@@ -64,7 +64,7 @@ def test_what_a_job_that_died_did_not_read_is_read_for_the_next_call(harness: De
     assert harness.report(3)[0].facts == LLAMA
 
 
-def test_a_slow_disk_delays_a_call_only_so_long(harness: DescriptionHarness) -> None:
+def test_a_slow_disk_delays_a_call_for_a_limited_time(harness: DescriptionHarness) -> None:
     harness.ask(1, "extra.tiny-chat")
     fire(harness)
     assert harness.report(1)[0].facts == FileFacts()
@@ -110,7 +110,7 @@ def test_a_job_that_goes_on_is_not_replaced(harness: DescriptionHarness) -> None
     assert [details.facts.architecture for details in harness.report(1)] == ["llama", ""]
 
 
-def test_jobs_that_cannot_be_killed_do_not_become_more_and_more(harness: DescriptionHarness) -> None:
+def test_the_number_of_jobs_that_cannot_be_killed_is_bounded(harness: DescriptionHarness) -> None:
     for number in range(5):
         harness.ask(number)
         fire(harness)

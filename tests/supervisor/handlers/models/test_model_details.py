@@ -18,7 +18,7 @@ from supervisor.scheduler.view import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness
 
 
-def test_a_model_that_is_not_here(harness: DescriptionHarness) -> None:
+def test_an_unknown_model(harness: DescriptionHarness) -> None:
     for name, words in (("Qwen3-0.6B-GGUF", "not downloaded"), ("No-Such", "not found")):
         with pytest.raises(LemonbusError, match=words) as raised:
             harness.ask(1, name)

@@ -92,7 +92,7 @@ def test_the_models_of_the_quick_start_are_in_the_catalogue() -> None:
     assert all(":" not in name and "/" not in name for name in found)
 
 
-def test_an_alias_is_no_name_and_no_other_models_alias() -> None:
+def test_an_alias_is_not_the_name_or_alias_of_another_model() -> None:
     aliases = [alias for entry in ENTRIES.values() for alias in entry.aliases]
     assert len(set(aliases)) == len(aliases)
     assert not set(aliases) & set(ENTRIES)

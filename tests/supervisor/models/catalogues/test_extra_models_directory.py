@@ -29,7 +29,7 @@ def test_each_refresh_opens_some_files_and_the_next_goes_on(tmp_path: Path, monk
     assert not models.refresh()
 
 
-def test_links_and_pipes_are_no_models(tmp_path: Path) -> None:
+def test_links_and_pipes_are_not_models(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("a.bin", "b.gguf", "folder/genai_config.json"):
         (tmp_path / name).symlink_to("/dev/zero")
@@ -155,7 +155,7 @@ def test_two_folders_of_one_name_and_two_kinds_of_file_of_one_name(make: MakeMod
     assert "w.bin is not used: another file is extra.w already" in models.problems[0]
 
 
-def test_names_that_are_no_utf8_are_skipped_with_one_warning(make: MakeModels, extra: Path) -> None:
+def test_names_that_are_not_utf8_are_skipped_with_one_warning(make: MakeModels, extra: Path) -> None:
     odd = extra / os.fsdecode(b"mod\xe8les")
     write_files(odd, "a.gguf", "b.gguf")
     write_files(extra, os.fsdecode(b"\xff.gguf"), "good.gguf")
@@ -165,7 +165,7 @@ def test_names_that_are_no_utf8_are_skipped_with_one_warning(make: MakeModels, e
     envelope.pack_payload(models.spec("extra.good", {}))
 
 
-def test_a_directory_whose_own_name_is_no_utf8(tmp_path: Path) -> None:
+def test_a_directory_whose_own_name_is_not_utf8(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"\xe8")
     write_files(folder, "a.gguf")
     models = ExtraModels(str(folder))

@@ -89,7 +89,7 @@ def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
     assert sent(scheduler.effects()) == [StartEngine(spec("b"))]
 
 
-def test_a_spare_that_leaves_is_no_spare() -> None:
+def test_a_spare_that_leaves_is_not_a_spare() -> None:
     scheduler, effects = recovered(RunningWorker("w1", WorkerState.LEAVING))
     assert scheduler.workers["w1"].state is WorkerState.LEAVING
     assert not any(isinstance(message, Shutdown) for message in sent(effects))

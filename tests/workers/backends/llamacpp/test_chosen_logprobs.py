@@ -40,7 +40,7 @@ def test_the_request(endpoint: str, fields: dict[str, Any], expected: dict[str, 
     assert (changed and json.loads(changed)) == expected
 
 
-def test_a_body_that_is_no_json_is_left_to_others() -> None:
+def test_a_body_that_is_not_json_is_left_to_others() -> None:
     assert request_for_one_alternative(CHAT, b'{"logprobs": true') is None
 
 

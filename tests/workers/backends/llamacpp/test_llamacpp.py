@@ -190,7 +190,7 @@ def test_progress_is_asked_for_where_a_prompt_takes_time() -> None:
     assert json.loads(request.body)["return_progress"] is True
 
 
-def test_what_the_client_asked_to_see() -> None:
+def test_usage_and_progress_for_a_client_that_asked_for_them() -> None:
     request = made().request(
         "completions", "", b'{"stream_options":{"include_usage":true},"return_progress":true}', True
     )
@@ -200,7 +200,7 @@ def test_what_the_client_asked_to_see() -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"stream_options":3}', b"[" * 100_000, b""])
-def test_bodies_that_are_none(body: bytes) -> None:
+def test_invalid_bodies(body: bytes) -> None:
     with pytest.raises(LemonbusError) as raised:
         made().request("completions", "", body, stream=False)
     assert raised.value.failure.http_status == 400
@@ -216,7 +216,7 @@ def test_slots_requests(query: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(("query", "status"), [("erase/4", 404), ("burn/0", 400), ("save/x", 400), ("save/-1", 400)])
-def test_slots_that_are_none(query: str, status: int) -> None:
+def test_invalid_slots(query: str, status: int) -> None:
     with pytest.raises(LemonbusError) as raised:
         made().request("slots", query, b"", stream=False)
     assert raised.value.failure.http_status == status

@@ -141,7 +141,7 @@ def test_the_environment() -> None:
     assert made().environment(inherited) == {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
 
 
-def test_files_that_are_whole(tmp_path: Path, program: str) -> None:
+def test_complete_files(tmp_path: Path, program: str) -> None:
     files = {"a.safetensors": safetensors(), "b.gguf": gguf(100), "c.ckpt": b"PK\x03\x04 anything"}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -171,7 +171,7 @@ _HEADER = b'{"x":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}'
     ],
 )
 @pytest.mark.parametrize("part", [False, True])
-def test_files_that_are_not(
+def test_invalid_model_files(
     tmp_path: Path, program: str, name: str, data: bytes | None, reason: str, part: bool
 ) -> None:
     if data is not None:

@@ -209,7 +209,7 @@ def test_requests(endpoint: str) -> None:
     ],
     ids=["a chat with a recording", "a recording for a chat model", "JSON", "a form without a file"],
 )
-def test_requests_that_cannot_be(kind: str, endpoint: str, body: bytes, code: Code) -> None:
+def test_invalid_requests(kind: str, endpoint: str, body: bytes, code: Code) -> None:
     with pytest.raises(LemonbusError) as raised:
         made(kind=kind).request(endpoint, "", body, stream=False)
     assert raised.value.failure.code == code

@@ -223,7 +223,7 @@ def test_a_request_that_is_nested_too_deeply(engine: RawHttpClient, depth: int) 
     assert engine.post("/v1/chat/completions", body.encode()).status == 400
 
 
-def test_a_body_that_is_no_json(engine: RawHttpClient) -> None:
+def test_a_body_that_is_not_json(engine: RawHttpClient) -> None:
     answer = engine.post("/v1/completions", b"{")
     assert (answer.status, answer.error["code"]) == (400, 400)
     assert b"Traceback" not in answer.body

@@ -95,7 +95,7 @@ def test_choices_of_tools(engine: RawHttpClient) -> None:
     assert (refused.status, "Field 'tool_choice'" in refused.error["message"]) == (400, True)
 
 
-def test_a_call_that_is_cut_off_is_told_as_far_as_it_came(engine: RawHttpClient) -> None:
+def test_a_call_that_is_cut_off_is_sent_up_to_where_it_ended(engine: RawHttpClient) -> None:
     tokens = chat(engine).json()["usage"]["completion_tokens"]
     (choice,) = chat(engine, max_tokens=tokens - 2).json()["choices"]
     assert choice["finish_reason"] == "length"

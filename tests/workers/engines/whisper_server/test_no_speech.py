@@ -22,12 +22,12 @@ class Lookalike(ctypes.Structure):
 
 
 @pytest.mark.parametrize("context", [None, 7, "text", Stranger(), Lookalike()])
-def test_nothing_is_told_of_what_is_no_context(context: Any) -> None:
+def test_nothing_is_read_from_an_object_that_is_not_a_context(context: Any) -> None:
     assert no_speech_reader(Stranger(), context)(0) is None
 
 
 @pytest.mark.parametrize("address", [0, 8, 2**47, 2**63, 2**64 - 8])
-def test_what_cannot_be_read_is_no_pointer(address: int) -> None:
+def test_unreadable_memory_is_not_a_pointer(address: int) -> None:
     assert no_speech._read_pointer(address) == 0
 
 
