@@ -7,12 +7,15 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from protocol.runtime.control_characters import escape_in_json
 from protocol.runtime.journal import PRIORITIES, stderr_is_journal
+
+if TYPE_CHECKING:
+    from protocol.messages.system_info import BackendStatus
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, and those that reverse the order of other text. Marks that languages need stay."""
@@ -62,6 +65,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], indent: str = "
     for number, line in enumerate([head, *cells]):
         text = indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         click.secho(text[:edge], bold=number == 0)
+
+
+def backend_columns(backend: BackendStatus) -> tuple[str, str, str, str]:
+    """Return a backend's state, version, devices and note, for a table."""
+    note = " ".join(filter(None, (backend.message, backend.action)))
+    return backend.state, backend.version or "-", " ".join(backend.devices) or "-", note or "-"
 
 
 def size(number: float) -> str:

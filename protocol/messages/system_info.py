@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from protocol.messages.calls import repeated_call
 from protocol.models.devices import Device
@@ -82,6 +81,27 @@ class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         return [device for device, usable in available.items() if usable]
 
 
+class BackendStatus(msgspec.Struct, frozen=True):
+    """One backend of a recipe: whether it is installed, or can be."""
+
+    devices: list[str]
+    """The kinds of devices of this machine that it can use."""
+    state: str
+    """``unsupported``, ``installable``, ``update_required`` or ``installed``."""
+    message: str = ""
+    action: str = ""
+    """What to do about it: a command, or a web page."""
+    version: str | UnsetType = UNSET
+
+
+class RecipeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The backends of a recipe."""
+
+    default_backend: str | UnsetType = UNSET
+    backends: dict[str, BackendStatus]
+    """By their names; ``default`` is the preferred one."""
+
+
 @repeated_call
 class GetSystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`SystemInfo`; ``verbose``: with facts that take longer to find out."""
@@ -94,8 +114,7 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The machine, and what it can run."""
 
     machine: MachineInfo
-    recipes: dict[str, Any] = {}
-    """Recipe → ``{default_backend, backends: {name: {devices, state, message, action, version}}}``."""
+    recipes: dict[str, RecipeStatus] = {}
     packages: list[str] | None = None
     """``NAME==VERSION`` of all installed Python packages; None if they were not listed."""
 

@@ -12,10 +12,13 @@ import shutil
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
+
+from msgspec import UNSET
 
 from protocol.config.settings import Settings
 from protocol.failures import invalid
+from protocol.messages.system_info import BackendStatus, RecipeStatus
 from protocol.models import installations
 from protocol.models.checkpoints import printable
 from protocol.models.devices import DEVICE_NAMES
@@ -35,21 +38,6 @@ INSTALLED: Final = "installed"
 _SYSTEM_NAMES: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
 
 
-class BackendStatus(NamedTuple):
-    """One backend as system info shows it."""
-
-    devices: list[str]
-    state: str
-    message: str = ""
-    action: str = ""
-    version: str = ""
-
-    def shown(self) -> dict[str, Any]:
-        """Return the document's object; ``version`` only if there is one."""
-        fields = self._asdict()
-        return fields if self.version else {key: value for key, value in fields.items() if key != "version"}
-
-
 class BackendInventory:
     """Combines the descriptors, the pins and the disk. It only remembers the pins."""
 
@@ -58,11 +46,11 @@ class BackendInventory:
         self._settings = settings
         self.releases = BackendReleases(settings)
 
-    def recipes(self, devices: Collection[str]) -> dict[str, Any]:
+    def recipes(self, devices: Collection[str]) -> dict[str, RecipeStatus]:
         """Return the ``recipes`` of system info for a machine that has these kinds of devices."""
         return {recipe: self._recipe(descriptor, devices) for recipe, descriptor in DESCRIPTORS.items()}
 
-    def _recipe(self, descriptor: RecipeDescriptor, devices: Collection[str]) -> dict[str, Any]:
+    def _recipe(self, descriptor: RecipeDescriptor, devices: Collection[str]) -> RecipeStatus:
         found = {
             backend.name: self.status(descriptor.recipe, backend, devices, backend.name)
             for backend in descriptor.backends
@@ -70,8 +58,7 @@ class BackendInventory:
         preferred = self._preferred(descriptor, found)
         first = descriptor.backend(preferred) or descriptor.backends[0]
         found[DEFAULT_BACKEND] = self.status(descriptor.recipe, first, devices, DEFAULT_BACKEND)
-        shown: dict[str, Any] = {"default_backend": preferred} if preferred else {}
-        return {**shown, "backends": {name: status.shown() for name, status in found.items()}}
+        return RecipeStatus(default_backend=preferred or UNSET, backends=found)
 
     def _preferred(self, descriptor: RecipeDescriptor, found: dict[str, BackendStatus]) -> str:
         """Return the backend in the settings, else an installed one, else the first installable one; empty if there is none."""

@@ -9,11 +9,20 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
-from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, MachineProbed, ProgramStatus, SystemInfo
+from protocol.messages.system_info import (
+    BackendStatus,
+    GetSystemInfo,
+    Gpu,
+    MachineInfo,
+    MachineProbed,
+    ProgramStatus,
+    RecipeStatus,
+    SystemInfo,
+)
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
@@ -60,24 +69,27 @@ def _merge_gpus(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
     return [found[address] for address in sorted(found)]
 
 
-def apply_program_status(recipes: dict[str, Any], programs: Mapping[str, ProgramStatus]) -> None:
+def apply_program_status(recipes: Mapping[str, RecipeStatus], programs: Mapping[str, ProgramStatus]) -> None:
     """Add to installed backends the version of their program, and what its owner must do before it can run."""
     for recipe, report in recipes.items():
         descriptor = DESCRIPTORS.get(recipe)
         status = programs.get(descriptor.checkpoint_scheme) if descriptor else None
-        for backend in report["backends"].values() if status else ():
-            if status is None or backend["state"] != INSTALLED:
-                continue
-            if status.version:
-                backend["version"] = status.version
-            if status.problem:
-                backend |= {"state": UPDATE_REQUIRED, "message": status.problem, "action": status.action}
+        for name, backend in report.backends.items() if status else ():
+            if status is not None and backend.state == INSTALLED:
+                report.backends[name] = _with_program(backend, status)
+
+
+def _with_program(backend: BackendStatus, program: ProgramStatus) -> BackendStatus:
+    version = program.version or backend.version
+    if not program.problem:
+        return structs.replace(backend, version=version)
+    return BackendStatus(backend.devices, UPDATE_REQUIRED, program.problem, program.action, version)
 
 
 class SystemInspection:
     """Answers questions about the machine. At most one job inspects it at a time."""
 
-    def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, Any]]) -> None:
+    def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, RecipeStatus]]) -> None:
         """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
         self.machine = machine
         """What is known so far."""

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from gateway.bus.session import SupervisorSession
-from gateway.http.request_context import request_context
+from gateway.api.common.routes import HttpCaller
 from gateway.requests.admission import AdmissionState
 from protocol import RELEASE
 from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth, HealthReport
 from protocol.wire import envelope
+
+if TYPE_CHECKING:
+    from gateway.bus.session import SupervisorSession
 
 RECOVERING: Final = "recovering"
 """The status of an old report: the supervisor that sent it has ended, or is silent."""
@@ -50,13 +52,13 @@ class _Kept:
 _kept: Final[WeakKeyDictionary[SupervisorSession, _Kept]] = WeakKeyDictionary()
 
 
-def health_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
-    """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
+def health_report(caller: HttpCaller) -> HealthReport:
+    """Return the supervisor's report, or the last one with the status ``recovering``.
 
     It has only the models that the caller's key may use. Raises a failure if the server starts or stops, or if no
     supervisor has answered for a long time.
     """
-    return report_for(_whole_report(session, env), request_context(env).may_use)
+    return report_for(_whole_report(caller.session, caller.env), caller.context.may_use)
 
 
 def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:

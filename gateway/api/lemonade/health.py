@@ -9,7 +9,8 @@ import msgspec
 from gateway.api.common.health_reports import RECOVERING, health_report
 from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from protocol.messages.health import FailedModel, GetStats, HealthReport, RunningModel, StatsReport
+from protocol.messages.health import FailedModel, GetStats, HealthReport, QueueShare, RunningModel, StatsReport
+from protocol.messages.peers import Peer
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
@@ -39,6 +40,69 @@ class LoadedModelEntry(msgspec.Struct):
     """Its engine's command line, for administrators."""
 
 
+class WorkProgress(msgspec.Struct):
+    """The progress of a request."""
+
+    request_id: str
+    done: int
+    total: int
+    unit: str
+
+
+class RunningModelEntry(msgspec.Struct):
+    """A model that has a worker, in any state."""
+
+    model_name: str
+    state: str
+    pinned: bool
+    slots: int
+    """Slots that requests may hold at once."""
+    context: int
+    granted: int
+    queued: int
+    queue: list[QueueShare]
+    """For administrators: whose requests wait."""
+    load_seconds: float
+    restored_tokens: int
+    progress: list[WorkProgress]
+    worker: str
+    worker_pid: int
+    engine_pid: int
+
+
+class FailedModelEntry(msgspec.Struct):
+    """A model whose last load or check failed."""
+
+    model_name: str
+    code: str
+    reason: str
+    detail: str
+    """For administrators: the last output of its engine."""
+    failures: int
+    """How many in a row."""
+    retry_in_seconds: float
+
+
+class OperatorHealth(msgspec.Struct):
+    """What operators need."""
+
+    state: str
+    boot: str
+    pid: int
+    """Of the supervisor."""
+    uptime_seconds: float
+    granted: int
+    queued: int
+    models: list[RunningModelEntry]
+    former_models: list[str]
+    """Models of the former release, which finish their requests."""
+    troubled: list[FailedModelEntry]
+    problems: list[str]
+    downloads: list[str]
+    processes: list[Peer]
+    counters: dict[str, int]
+
+
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
@@ -51,7 +115,7 @@ class ServerHealth(msgspec.Struct):
     all_models_loaded: list[LoadedModelEntry]
     pinned_models: dict[str, int]
     max_models: dict[str, int]
-    lemonbus: dict[str, Any]
+    lemonbus: OperatorHealth
 
 
 @route("GET", "health", monitors=True)
@@ -61,7 +125,7 @@ def show_health(caller: HttpCaller, _request: Nothing) -> ServerHealth:
     # The port of HTTP also serves the WebSockets.
     port = caller.session.settings.port or int(caller.env.get("SERVER_PORT") or 0)
     addresses = context.api_key is None or context.is_admin
-    health = health_report(caller.session, caller.env)
+    health = health_report(caller)
     return server_health(health, port, detail=context.is_admin, addresses=addresses)
 
 
@@ -83,21 +147,21 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
         all_models_loaded=[_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
         pinned_models={kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
         max_models={**most, "transcription": most["audio"]},
-        lemonbus={
-            "state": health.status,
-            "boot": health.boot,
-            "pid": health.pid,
-            "uptime_seconds": round(health.uptime, 3),
-            "granted": health.granted,
-            "queued": health.queued,
-            "models": [_running_model(model, detail=detail) for model in health.models],
-            "former_models": health.former_models,
-            "troubled": [_failed_model(model, detail=detail) for model in health.troubled],
-            "problems": health.problems,
-            "downloads": health.downloads,
-            "processes": health.peers,
-            "counters": health.counters,
-        },
+        lemonbus=OperatorHealth(
+            state=health.status,
+            boot=health.boot,
+            pid=health.pid,
+            uptime_seconds=round(health.uptime, 3),
+            granted=health.granted,
+            queued=health.queued,
+            models=[_running_model(model, detail=detail) for model in health.models],
+            former_models=health.former_models,
+            troubled=[_failed_model(model, detail=detail) for model in health.troubled],
+            problems=health.problems,
+            downloads=health.downloads,
+            processes=health.peers,
+            counters=health.counters,
+        ),
     )
 
 
@@ -123,38 +187,35 @@ def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> Load
     )
 
 
-def _running_model(model: RunningModel, *, detail: bool) -> dict[str, Any]:
-    return {
-        "model_name": model.spec.name,
-        "state": model.state,
-        "pinned": model.pinned,
-        "slots": model.slots,
-        "context": model.context,
-        "granted": model.granted,
-        "queued": model.queued,
-        "queue": model.queue if detail else [],
-        "load_seconds": round(model.load_seconds, 3),
-        "restored_tokens": model.restored_tokens,
-        "progress": [
-            {"request_id": each.label, "done": each.done, "total": each.total, "unit": each.unit}
-            for each in model.progress
-        ],
-        "worker": model.worker,
-        "worker_pid": model.worker_pid,
-        "engine_pid": model.engine_pid,
-    }
+def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
+    return RunningModelEntry(
+        model_name=model.spec.name,
+        state=model.state,
+        pinned=model.pinned,
+        slots=model.slots,
+        context=model.context,
+        granted=model.granted,
+        queued=model.queued,
+        queue=model.queue if detail else [],
+        load_seconds=round(model.load_seconds, 3),
+        restored_tokens=model.restored_tokens,
+        progress=[WorkProgress(each.label, each.done, each.total, each.unit) for each in model.progress],
+        worker=model.worker,
+        worker_pid=model.worker_pid,
+        engine_pid=model.engine_pid,
+    )
 
 
-def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
+def _failed_model(model: FailedModel, *, detail: bool) -> FailedModelEntry:
     failure = model.failure
-    return {
-        "model_name": model.model,
-        "code": failure.code.value,
-        "reason": failure.message,
-        "detail": failure.detail if detail else "",
-        "failures": model.failures,
-        "retry_in_seconds": round(model.retry_in, 3),
-    }
+    return FailedModelEntry(
+        model_name=model.model,
+        code=failure.code.value,
+        reason=failure.message,
+        detail=failure.detail if detail else "",
+        failures=model.failures,
+        retry_in_seconds=round(model.retry_in, 3),
+    )
 
 
 class StatsQuery(msgspec.Struct):

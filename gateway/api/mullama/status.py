@@ -38,7 +38,7 @@ class SystemStatus(msgspec.Struct):
 @route("GET", "/api/system/status", monitors=True)
 def show_system_status(caller: HttpCaller, _request: Nothing) -> SystemStatus:
     """Shows the server's state."""
-    health = health_report(caller.session, caller.env)
+    health = health_report(caller)
     return SystemStatus(
         version=health.version,
         uptime_secs=int(health.uptime),
@@ -60,7 +60,7 @@ def show_system_status(caller: HttpCaller, _request: Nothing) -> SystemStatus:
 @route("GET", "/status", monitors=True)
 def show_status(caller: HttpCaller, _request: Nothing) -> ShortStatus:
     """Shows the server's state in short."""
-    health = health_report(caller.session, caller.env)
+    health = health_report(caller)
     return ShortStatus(health.status, health.version, int(health.uptime), _loaded(health), health.granted)
 
 

@@ -6,6 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gateway.api.lemonade.install import BackendRequest, uninstall_backend
+from gateway.api.lemonade.system_info import SystemInfoQuery, show_system_info
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
@@ -23,10 +24,10 @@ def _checked(_context: click.Context, _parameter: click.Parameter, given: str) -
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
     server = context.params.get("server") or connect_client(given_url(context))
     try:
-        recipes = server.call("GET", "/v1/system-info", seconds=1.0)["recipes"]
-        names = [f"{recipe}:{backend}" for recipe, about in recipes.items() for backend in about["backends"]]
-    except (CommandError, KeyError, TypeError):
+        recipes = server.ask(show_system_info, SystemInfoQuery(), seconds=1.0).recipes
+    except CommandError:
         return []  # a completion must not print an error
+    names = [f"{recipe}:{backend}" for recipe, about in recipes.items() for backend in about.backends]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -52,23 +53,17 @@ def command(context: click.Context, server: ApiClient) -> None:
 @server_option
 def show(as_json: bool, server: ApiClient) -> None:
     """List all backends, their states, and the actions that change them."""
-    recipes = server.call("GET", "/v1/system-info")["recipes"]
+    recipes = server.ask(show_system_info, SystemInfoQuery()).recipes
     if as_json:
         output.print_json(recipes)
         return
     output.table(
         ("BACKEND", "STATE", "VERSION", "DEVICES", "NOTE"),
         [
-            (
-                f"{recipe}:{name}" + (" *" if name == about.get("default_backend") else ""),
-                backend["state"],
-                backend.get("version") or "-",
-                " ".join(backend["devices"]) or "-",
-                " ".join(filter(None, (backend["message"], backend["action"]))),
-            )
+            (f"{recipe}:{name}" + (" *" if name == about.default_backend else ""), *output.backend_columns(backend))
             for recipe, about in recipes.items()
-            for name, backend in about["backends"].items()
-            if name != "default" or name == about.get("default_backend")
+            for name, backend in about.backends.items()
+            if name != "default" or name == about.default_backend
         ],
     )
     click.echo("\n* the recipe's default")

@@ -170,7 +170,7 @@ def test_the_documents_own_laptop(laptop_server: LemonbusServer) -> None:
 def test_the_mode_of_an_npu_comes_from_its_tool(programs: Path, tmp_path: Path) -> None:
     driver_tools.put(programs, "xrt-smi", driver_tools.XRT)
     known = merge_probe(read_machine_from(laptop(tmp_path / "machine").root), probe())
-    assert system_info(SystemInfo(known, {}), verbose=False).devices["npu"]["power_mode"] == "Performance"
+    assert system_info(SystemInfo(known, {}), verbose=False).devices.npu.power_mode == "Performance"
 
 
 def test_a_workstations_devices_come_from_its_makers_tools_which_run_once(

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from click import Context
 
+from gateway.api.lemonade.system_info import system_info
 from gateway.cli.api_client import KEY_HINT
 from gateway.cli.main import cli
 from protocol.config.settings import Settings, write_settings
-from tests.gateway.cli.canned_responses import ALL, catalogue
+from protocol.messages.system_info import Cpu, MachineInfo, SystemInfo
+from tests.gateway.cli.canned_responses import ALL, catalogue, health
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
@@ -193,7 +196,9 @@ def test_the_address_goes_before_the_command_or_after_it(
     monkeypatch.setenv("LEMONBUS_URL", "http://127.0.0.1:1")
     server.replies[ALL] = catalogue()
     assert lemonbus(*words.format(url=server.url).split())[0] == 0
-    server.replies["GET", "/v1/system-info"] = Reply({"recipes": {}})
+    machine = MachineInfo("Linux", 1 << 30, Cpu("a processor", 2, 2, "x86_64"))
+    info = system_info(SystemInfo(machine), verbose=False)
+    server.replies["GET", "/v1/system-info"] = Reply(msgspec.to_builtins(info))
     assert lemonbus(*words.replace("list", "backends list").format(url=server.url).split())[0] == 0
     assert lemonbus("backends", "--url", server.url, "list")[0] == 0
 
@@ -254,7 +259,7 @@ def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("command", ["status", "version", "--help"])
 def test_a_closed_output_ends_with_1_and_one_line(command: str, server: FakeServer) -> None:
-    server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
+    server.replies["GET", "/v1/health"] = health()
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, LAUNCH, command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False

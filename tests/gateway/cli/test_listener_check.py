@@ -16,8 +16,9 @@ from gateway.cli import listener_check
 from gateway.cli.exit_codes import FORBIDDEN, CommandError
 from gateway.cli.listener_check import check_listener
 from protocol.config.settings import Settings
+from tests.gateway.cli.canned_responses import health
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.fake_server import FakeServer, Reply
+from tests.gateway.fake_server import FakeServer
 
 STRANGER = 65534
 SECRET = "lb-of-an-administrator"
@@ -32,7 +33,6 @@ while True:
     print(repr(connection.recv(65536)), flush=True)
     connection.close()
 """
-HEALTH = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def test_a_directory_that_anybody_could_have_made_says_nothing(lemonbus: Ends, t
 def test_the_callers_own_server_gets_the_key(
     lemonbus: Ends, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.replies["GET", "/v1/health"] = HEALTH
+    server.replies["GET", "/v1/health"] = health()
     monkeypatch.delenv("LEMONBUS_URL")
     monkeypatch.setenv("LEMONBUS_PORT", server.url.rpartition(":")[2])
     monkeypatch.setenv("LEMONBUS_ADMIN_API_KEY", SECRET)

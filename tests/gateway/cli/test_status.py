@@ -5,30 +5,34 @@ from __future__ import annotations
 import json
 import time
 
-import msgspec
 from msgspec import structs
 
-from gateway.api.lemonade.health import server_health
 from protocol.failures import Code, Failure
-from protocol.messages.health import FailedModel, HealthReport, RunningModel
+from protocol.messages.health import FailedModel, RunningModel
 from protocol.messages.peers import Peer
 from protocol.models.recipes import ModelSpec
+from tests.gateway.cli.canned_responses import health
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
 
-def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeServer, lemonbus: Ends) -> None:
-    server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
+def test_status_of_an_idle_server(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["GET", "/v1/health"] = health()
     code, out, _ = lemonbus("status")
     assert code == 0
-    assert out.splitlines()[0] == f"lemonbus 1 at {server.url}: ok"
+    assert out.splitlines()[0] == f"lemonbus 1 at {server.url}: ok, up 1 s, 0 running, 0 waiting"
     assert "No model is loaded" in out
 
 
+def test_status_of_a_server_with_the_documented_fields_only_is_an_error(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
+    code, out, err = lemonbus("status")
+    assert (code, out) == (1, "")
+    assert "does not answer as this release of lemonbus does" in err
+
+
 def test_status_during_an_upgrade_shows_the_models_of_the_former_release(server: FakeServer, lemonbus: Ends) -> None:
-    health = HealthReport("ok", "2", "b1", 1, 1.0, [], {}, former_models=["A", "B"])
-    body = msgspec.json.encode(server_health(health, 1, detail=True)).decode()
-    server.replies["GET", "/v1/health"] = Reply(pieces=[body])
+    server.replies["GET", "/v1/health"] = health(former_models=["A", "B"])
     code, out, _ = lemonbus("status")
     assert code == 0
     assert "Requests of the former release still run. When they have ended, their models are loaded again: A, B" in out
@@ -42,8 +46,12 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     idle = RunningModel(spec, "w3", "ready", 12, time.time() - 70, 4, ttl=600, expires_at=time.time() + 530)
     idle = structs.replace(idle, spec=structs.replace(spec, name="E"))
     loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)
-    health = HealthReport(
-        *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading, idle], {"llm": 4}),
+    server.replies["GET", "/v1/health"] = health(
+        status="draining",
+        version="0.1.0",
+        uptime=3700.0,
+        models=[ready, loading, idle],
+        max_models={"llm": 4},
         granted=2,
         queued=1,
         troubled=[
@@ -54,9 +62,6 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
         downloads=["D"],
         problems=["keys.json is broken"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
-    )
-    server.replies["GET", "/v1/health"] = Reply(
-        pieces=[msgspec.json.encode(server_health(health, 1, detail=True)).decode()]
     )
     code, out, _ = lemonbus("status")
     lines = [" ".join(line.split()) for line in out.splitlines()]

@@ -9,15 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET, structs
 
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.messages.backend_installs import Archive, PinnedWheel, WheelFile
+from protocol.messages.system_info import BackendStatus
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import BackendDescriptor, Provision
 from supervisor.backends import inventory
-from supervisor.backends.inventory import BackendInventory, BackendStatus
+from supervisor.backends.inventory import BackendInventory
 from supervisor.backends.releases import DATA, BackendReleases, PinnedRelease
 from workers.backends.registry import DESCRIPTORS
 
@@ -157,16 +159,16 @@ def test_state_message_action_and_version_are_consistent(tmp_path: Path) -> None
         assert set(reported) == set(DESCRIPTORS)
         for recipe, about in reported.items():
             names = [each.name for each in DESCRIPTORS[recipe].backends]
-            assert list(about["backends"]) == [*names, "default"]
-            usable = [name for name in names if about["backends"][name]["state"] != "unsupported"]
-            assert ("default_backend" in about) == bool(usable)
-            assert about.get("default_backend", "") in ["", *usable]
-            for name, each in about["backends"].items():
-                assert each["state"] in STATES
-                assert bool(each["message"]) == (each["state"] != "installed"), (recipe, name)
-                assert bool(each["devices"]) == (each["state"] != "unsupported")
-                assert set(each["devices"]) <= set(devices)
-                assert each["state"] not in ("installable", "update_required") or each["action"]
+            assert list(about.backends) == [*names, "default"]
+            usable = [name for name in names if about.backends[name].state != "unsupported"]
+            assert bool(about.default_backend) == bool(usable)
+            assert about.default_backend in [UNSET, *usable]
+            for name, each in about.backends.items():
+                assert each.state in STATES
+                assert bool(each.message) == (each.state != "installed"), (recipe, name)
+                assert bool(each.devices) == (each.state != "unsupported")
+                assert set(each.devices) <= set(devices)
+                assert each.state not in ("installable", "update_required") or each.action
 
 
 def test_the_life_of_an_archive(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_the_life_of_an_archive(tmp_path: Path) -> None:
     assert "backend_releases" in reported.message
     assert status(pinned, "llamacpp", "vulkan").state == "installable"
     put(tmp_path, "llamacpp", "vulkan", "b0", "old")
-    assert status(pinned, "llamacpp", "vulkan")[1:] == (
+    assert structs.astuple(status(pinned, "llamacpp", "vulkan"))[1:] == (
         "update_required",
         "Backend update is required before use.",
         "lemonbus backends install llamacpp:vulkan",
@@ -239,10 +241,9 @@ def test_the_preferred_backend(tmp_path: Path) -> None:
         reported = inventory.BackendInventory(settings(tmp_path, backend_releases=[PIN], **more)).recipes(
             devices or ("cpu",)
         )
-        assert reported[recipe]["backends"]["default"] | {"action": ""} == reported[recipe]["backends"][
-            reported[recipe]["default_backend"]
-        ] | {"action": ""}
-        return str(reported[recipe]["default_backend"])
+        backends, chosen = reported[recipe].backends, str(reported[recipe].default_backend)
+        assert structs.replace(backends["default"], action="") == structs.replace(backends[chosen], action="")
+        return chosen
 
     assert preferred("llamacpp") == "cpu"
     assert preferred("llamacpp", llamacpp_backend="vulkan") == "vulkan"

@@ -35,13 +35,13 @@ def test_an_installable_backend_is_named_with_its_command(tmp_path: Path, backen
     devices = ["cpu", "amd_gpu"]
     status = BackendInventory(Settings(cache_dir=str(tmp_path)))
     failure = explained(tmp_path, "llamacpp", backend, devices)
-    state = status.recipes(devices)["llamacpp"]["backends"][backend]
-    if state["state"] == "installable":
+    state = status.recipes(devices)["llamacpp"].backends[backend]
+    if state.state == "installable":
         assert (failure.code, failure.http_status) == (Code.BACKEND_NOT_INSTALLED, 409)
         assert f"`lemonbus backends install llamacpp:{backend}`" in failure.message
-    elif state["state"] == "unsupported":
+    elif state.state == "unsupported":
         assert (failure.code, failure.http_status) == (Code.UNSUPPORTED, 501)
-        assert state["message"].rstrip(".") in failure.message
+        assert state.message.rstrip(".") in failure.message
         assert failure.param == "llamacpp_backend"
     else:
         assert failure == MISSING, "a part of it is missing, which the worker named"
