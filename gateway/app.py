@@ -62,7 +62,7 @@ class GatewayApp(falcon.App[Any, Any]):
 
 def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:
     """Return the WSGI application; raises ValueError if two dialects have the same route."""
-    error_formats = ErrorFormats(errors.DefaultErrorFormat(), dialects)
+    error_formats = ErrorFormats(errors.ErrorFormat(), dialects)
     cors = CorsPolicy(session.settings.cors_origins)
     app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session, error_formats, cors))
     app.req_options.strip_url_path_trailing_slash = True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
@@ -44,31 +44,39 @@ _CODES: Final = {
 }
 
 
-class ErrorFormat(Protocol):
-    """How one API family writes an error response."""
+class ErrorFormat:
+    """How an API family writes an error response.
 
-    @property
-    def error_prefixes(self) -> tuple[str, ...]:
-        """Paths at and below which errors have this form."""
+    This is the form of OpenAI's and Lemonade's routes, and of all paths that belong to no family; other families override
+    what differs.
+    """
 
-    @property
-    def shared_error_prefixes(self) -> tuple[str, ...]:
-        """Paths of other families at and below which this family's clients get this form."""
+    error_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Paths at and below which errors have this form, also for unknown paths and refused requests.
 
-    def is_client(self, environ: Mapping[str, Any]) -> bool:
+    A path may lie below prefixes of several families; the longest prefix wins.
+    """
+    shared_error_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Paths at and below which this family's clients get its errors, unless another family has a longer prefix."""
+
+    def is_client(self, _environ: Mapping[str, Any]) -> bool:
         """Return whether the headers in a WSGI environment come from a client of this family."""
+        return False
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""
+        return failure.http_status
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return the JSON body.
 
         ``label``: the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
         """
+        return error_body(failure, label, detail=detail)
 
     def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """Return the headers about the limits of the caller's key, which any response may have."""
+        """Return the headers about the limits of the caller's key, which any response may have. These are OpenAI's."""
+        return openai_limit_headers(limits, now)
 
 
 class ErrorFormats:
@@ -150,30 +158,7 @@ def late_error_body(failure: Failure, label: str) -> bytes:
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
 
-class DefaultErrorFormat:
-    """The form of OpenAI's and Lemonade's routes, and of all paths that belong to no API family."""
-
-    error_prefixes = ()
-    shared_error_prefixes = ()
-
-    def is_client(self, _environ: Mapping[str, Any]) -> bool:
-        """Return False: it shares no path of another family."""
-        return False
-
-    def error_status(self, failure: Failure) -> int:
-        """Return the HTTP status."""
-        return failure.http_status
-
-    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """See :func:`error_body`."""
-        return error_body(failure, label, detail=detail)
-
-    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """See :func:`~gateway.http.limit_headers.openai_limit_headers`."""
-        return openai_limit_headers(limits, now)
-
-
-DEFAULT_FORMATS: Final = ErrorFormats(DefaultErrorFormat())
+DEFAULT_FORMATS: Final = ErrorFormats(ErrorFormat())
 
 
 def stream_error(failure: Failure, label: str) -> bytes:

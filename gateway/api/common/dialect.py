@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
-from gateway.http.errors import error_body
-from gateway.http.limit_headers import openai_limit_headers
-from protocol.failures import Failure
-from protocol.messages.work import RateLimits
+from gateway.http.errors import ErrorFormat
 
 VERSION_PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
 PREVIEW_PREFIXES: Final = ("/v0", "/api/v0")
@@ -31,16 +27,8 @@ Routes = dict[str, object]
 """Path → falcon resource. A path may have parameters: ``/models/{name}``."""
 
 
-class Dialect(abc.ABC):
-    """One API family. A subclass must be usable without arguments."""
-
-    error_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Paths at and below which this dialect writes every error, also for unknown paths and refused requests.
-
-    A path may lie below prefixes of several dialects; the longest prefix wins.
-    """
-    shared_error_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Paths at and below which this dialect's clients get its errors, unless another dialect has a longer prefix."""
+class Dialect(ErrorFormat, abc.ABC):
+    """One API family. A subclass must be usable without arguments, and overrides what differs from the default form of errors."""
 
     @property
     def name(self) -> str:
@@ -57,25 +45,6 @@ class Dialect(abc.ABC):
 
         Modules for this are imported only when it is called.
         """
-
-    def is_client(self, _environ: Mapping[str, Any]) -> bool:
-        """Return whether the headers in a WSGI environment come from a client of this dialect."""
-        return False
-
-    def error_status(self, failure: Failure) -> int:
-        """Return the HTTP status of an error response."""
-        return failure.http_status
-
-    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
-        """Return the JSON body of an error response. By default, it has the form of OpenAI's and Lemonade's routes.
-
-        ``label`` is the request id. ``detail``: whether to include ``failure.detail``, for an administrator.
-        """
-        return error_body(failure, label, detail=detail)
-
-    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
-        """Return the headers about the limits of the caller's key. The default form is OpenAI's."""
-        return openai_limit_headers(limits, now)
 
 
 def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None = None) -> Routes:

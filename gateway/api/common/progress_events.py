@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from gateway.api.common import ndjson
 from gateway.api.common.operations import EVENT_STREAM, Stream
 from gateway.api.common.server_sent_events import PING, event
 from gateway.http.request_context import request_context
@@ -72,6 +73,20 @@ class ProgressWriter(abc.ABC):
     def ping(self) -> bytes:
         """Return what keeps the connection alive while there is no progress; empty bytes if the form has nothing for this."""
         return PING
+
+
+class NdjsonProgressWriter(ProgressWriter):
+    """Writes lines of JSON, as Mullama's and Ollama's downloads have them."""
+
+    media_type: ClassVar[str] = ndjson.MEDIA_TYPE
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return the last line of a download that failed."""
+        return ndjson.error_line(failure, label)
+
+    def ping(self) -> bytes:
+        """Return nothing: there are no comments in NDJSON."""
+        return b""
 
 
 class ProgressStream:

@@ -121,3 +121,20 @@ def check_cache_dir(given: str, settings: Settings) -> None:
 
 def _real_path(path: str) -> Path:
     return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111 - an unknown ~user stays as it is
+
+
+def check_empty_prompts(prompt: Any, choices: int) -> None:
+    """Raise ``invalid_request`` for more than one completion of an empty text, which llama-server would begin and never end.
+
+    ``prompt``: one prompt, or a list of prompts.
+
+    A tokenizer that puts no token before a text makes no tokens of an empty one. Only the engine knows whether a
+    model's tokenizer does.
+    """
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    if choices > 1 and not any(type(each) is int for each in prompts) and any(map(_is_empty, prompts)):
+        raise invalid("an empty `prompt` can have one completion only", "prompt")
+
+
+def _is_empty(prompt: Any) -> bool:
+    return (prompt.get("prompt_string") if isinstance(prompt, dict) else prompt) == ""

@@ -12,8 +12,7 @@ from gateway.api.common.operations import CHANGE, MODEL
 from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
 from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
-from gateway.api.lemonade.load import NAME_FIELDS
-from gateway.api.lemonade.named_model import Name, NamedModel
+from gateway.api.lemonade.load import NAME_FIELDS, Name, NamedModel
 from protocol.config.api_keys import Scope
 from protocol.failures import invalid
 from protocol.messages.calls import Progress

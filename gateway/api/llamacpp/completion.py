@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common import server_sent_events as sse
-from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.stream_writer import EventStreamWriter
+from gateway.api.common.request_fields import check_empty_prompts
 from gateway.api.llamacpp.errors import llamacpp_error_event
 from gateway.api.llamacpp.native_requests import Prompt, chosen_model, count_native_prompts
 from gateway.http.bodies import body_decoding

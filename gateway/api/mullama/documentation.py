@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.api.common.inference.embeddings import EmbeddingFields
+from gateway.api.common.inference.embeddings import EMBEDDING
 from gateway.api.common.ndjson import MEDIA_TYPE
 from gateway.api.common.operations import (
     INFERENCE,
@@ -103,16 +103,7 @@ DOCUMENTATION: Final = Documentation(
                 },
             )
         },
-        embeddings.MullamaEmbeddingsResource: {
-            "POST": Operation(
-                "Makes a vector of each input.",
-                body=EmbeddingFields,
-                needs=("input", "prompt"),
-                answer=MullamaVectors,
-                failures=INFERENCE,
-                examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
-            )
-        },
+        embeddings.MullamaEmbeddingsResource: {"POST": EMBEDDING._replace(answer=MullamaVectors)},
     },
     error=ApiError,
 )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
 
 import msgspec
 
 from gateway.api.common import model_facts, ndjson
 from gateway.api.common.model_facts import ModelName
 from gateway.api.common.operations import CHANGE, Stream
-from gateway.api.common.progress_events import ProgressWriter
+from gateway.api.common.progress_events import NdjsonProgressWriter
 from gateway.api.common.routes import HttpCaller, Progressing, route
-from protocol.failures import Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
 
@@ -33,10 +31,8 @@ class PulledCheckpoint(msgspec.Struct):
     size_bytes: int
 
 
-class MullamaPullWriter(ProgressWriter):
+class MullamaPullWriter(NdjsonProgressWriter):
     """The lines of one download. Each of several files adds to the sizes when it begins; ``progress`` never falls."""
-
-    media_type: ClassVar[str] = ndjson.MEDIA_TYPE
 
     def __init__(self, name: str) -> None:
         """``name``: the client's name for the model."""
@@ -65,14 +61,6 @@ class MullamaPullWriter(ProgressWriter):
         return ndjson.line({"status": "verifying"}) + ndjson.line(
             {"status": "success", "model": self._name, "done": True}
         )
-
-    def error(self, failure: Failure, label: str) -> bytes:
-        """Return the last line of a download that failed."""
-        return ndjson.error_line(failure, label)
-
-    def ping(self) -> bytes:
-        """Return nothing: there are no comments in NDJSON."""
-        return b""
 
 
 @route(

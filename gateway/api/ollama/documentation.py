@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.api.common.inference.embeddings import EmbeddingFields
-from gateway.api.common.operations import INFERENCE, Documentation, Operation
+from gateway.api.common.inference.embeddings import EMBEDDING
+from gateway.api.common.operations import Documentation
 from gateway.api.ollama import embed
 
 
@@ -40,16 +40,7 @@ DOCUMENTATION: Final = Documentation(
     " `/api/embeddings`, which Mullama has as well, and on unknown paths below `/api`, it is a text for Ollama's clients alone: those with"
     " `ollama` in their `User-Agent` or `application/x-ndjson` in `Accept`, and browsers whose `Accept` is `application/json`.",
     {
-        embed.EmbedResource: {
-            "POST": Operation(
-                "Makes a vector of each input.",
-                body=EmbeddingFields,
-                needs=("input", "prompt"),
-                answer=OllamaVectors,
-                failures=INFERENCE,
-                examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
-            )
-        },
+        embed.EmbedResource: {"POST": EMBEDDING._replace(answer=OllamaVectors)},
     },
     error=OllamaError,
 )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.operations import CHANGE, Stream
-from gateway.api.common.progress_events import ProgressWriter
+from gateway.api.common.progress_events import NdjsonProgressWriter
 from gateway.api.common.routes import HttpCaller, Progressing, route
 from gateway.api.ollama.models import MODEL, NAME_FIELDS, NamedModelRequest
-from protocol.failures import Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
 
@@ -34,10 +33,8 @@ class PullStatus(msgspec.Struct):
 _SUCCESS: Final = PullStatus("success", done=True)
 
 
-class OllamaPullWriter(ProgressWriter):
+class OllamaPullWriter(NdjsonProgressWriter):
     """The lines of one download."""
-
-    media_type: ClassVar[str] = ndjson.MEDIA_TYPE
 
     def __init__(self) -> None:
         """Nothing is written yet."""
@@ -61,10 +58,6 @@ class OllamaPullWriter(ProgressWriter):
     def complete(self, _report: bytes) -> bytes:
         """Return the last lines."""
         return self._beginning() + ndjson.line({"status": "verifying sha256 digest"}) + ndjson.line(_SUCCESS)
-
-    def error(self, failure: Failure, label: str) -> bytes:
-        """Return the last line of a download that failed."""
-        return ndjson.error_line(failure, label)
 
     def ping(self) -> bytes:
         """Return the first line if nothing was written yet. NDJSON has no comments."""

@@ -20,12 +20,12 @@ from gateway.api.common.inference.chat_fields import (
     with_inline_media,
     with_refusals_as_texts,
 )
-from gateway.api.common.inference.empty_prompts import check_empty_prompts
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.inference.sampling_fields import SamplingFields
 from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.inference.thinking import THINKING_FIELDS, with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
+from gateway.api.common.request_fields import check_empty_prompts
 from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion

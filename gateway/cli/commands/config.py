@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gateway.api.common.routes import Nothing
-from gateway.api.operator.settings import SettingInUse, show_settings
+from gateway.api.operator.configuration import SettingInUse, show_settings
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError

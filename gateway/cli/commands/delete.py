@@ -6,8 +6,8 @@ import sys
 
 import click
 
+from gateway.api.lemonade.load import NamedModel
 from gateway.api.lemonade.model_files import delete_model
-from gateway.api.lemonade.named_model import NamedModel
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option

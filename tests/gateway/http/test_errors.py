@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.http import errors
-from gateway.http.errors import DefaultErrorFormat, ErrorFormats
+from gateway.http.errors import ErrorFormat, ErrorFormats
 from protocol.failures import HTTP_ERRORS, Code, Failure
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
@@ -85,13 +85,13 @@ def test_a_refusal_that_no_repetition_cures_says_so(failure: Failure, final: boo
 
 @pytest.mark.parametrize("status", [400, 414, 417, 431, 501])
 def test_a_whole_response_ends_the_connection(status: int) -> None:
-    response = errors.whole_response(Failure(Code.INVALID_REQUEST, "no", status=status), "r.1", DefaultErrorFormat())
+    response = errors.whole_response(Failure(Code.INVALID_REQUEST, "no", status=status), "r.1", ErrorFormat())
     code, headers, body = parsed(response)
     assert (code, headers["connection"], headers["content-length"]) == (status, "close", str(len(body)))
     assert error_of((code, headers, body))["request_id"] == "r.1"
 
 
-class _Form(DefaultErrorFormat):
+class _Form(ErrorFormat):
     def __init__(self, *prefixes: str) -> None:
         self.error_prefixes = prefixes
 

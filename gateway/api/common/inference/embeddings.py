@@ -14,7 +14,7 @@ from msgspec import Meta
 from gateway.api.common import keep_alive
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.keep_alive import ContextOption, KeepAlive
-from gateway.api.common.operations import entries_of
+from gateway.api.common.operations import INFERENCE, Operation, entries_of
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
@@ -48,6 +48,16 @@ class EmbeddingFields(msgspec.Struct, kw_only=True):
         """Return the request that goes on the bus; raises like :meth:`texts`."""
         body: dict[str, Any] = {"model": self.model} if self.model else {}
         return msgspec.json.encode({**body, "input": self.texts()})
+
+
+EMBEDDING: Final = Operation(
+    "Makes a vector of each input.",
+    body=EmbeddingFields,
+    needs=("input", "prompt"),
+    failures=INFERENCE,
+    examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
+)
+"""Both routes in the OpenAPI document, but for their answers."""
 
 
 class Vectors(NamedTuple):
