@@ -48,7 +48,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> 
         supervisor.workers.publishes_at(peer, message.endpoint)
         _worker_hello(supervisor, peer, payload, known=known)
     elif message.role == "gateway":
-        _gateway_hello(supervisor, peer, message.pid, payload, known=known)
+        _gateway_hello(supervisor, message, payload, known=known)
     elif not payload or not envelope.unpack_payload(payload, JobSnapshot).order:
         jobs.send_order(supervisor, peer)
 
@@ -65,13 +65,13 @@ def _worker_hello(supervisor: Supervisor, peer: str, payload: bytes, *, known: b
         supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
 
 
-def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, *, known: bool) -> None:
-    supervisor.gateway.worker_up(pid)
+def _gateway_hello(supervisor: Supervisor, message: Hello, payload: bytes, *, known: bool) -> None:
+    peer = message.id
+    supervisor.gateway.joined(message, partial(gateway_gone, supervisor))
+    supervisor.gateway.worker_up(peer)
     if known:
         _cancel_unwanted(supervisor, peer, envelope.unpack_payload(payload, GatewaySnapshot))
         supervisor.admission.gateway_reconnected(peer)
-    else:
-        supervisor.loop.on_death(pid, partial(gateway_gone, supervisor, peer))
     for worker in supervisor.peers.of("worker"):
         supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))
 
@@ -80,10 +80,11 @@ def _gateway_of_other_version(supervisor: Supervisor, peer: str, message: Hello)
     """Keep clients away from a gateway that cannot serve them. It leaves when another one can."""
     log.warning("a gateway of another version takes no requests", gateway=peer, version=message.version)
     supervisor.leaving_peers.add(peer)
+    supervisor.gateway.joined(message, lambda _gateway: None)
     supervisor.bus.send(peer, PauseAccepting())
     leave = Shutdown(0.0, "gateways of another version of lemonbus serve")
     supervisor.gateway.when_serving(partial(supervisor.bus.send, peer, leave))
-    supervisor.gateway.not_understood(message.pid)
+    supervisor.gateway.not_understood(peer)
 
 
 def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:
@@ -118,8 +119,8 @@ def gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.admission.gateway_gone(peer)
     supervisor.scheduler.gateway_gone(peer)
     left_files.remove_bodies(supervisor.process_context, peer)
+    planned = supervisor.scheduler.view.closing or supervisor.gateway.is_replaced(peer)
     pid = known.pid if known else 0
-    planned = supervisor.scheduler.view.closing or supervisor.gateway.is_replaced(pid)
     (log.info if planned else log.warning)("gateway worker gone", gateway=peer, gateway_pid=pid)
     supervisor.reconcile()
 

@@ -15,12 +15,13 @@ from typing import Final
 
 from protocol import ids
 from protocol.failures import Code, Failure
-from protocol.messages.peers import Peer
+from protocol.messages.peers import Hello, Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, HEARTBEAT_VARIABLE
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.setting_effects import release_of
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -56,6 +57,7 @@ class GatewayProcess:
         """Masters of another release, until gateways of this one serve."""
         self._retired: list[ChildProcess] = []
         """Masters that were replaced: they accept no connections, and end with their last request."""
+        self._workers = GatewayWorkers(loop)
         self._replaced_workers: set[int] = set()
         """Pids of gateways of such masters."""
         self.serves = False
@@ -82,12 +84,13 @@ class GatewayProcess:
             os.close(write_fd)
         self._watch()
 
-    def adopt(self, survivors: Sequence[SurvivingProcess]) -> None:
-        """Take over the masters that earlier supervisors started.
+    def adopt(self, survivors: Sequence[SurvivingProcess], on_worker_ended: OnEnded) -> list[str]:
+        """Take over the masters that earlier supervisors started. Return the names of their gateways, watched as in :meth:`joined`.
 
         The latest one of this release with these settings goes on. Those of another release stay until gateways of this
         one serve: if this supervisor ends before that, the other release goes on with them. All others are retired.
         """
+        gateways = [name for each in survivors for name in self._workers.find(each.pid, on_worker_ended)]
         own = [each for each in survivors if each.fingerprint == self._fingerprint]
         latest = max(own, key=lambda each: each.started, default=None)
         heartbeat_fd = latest.open_heartbeat() if latest is not None else -1
@@ -100,6 +103,7 @@ class GatewayProcess:
                 self._retire(self._adopt_replaced(survivor))
             else:
                 self._former.append(self._adopt_replaced(survivor))
+        return gateways
 
     def _adopt_replaced(self, survivor: SurvivingProcess) -> ChildProcess:
         """Watch a master that this supervisor's master replaces, now or later."""
@@ -128,9 +132,16 @@ class GatewayProcess:
         log.info("gateway replaced: it ends with its last request", gateway_pid=child.pid)
         remind()
 
-    def is_replaced(self, pid: int) -> bool:
-        """Return whether the gateway with this pid was replaced by another, so that its end is not a fault."""
-        return pid in self._replaced_workers
+    def is_replaced(self, gateway: str) -> bool:
+        """Return whether a gateway was replaced by another, so that its end is not a fault."""
+        return self._workers.pid(gateway) in self._replaced_workers
+
+    def kill(self, name: str) -> None:
+        """Kill a gateway, or the master; do nothing if neither has this name."""
+        if self.child is not None and name == self._id:
+            self._processes.kill(self.child)
+        else:
+            self._workers.kill(name)
 
     def terminate(self) -> None:
         """Ask every master to end within the grace period."""
@@ -143,10 +154,14 @@ class GatewayProcess:
             self._id = ids.peer_id("master")
             self._peers.add(Peer(ROLE, self._id, self.child.pid), self._loop.now() + STARTUP_ALLOWANCE_S)
 
-    def worker_up(self, pid: int) -> None:
-        """Note that a gateway with this pid has said Hello: earlier failures are forgotten."""
+    def joined(self, hello: Hello, on_ended: OnEnded) -> str:
+        """Call a gateway by its id from now on, and return its former name. ``on_ended`` gets its name once, at its end."""
+        return self._workers.joined(hello, on_ended)
+
+    def worker_up(self, gateway: str) -> None:
+        """Note that a gateway can serve: earlier failures are forgotten."""
         self._backoff.ready()
-        if self.serves or not self._has_started(pid):
+        if self.serves or not self._has_started(gateway):
             return
         self.serves = True
         callbacks, self._when_serving = self._when_serving, []
@@ -156,14 +171,14 @@ class GatewayProcess:
         for child in former:
             self._retire(child)
 
-    def not_understood(self, pid: int) -> None:
-        """Note that a gateway with this pid speaks another version of the protocol."""
-        if self._has_started(pid):
+    def not_understood(self, gateway: str) -> None:
+        """Note that a gateway speaks another version of the protocol."""
+        if self._has_started(gateway):
             self.on_not_understood()
 
-    def _has_started(self, pid: int) -> bool:
-        """Return whether the process with this pid is a gateway of the present master."""
-        return self.child is not None and process_tree.parent(pid) == self.child.pid
+    def _has_started(self, gateway: str) -> bool:
+        """Return whether a gateway is one of the present master."""
+        return self.child is not None and process_tree.parent(self._workers.pid(gateway)) == self.child.pid
 
     def when_serving(self, callback: Callable[[], None]) -> None:
         """Call back as soon as :attr:`serves` is true; now, if it is."""

@@ -6,10 +6,8 @@ process; everything else follows from its end.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import signal
+from collections.abc import Callable
 
 from protocol.messages.peers import Ping
 from protocol.runtime import logs
@@ -24,9 +22,11 @@ log = logs.get_logger()
 class PeerMonitor:
     """Watches all registered peers."""
 
-    def __init__(self, loop: Loop, bus: SupervisorBus, peers: PeerRegistry) -> None:
-        """Nothing is sent before :meth:`start`."""
-        self._loop, self._bus, self._peers = loop, bus, peers
+    def __init__(
+        self, loop: Loop, bus: SupervisorBus, peers: PeerRegistry, kill_process: Callable[[str], None]
+    ) -> None:
+        """``kill_process`` kills the process of a peer. Nothing is sent before :meth:`start`."""
+        self._loop, self._bus, self._peers, self._kill_process = loop, bus, peers, kill_process
         self._pings = itertools.count()
 
     def start(self) -> None:
@@ -49,5 +49,4 @@ class PeerMonitor:
         known = self._peers.get(peer)
         if known is not None:
             log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, why=why)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(known.pid, signal.SIGKILL)
+            self._kill_process(peer)

@@ -8,26 +8,20 @@ from protocol.ids import RequestKey
 
 
 class ExpectedPeers:
-    """The peers that are waited for. Workers and jobs are known by name, gateways only by pid."""
+    """The peers that are waited for, by name."""
 
     def __init__(self) -> None:
         """Wait for none."""
         self._names: set[str] = set()
-        self._pids: set[int] = set()
         self._requests: set[RequestKey] = set()
 
     def expect(self, name: str) -> None:
-        """Wait for a worker or a job."""
+        """Wait for a peer."""
         self._names.add(name)
 
-    def expect_gateway(self, pid: int) -> None:
-        """Wait for a gateway."""
-        self._pids.add(pid)
-
-    def reported(self, name: str, pid: int) -> None:
-        """Stop waiting for a peer: it has said Hello, or has ended. ``pid``: of a gateway, else 0."""
+    def reported(self, name: str) -> None:
+        """Stop waiting for a peer: it has said Hello, or has ended."""
         self._names.discard(name)
-        self._pids.discard(pid)
 
     def announced(self, gateway: str, requests: Iterable[RequestKey]) -> None:
         """Wait for requests that a gateway is about to submit. This replaces what it announced before."""
@@ -45,7 +39,7 @@ class ExpectedPeers:
     @property
     def all_reported(self) -> bool:
         """Whether every peer has said Hello, or has ended."""
-        return not (self._names or self._pids)
+        return not self._names
 
     @property
     def complete(self) -> bool:
@@ -54,10 +48,5 @@ class ExpectedPeers:
 
     @property
     def missing(self) -> list[str]:
-        """The workers and jobs that have not reported."""
+        """The peers that have not reported."""
         return sorted(self._names)
-
-    @property
-    def missing_gateways(self) -> list[int]:
-        """The pids of the gateways that have not reported."""
-        return sorted(self._pids)

@@ -51,7 +51,7 @@ class OtherVersions:
             self._workers[peer] = hello.model
         elif hello.role == "gateway":
             self._supervisor.bus.send(peer, PauseAccepting())
-            self._supervisor.gateway.not_understood(hello.pid)
+            self._supervisor.gateway.not_understood(peer)
         self._waiting[peer] = hello
         if self._supervisor.gateway.serves or self._supervisor.scheduler.view.closing:
             self._tell_to_leave()

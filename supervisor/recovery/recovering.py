@@ -16,11 +16,7 @@ about others from their silence.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from protocol import UNDERSTOOD
@@ -32,7 +28,6 @@ from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs
 from protocol.wire import envelope
 from supervisor.handlers import peers
-from supervisor.keeper import process_tree
 from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
@@ -65,7 +60,6 @@ class Recovery:
         self._gateways: dict[str, GatewaySnapshot] = {}
         self._arrivals: dict[str, float] = {}
         """Peer → when its snapshot arrived."""
-        self._gateway_peers: dict[int, str] = {}
         self._starting: set[str] = set()
         """Workers that have not said Hello to any supervisor."""
         self._other_versions = OtherVersions(supervisor)
@@ -79,7 +73,8 @@ class Recovery:
         """Adopt what runs."""
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         if masters:
-            self._adopt_gateways(masters)
+            for gateway in self._supervisor.gateway.adopt(masters, self._gateway_ended):
+                self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
         counts = {"workers": len(self._supervisor.workers.names()), "jobs": len(self._supervisor.job_processes)}
@@ -89,13 +84,6 @@ class Recovery:
     def when_over(self, callback: Callable[[], None]) -> None:
         """Call back when everything is taken over."""
         self._then.append(callback)
-
-    def _adopt_gateways(self, masters: list[SurvivingProcess]) -> None:
-        gateways = [pid for master in masters for pid in process_tree.children(master.pid)]
-        self._supervisor.gateway.adopt(masters)
-        for pid in gateways:
-            self._expected.expect_gateway(pid)
-            self._supervisor.loop.on_death(pid, partial(self._gateway_ended, pid))
 
     def _adopt(self, survivor: SurvivingProcess) -> None:
         supervisor = self._supervisor
@@ -140,7 +128,9 @@ class Recovery:
             supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
             return
         self._forget(peer)
-        self._expected.reported(peer, message.pid if message.role == "gateway" else 0)
+        if message.role == "gateway":
+            self._expected.reported(supervisor.gateway.joined(message, self._gateway_ended))
+        self._expected.reported(peer)
         if message.role == "worker":
             supervisor.workers.publishes_at(peer, message.endpoint)
         if message.version not in UNDERSTOOD:
@@ -151,7 +141,7 @@ class Recovery:
         except envelope.MalformedError as problem:
             why = f"its snapshot cannot be used: {problem}"
             log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, why=why)
-            _kill(message.pid)
+            supervisor.kill_process(peer)
             return
         supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
         supervisor.welcome(peer, message.role)
@@ -166,11 +156,7 @@ class Recovery:
         elif message.role == "gateway":
             self._gateways[peer] = envelope.unpack_payload(payload, GatewaySnapshot)
             self._expected.announced(peer, to_be_submitted({peer: self._gateways[peer]}))
-            if message.pid not in self._gateway_peers:
-                self._supervisor.loop.forget_death(message.pid)
-                self._supervisor.loop.on_death(message.pid, partial(self._gateway_ended, message.pid))
-            self._gateway_peers[message.pid] = peer
-            self._supervisor.gateway.worker_up(message.pid)
+            self._supervisor.gateway.worker_up(peer)
         else:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 
@@ -178,19 +164,18 @@ class Recovery:
         """Forget a worker that has ended meanwhile: the gateways settle its requests."""
         self._forget(worker)
         self._starting.discard(worker)
-        self._expected.reported(worker, 0)
+        self._expected.reported(worker)
         self._end_soon()
 
     def _job_ended(self, job: str) -> None:
-        self._expected.reported(job, 0)
+        self._expected.reported(job)
         self._end_soon()
 
-    def _gateway_ended(self, pid: int) -> None:
-        peer = self._gateway_peers.pop(pid, "")
-        self._expected.reported("", pid)
-        if peer:
-            self._forget(peer)
-            peers.gateway_gone(self._supervisor, peer)
+    def _gateway_ended(self, gateway: str) -> None:
+        self._expected.reported(gateway)
+        if self._supervisor.peers.get(gateway) is not None:
+            self._forget(gateway)
+            peers.gateway_gone(self._supervisor, gateway)
         self._end_soon()
 
     def _forget(self, peer: str) -> None:
@@ -272,14 +257,9 @@ class Recovery:
         return world
 
     def _kill_missing(self) -> list[str]:
-        supervisor = self._supervisor
-        for name in self._expected.missing:
-            supervisor.workers.kill(name)
-            if name in supervisor.job_processes:
-                supervisor.processes.kill(supervisor.job_processes[name])
-        for pid in self._expected.missing_gateways:
-            _kill(pid)
-        missing = [*self._expected.missing, *(f"gateway {pid}" for pid in self._expected.missing_gateways)]
+        missing = self._expected.missing
+        for name in missing:
+            self._supervisor.kill_process(name)
         if missing:
             log.error("processes killed, they did not report to this supervisor", processes=missing)
         return missing
@@ -292,8 +272,3 @@ class Recovery:
                 if endpoint := supervisor.workers.endpoint(worker):
                     supervisor.bus.send(gateway, WorkerUp(worker, endpoint))
             supervisor.bus.send(gateway, Recovered(workers))
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

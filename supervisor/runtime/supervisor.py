@@ -110,7 +110,7 @@ class Supervisor:
         )
         self.processes = ChildProcesses(loop, process_context)
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
-        self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)
+        self._peer_monitor = PeerMonitor(loop, self.bus, self.peers, self.kill_process)
         self.worker_barrier = WorkerBarrier(loop, self.bus)
         self.metrics_collections = MetricsCollections(loop, self.bus)
         self.metrics = ServerMetrics()
@@ -278,12 +278,18 @@ class Supervisor:
         if peer in self.leaving_peers:
             return
         self.scheduler.version_mismatch(peer, version, self.loop.now())
-        job = self.job_processes.get(peer)
-        if job is not None:
-            self.processes.kill(job)
+        if peer in self.job_processes:
+            self.kill_process(peer)
         self.reconcile()
 
     # Ends of processes
+
+    def kill_process(self, name: str) -> None:
+        """Kill the process of this name, if it still runs. Everything else follows from its end."""
+        self.workers.kill(name)
+        self.gateway.kill(name)
+        if name in self.job_processes:
+            self.processes.kill(self.job_processes[name])
 
     def _gateway_ended(self) -> None:
         self.on_process_ended()
