@@ -33,7 +33,7 @@ _started: list[LemonbusServer] = []
 
 
 def server_starter(stack: ExitStack, **usual: Any) -> StartServer:
-    """Return what starts servers that end with ``stack``. ``usual`` are their settings unless others are given."""
+    """Return a function that starts servers, which end with ``stack``. ``usual``: their settings unless a call has others."""
 
     def opened(*models: str, **settings: Any) -> LemonbusServer:
         server = LemonbusServer(*models, **{**usual, **settings})
@@ -45,7 +45,7 @@ def server_starter(stack: ExitStack, **usual: Any) -> StartServer:
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Starts servers (like :class:`LemonbusServer`) that end with the test, in good order.
+    """Starts servers (like :class:`LemonbusServer`), which end with the test in an orderly way.
 
     One gateway process is enough for a single test; servers that many tests share have two.
     """
@@ -62,7 +62,7 @@ def start_module_server() -> Iterator[StartServer]:
 
 @pytest.fixture(scope="session")
 def start_session_server() -> Iterator[StartServer]:
-    """Starts servers that end with the test process: those that several modules share."""
+    """Starts servers that several modules share, and that end with the test process."""
     with ExitStack() as stack:
         yield server_starter(stack)
 
@@ -86,9 +86,9 @@ def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def shared_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """The server that all harmless tests of one test process share, with every tiny model; all of them fit."""
+    """The server that all harmless tests of one test process share. It has every tiny model, and all of them fit."""
     with pytest.MonkeyPatch.context() as patch:
-        no_downloads(patch)  # the module that asks for it first may have a hub of its own
+        no_downloads(patch)  # the first module that uses it may have a hub of its own
         return start_session_server(max_loaded_models=12)
 
 
@@ -96,7 +96,7 @@ def shared_server(
 def changing_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """A server with three models for tests that load, unload and register. They find it as another test left it.
+    """A server with three models for tests that load, unload and register. Another test may have left it in any state.
 
     Its engines may read the tiny models' adapters.
     """
@@ -120,7 +120,7 @@ def keyed_server(
 ) -> LemonbusServer:
     """A server with keys, in its settings and in its environment, started with a small limit of open files.
 
-    Its tests load and unload every tiny model, and write the file of keys as needed.
+    Its tests load and unload all tiny models, and write the file of keys as needed.
     """
     variables = {"LEMONBUS_API_KEY": KEY, "LEMONADE_ADMIN_API_KEY": ADMIN_KEY}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -179,14 +179,14 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Let the garbage collector ignore what lives to the end: thousands of tests and everything they import."""
+    """Make the garbage collector ignore objects that live to the end: thousands of tests and everything they import."""
     gc.disable()
     if worker := getattr(session.config, "workerinput", None):
         collection.import_share(session.config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
     try:
         return (yield)
     finally:
-        if sys.version_info < (3, 14):  # there, frozen objects have no referrers, which hypothesis asks for
+        if sys.version_info < (3, 14):  # frozen objects have no referrers there, which hypothesis asks for
             gc.freeze()
         gc.enable()
 

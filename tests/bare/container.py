@@ -21,11 +21,11 @@ UP = ("starting", "running", "degraded")
 
 
 def missing() -> str:
-    """Return why none can be started here, ``""`` if it can; systemd-nspawn is installed if it is to be had."""
+    """Return why no container can be started here, ``""`` if one can. Installs systemd-nspawn if it is available."""
     if not shutil.which("nsenter"):
         return "there is no nsenter"
     if not shutil.which("systemd-nspawn") and not installed("systemd-container"):
-        return "systemd-nspawn is not to be had (apt-get install systemd-container)"
+        return "systemd-nspawn is not available (apt-get install systemd-container)"
     return ""
 
 
@@ -33,7 +33,7 @@ class Container:
     """Use it as a context manager: leaving it ends everything in it."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Nothing is started yet. ``name``: of a machine, in a form that systemd allows."""
+        """Start nothing yet. ``name``: the name of the machine, in a form that systemd allows."""
         self._folder = folder
         self._name = name
         self._init: psutil.Process | None = None
@@ -60,7 +60,7 @@ class Container:
         try:
             nspawn = psutil.Process(self._process.pid)
             self._init = wait_for(lambda: _inside(nspawn, 1), "the container has its first process", BOOT_S)
-            # Does not wait until everything it starts is up: a minimal system need not get that far.
+            # Do not wait until everything has started: a minimal system may never get that far.
             wait_for(lambda: self.run("systemctl", "is-system-running") in UP, "systemd answers", BOOT_S)
         except BaseException:
             self._end()
@@ -88,7 +88,7 @@ class Container:
         return subprocess.run(enter, capture_output=True, text=True, check=False, timeout=120).stdout.strip()
 
     def processes(self) -> list[psutil.Process]:
-        """Return all of them, by this machine's pids."""
+        """Return all processes of the container, by this machine's pids."""
         assert self._init, "it was not started"
         return self._init.children(recursive=True)
 

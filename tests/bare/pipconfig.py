@@ -1,4 +1,4 @@
-"""How this machine reaches a package index, for a pip in another root: variables, and the files that they name."""
+"""The way to a package index from this machine, for a pip in another root: variables, and the files that they name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 FILES = ("/etc/resolv.conf", "/etc/hosts")
 _NETWORK = re.compile(r"(?:https?|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE", re.IGNORECASE)
 _HOST_ONLY = frozenset({"user", "target", "prefix", "root", "require-virtualenv", "python", "log", "cache-dir"})
-"""Options that say where things go on this machine, not where they come from."""
+"""Options about where pip puts files on this machine, not about where they come from."""
 
 
 class Reach(NamedTuple):

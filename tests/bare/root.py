@@ -29,7 +29,7 @@ def missing() -> str:
     ).returncode:
         return "this machine allows no namespaces"
     if not shutil.which("mmdebstrap") and not installed("mmdebstrap"):
-        return "mmdebstrap is not to be had (apt-get install mmdebstrap)"
+        return "mmdebstrap is not available (apt-get install mmdebstrap)"
     return ""
 
 
@@ -50,13 +50,13 @@ class Root:
     """The folder, and how to run something in it."""
 
     def __init__(self, folder: Path, reach: Reach, source: Path) -> None:
-        """Nothing is made yet. ``source``: the working tree to copy into the user's home."""
+        """Make nothing yet. ``source``: the working tree to copy into the user's home."""
         self.folder = folder
         self._reach = reach
         self._source = source
 
     def make(self, suite: str, packages: list[str]) -> str:
-        """Make it; if that fails, return mmdebstrap's last output, else ``""``."""
+        """Make the root. Return mmdebstrap's last output if that fails, ``""`` otherwise."""
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--aptopt={STALE}", f"--include={','.join(packages)}"]
         done = subprocess.run([*command, suite, self.folder], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -84,9 +84,9 @@ class Root:
         return subprocess.run(self.words(command, user), stdin=subprocess.DEVNULL, check=False).returncode
 
     def words(self, command: str, user: str = USER) -> list[str]:
-        """Return the command that runs a shell's command in the checkout.
+        """Return the command that runs a shell's command in the checkout. Its processes and mounts have namespaces of
 
-        Its processes and mounts are in their own namespaces: all are gone when the first process is.
+        their own, and are gone when the first process ends.
         """
         return ["unshare", "--mount", "--pid", "--kill-child", "sh", "-ec", self._entry(command, user)]
 
@@ -109,6 +109,6 @@ class Root:
         environment |= self._reach.environment
         variables = " ".join(shlex.quote(f"{name}={value}") for name, value in environment.items())
         inner = shlex.quote(f"cd {CHECKOUT} && {command}")
-        # Not exec: the shell is the namespace's first process, and adopts what loses its parent.
+        # Not exec: the shell is the namespace's first process, and adopts orphaned processes.
         lines += ["set +e", f"chroot --userspec={user}:{user} {quoted} env -i {variables} sh -c {inner}", "exit $?"]
         return "\n".join(lines)

@@ -22,7 +22,7 @@ END_S = 60.0
 
 
 def check(machine: Root) -> int:
-    """Start it, ask it once, end it; return 0 if all went well, and otherwise show what it said."""
+    """Start it, send one chat and end it. Return 0 if all went well; otherwise show its output."""
     port = free_port()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(

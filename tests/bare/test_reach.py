@@ -1,4 +1,4 @@
-"""What a bare machine gets from this one: the way to a package index, and what the README names."""
+"""What a bare machine gets from this one: the way to a package index, and the packages that the README names."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def check(machine: Root) -> int:
 
 
 def _prepare(root: Path, port: int) -> None:
-    """Put there what an operator would: settings, a model, the unit."""
+    """Install what an operator would: settings, a model, the unit."""
     models = root / "srv" / "models"
     link_models(root / "srv" / "links", "tiny-loop")
     shutil.copytree(root / "srv" / "links", models)  # what the links mean
@@ -82,7 +82,7 @@ def _prepare(root: Path, port: int) -> None:
 
 
 class Unit:
-    """The unit in a container, and what must be true of it."""
+    """The unit in a container, and checks of it."""
 
     def __init__(self, container: Container, port: int) -> None:
         """``port``: where its server answers."""
@@ -154,7 +154,7 @@ class Unit:
         assert self._main() == main
 
     def has_its_keys_changed_from_roots_shell(self) -> None:
-        """Root's shell has neither the unit's variables nor its home, but its commands still change the keys of the unit."""
+        """Run commands in root's shell, which has neither the unit's variables nor its home: they still change the keys of the unit."""
         environment = self._shell(f"{LEMONBUS} config")
         assert re.search(rf'^state_dir +"{STATE_DIR}" +LEMONBUS_STATE_DIR +differs$', environment, re.MULTILINE)
         admin = self._shell(f"{LEMONBUS} keys add root --scope admin 2>/dev/null")
@@ -197,7 +197,7 @@ class Unit:
         return [each for each in self._ours() if each in below]
 
     def stops(self) -> None:
-        """Stop it: it ends well and leaves nothing."""
+        """Stop it: it ends with success and leaves no process."""
         self._container.run("systemctl", "stop", "lemonbus")
         result = self._container.run("systemctl", "show", "-p", "Result", "--value", "lemonbus")
         assert result == "success", f"it stopped with {result}"

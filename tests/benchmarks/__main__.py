@@ -39,7 +39,7 @@ def main() -> int:
     """Measure the requested parts; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the engine alone.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
-    parser.add_argument("--rounds", type=int, default=8, help="alternations of what is compared")
+    parser.add_argument("--rounds", type=int, default=8, help="how often the compared servers alternate")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
     parser.add_argument("--model", type=Path, help="a GGUF file for the part prompt-cache, in place of tiny-slow")
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")

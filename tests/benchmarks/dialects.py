@@ -33,7 +33,7 @@ class DialectComparison(msgspec.Struct):
     """Part of their tokens per second."""
     tokens_per_s: float
     gateway_us: Spread
-    """The gateway's processor time per token, in microseconds; its median for chat completions as well."""
+    """The gateway's processor time per token, in microseconds; and its median for chat completions."""
     reference_us: float
     broken: int
 

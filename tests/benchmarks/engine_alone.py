@@ -20,8 +20,9 @@ from tests.support.processes import ENGINE_KEYS, ProcessInfo
 def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple[int, float]]:
     """Start a copy of a running engine; yield its port, and the seconds from exec to its first healthy answer.
 
-    ``policy``: also with the scheduling policy that the worker chose for its engine; else with this process's, as if
-    it had been started by hand. It demands no key.
+    ``policy``: use the scheduling policy that the worker chose for its engine, instead of this process's, as if the
+
+    copy had been started by hand. The copy demands no key.
     """
     port = free_port()
     words = list(engine.words)

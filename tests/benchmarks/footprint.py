@@ -13,7 +13,7 @@ WORKERS = 8
 
 
 class Footprint(msgspec.Struct):
-    """``gateway`` is the master with its workers; ``worker`` the median of the loaded ones; engines apart."""
+    """``gateway`` is the master with its workers, ``worker`` the median of workers with a model; engines are separate."""
 
     supervisor: float
     gateway: float
@@ -24,7 +24,7 @@ class Footprint(msgspec.Struct):
 
 
 def measure() -> Footprint:
-    """Load eight models and look."""
+    """Load eight models and measure."""
     with LemonbusServer(
         "tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info", gateway_workers=0
     ) as server:

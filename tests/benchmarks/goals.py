@@ -15,7 +15,7 @@ from tests.benchmarks.throughput import Comparison
 
 
 class Goal(NamedTuple):
-    """One figure: ``now`` must be reached, ``next`` is the further goal. ``more``: whether more is better."""
+    """One figure: ``now`` must be reached, and ``next`` is the further goal. ``more``: whether a larger figure is better."""
 
     what: str
     value: float
@@ -33,7 +33,7 @@ class Goal(NamedTuple):
 
 
 def throughput_goals(comparisons: list[Comparison]) -> list[Goal]:
-    """Return the goals of streams and small requests; none if they were not measured."""
+    """Return the goals for streams and small requests; none if they were not measured."""
     if not comparisons:
         return []
     by_clients = {comparison.clients: comparison.ratio for comparison in comparisons}
@@ -51,7 +51,7 @@ _ONE_TOKEN_RATES: Final = {1: (0.62, 0.80), 8: (0.75, 0.90), 32: (0.85, 0.98)}
 
 
 def one_token_goals(comparisons: list[OneTokenComparison]) -> list[Goal]:
-    """Return the goals of answers of one token; none if they were not measured."""
+    """Return the goals for answers of one token; none if they were not measured."""
     if not comparisons:
         return []
     goals = []
@@ -66,7 +66,7 @@ def one_token_goals(comparisons: list[OneTokenComparison]) -> list[Goal]:
 
 
 def dialect_goals(comparisons: list[DialectComparison]) -> list[Goal]:
-    """Return the goals of each dialect beside chat completions."""
+    """Return the goals for each dialect, compared with chat completions."""
     goals = []
     for each in comparisons:
         if each.clients == 1:
@@ -95,7 +95,7 @@ def key_goals(figures: list[ProcessorTime]) -> list[Goal]:
 
 
 def latency_goals(latencies: Latencies) -> list[Goal]:
-    """Return the goals of single moments."""
+    """Return the goals for single events: swaps, crashes, hang-ups."""
     return [
         Goal("swap over the engine's start", latencies.swap_over, 50, 30),
         Goal("health during swaps, worst", latencies.health_worst, 50, 50),
@@ -114,13 +114,19 @@ def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
     without = next(each for each in results if not each.kept)
     return [
         Goal("second turn after a swap: tokens that are read", kept.read, 100, 50, "tokens"),
-        Goal("its first token, beside one without prompt cache", kept.second_turn / without.second_turn, 0.5, 0.25, ""),
+        Goal(
+            "its first token, as a part of one without prompt cache",
+            kept.second_turn / without.second_turn,
+            0.5,
+            0.25,
+            "",
+        ),
         Goal("what saving adds to a swap", kept.save, 500, 100),
     ]
 
 
 def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
-    """Return the goals of a supervisor that is killed."""
+    """Return the goals for a killed supervisor."""
     return [
         Goal("supervisor killed to next answer, median", recovery.grant, 300, 150),
         Goal("supervisor killed to next answer, p99", recovery.grant_p99, 1000, 500),
@@ -131,7 +137,7 @@ def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
 
 
 def footprint_goals(footprint: Footprint) -> list[Goal]:
-    """Return the goals of memory."""
+    """Return the goals for memory."""
     return [
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),

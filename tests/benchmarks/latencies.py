@@ -1,4 +1,4 @@
-"""How long single things take: a swap, a crash, a hang-up; and the health meanwhile. Milliseconds."""
+"""How long single events take: a swap, a crash, a hang-up; and how long health takes meanwhile. Milliseconds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _swaps(latencies: Latencies, turns: int) -> None:
         server.wait_loaded(CHAT)
         for turn in range(2 * turns):
             model = (TALES, CHAT)[turn % 2]
-            until(lambda: _workers(server) == 2)  # a swap right after another one is not what is measured
+            until(lambda: _workers(server) == 2)  # a swap right after another one would be slower
             end = threading.Event()
             watcher = threading.Thread(target=_watch, args=(server, end, healths))
             if turn >= turns:

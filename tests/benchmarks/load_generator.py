@@ -1,4 +1,4 @@
-"""The client process of the benchmarks: raw sockets and a selector, so that it hardly costs the server anything.
+"""The client process of the benchmarks. It uses raw sockets and a selector, so that it takes little time from the server.
 
 ``python -m tests.benchmarks.load_generator`` reads one :class:`LoadJob` as JSON on stdin and writes one :class:`LoadResult` on stdout.
 """
@@ -51,7 +51,7 @@ class LoadResult(msgspec.Struct):
 
 
 class LoadClient:
-    """One of the clients: its present connection and what came on it."""
+    """One of the clients: its present connection and the received bytes."""
 
     def __init__(self, job: LoadJob, request: bytes, result: LoadResult) -> None:
         self.job, self.request, self.result = job, request, result

@@ -1,7 +1,7 @@
 """The hardest case: answers of one token and embeddings, each on a new connection, first from cold engines.
 
-Classification, ranking and embedding requests are like this. Such a request costs the engine the least, so the way
-through lemonbus weighs the most. The engine alone is a copy that was started by hand, as idle and as cold as the one
+Classification, ranking and embedding requests are like this. Such a request costs the engine least, so the cost of
+lemonbus matters most. The engine alone is a copy that was started by hand, as idle and as cold as the one
 behind lemonbus.
 
 An engine's time for a request grows with the slots that were ever used. So everything is measured twice: before
@@ -37,7 +37,7 @@ class OneTokenResult(msgspec.Struct):
 
 
 class OneTokenComparison(msgspec.Struct):
-    """What one number of clients saw, directly and through lemonbus."""
+    """Results for one number of clients, directly and through lemonbus."""
 
     clients: int
     used: bool
@@ -84,7 +84,7 @@ def _compare(clients: int, rounds: int, ours: int, direct: dict[str, int], *, us
     results: dict[tuple[bool, _Case], list[LoadResult]] = {}
     for number in range(rounds):
         for case in (_STREAMED, _WHOLE, _EMBEDDED):
-            # The side that begins alternates, so a change of the machine's speed within a round affects both alike.
+            # The sides take turns to begin, so a change of the machine's speed within a round affects both alike.
             for through in (number % 2 == 0, number % 2 == 1):
                 port = ours if through else direct[case.model]
                 job = LoadJob(port, case.model, clients, REQUESTS[clients], 1, case.stream, case.form)

@@ -22,7 +22,7 @@ REQUESTS: Final = {1: 150, 8: 40, 32: 20}
 """Requests of a client in a round."""
 _PLENTY: Final = 1_000_000_000
 _NAMES: Final = {"a key": "plain", "a key with limits": "limited"}
-"""What a request has → the name of its key, which is also the key."""
+"""Kind of caller → the name of its key, which is also the key."""
 
 
 class _Case(NamedTuple):

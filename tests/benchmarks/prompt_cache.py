@@ -1,4 +1,4 @@
-"""The second turn of a conversation of 3,000 tokens whose model was evicted meanwhile, with and without ``keep_prompt_cache``."""
+"""The second turn of a conversation of 3,000 tokens whose model was evicted between the turns, with and without ``keep_prompt_cache``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PromptCacheResult(msgspec.Struct):
     second_turn: float
     """First token of the second turn, with the load before it."""
     read: float
-    """Tokens of the second turn that the engine had to read."""
+    """Tokens of the second turn's prompt that the engine had to process."""
     cached: float
     swap: float
     """First token of the other model, with the eviction and the load before it."""
@@ -106,7 +106,7 @@ def _one_round(server: LemonbusServer, model: str) -> dict[str, float]:
 
 
 def _settle(server: LemonbusServer) -> None:
-    """Wait for a spare worker: a swap right after another one is not what is measured."""
+    """Wait for a spare worker: a swap right after another one would be slower."""
     until(lambda: sum(peer["role"] == "worker" for peer in server.state()["processes"]) > 1, 30.0)
 
 

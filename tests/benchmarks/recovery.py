@@ -28,10 +28,10 @@ class RecoveryTimes(msgspec.Struct):
     many_grant: float
     """The same as ``grant`` with 32 models loaded, median."""
     models: int
-    """How many of those models the last supervisor knows: all."""
+    """How many of those models the last supervisor knows; it must be all."""
     broken: int
     keeper: float
-    """PSS of the keeper with its fork server apart."""
+    """PSS of the keeper, without its fork server."""
     fork_server: float
 
 
@@ -65,7 +65,7 @@ def _answered(server: LemonbusServer, model: str) -> tuple[float, int]:
 
 
 def _killed(server: LemonbusServer, model: str) -> tuple[float, int]:
-    """Kill the supervisor and ask at once; return the seconds until the answer and its status."""
+    """Kill the supervisor and send a request at once; return the seconds until the answer and its status."""
     time.sleep(_PAUSE_S)
     until(lambda: server.health()["status"] == "ok")
     pid = server.supervisor_pid

@@ -13,7 +13,7 @@ class RequestForm(NamedTuple):
     body: Callable[[str, int, bool], dict[str, Any]] | None
     """(model, tokens, whether it streams) → the body; None for a GET."""
     token: bytes = b""
-    """What a stream has once for each token, and nowhere else; longer than the end of a chunked body."""
+    """A text that a stream has once for each token, and nowhere else; longer than the end of a chunked body."""
 
 
 def _messages() -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ CLIENTS = (1, 8, 32)
 TOKENS, FEW = 256, 8
 STREAMS = {1: 12, 8: 3, 32: 1}
 SMALL = {1: 120, 8: 40, 32: 24}
-"""Streams of a client in a round, and small requests: enough that their beginning and end hardly matter."""
+"""Streams of a client in a round, and small requests: enough to make their beginning and end unimportant."""
 
 
 class ThroughputResult(msgspec.Struct):
@@ -38,7 +38,7 @@ class ThroughputResult(msgspec.Struct):
 
 
 class Ratio(NamedTuple):
-    """One side in terms of another. Milliseconds more, and parts of its rates."""
+    """One side compared with another: milliseconds more, and parts of its rates."""
 
     first: float
     tokens: float
@@ -46,7 +46,7 @@ class Ratio(NamedTuple):
 
 
 class Comparison(msgspec.Struct):
-    """What one number of clients saw."""
+    """Results for one number of clients."""
 
     clients: int
     direct: ThroughputResult
@@ -74,7 +74,7 @@ class Comparison(msgspec.Struct):
 
 
 def summarize(streams: list[LoadResult], small: list[LoadResult]) -> ThroughputResult:
-    """Sum up: percentiles over everything, rates as the median of the rounds."""
+    """Summarize: percentiles over all rounds, rates as the median of the rounds."""
     first = [value for result in streams for value in result.first]
     gaps = [value for result in streams for value in result.gaps]
     whole = [value for result in small for value in result.whole]
@@ -110,7 +110,7 @@ def measure(rounds: int) -> list[Comparison]:
 def _compare(clients: int, rounds: int, ports: tuple[int, int, int]) -> Comparison:
     results: dict[tuple[int, bool], list[LoadResult]] = {}
     for turn in range(rounds):
-        # The order changes from round to round, so that what warms up or slows down in a round affects all alike.
+        # The order changes from round to round, so that warming up or slowing down within a round affects all alike.
         first = turn % len(ports)
         for stream in (True, False):
             for port in ports[first:] + ports[:first]:

@@ -1,4 +1,4 @@
-"""Clients of several APIs, unmodified, each with all of its features against a real server: text to errors.
+"""Unmodified clients of several APIs, each with all of its features, from text to errors, against a real server.
 
 The ``openai`` and ``anthropic`` packages are used by the tests of their APIs in ``tests/server``.
 """

@@ -22,7 +22,7 @@ _UNREACHABLE: Final = re.compile(
     r"npm error code (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|ERR_SOCKET_TIMEOUT|E(?:NET|HOST)UNREACH|E[45]\d\d"
     r"|UNABLE_TO_\w+|SELF_SIGNED_\w+|DEPTH_ZERO_\w+|CERT_\w+)"
 )
-"""What npm says where its registry cannot be reached or does not have a package; all else is a fault of the lock file."""
+"""Messages of npm if its registry cannot be reached or lacks a package; all others are a fault of the lock file."""
 _PATIENCE_S: Final = 90.0
 
 

@@ -30,7 +30,7 @@ ONLY_YES = {
 
 
 class LangChain:
-    """Makes LangChain's objects for one server, and for one of its two ways to chat."""
+    """Makes LangChain's objects for one server and one of LangChain's two ways to chat."""
 
     def __init__(self, server: LemonbusServer, *, responses: bool) -> None:
         self.responses = responses

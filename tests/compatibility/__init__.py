@@ -1,5 +1,5 @@
-"""The requests of the API documents, with every documented field, sent to a real server.
+"""The requests of the API documents, with every documented field, sent to a real server. Each route has a file, and
 
-One file per route, with those of one subject in a folder. Helpers start servers with a hub, releases or an NPU. Our own
+each subject a folder. Helpers start servers with a hub, releases or an NPU. Our own
 behaviour is tested in server/.
 """

@@ -41,7 +41,7 @@ def folders(server: LemonbusServer) -> list[str]:
 
 
 def bytes_on_disk(server: LemonbusServer) -> int:
-    """How many bytes are on the disk for backends, complete or not."""
+    """Return how many bytes of backends, complete or not, are on the disk."""
     home = Path(server.settings.cache_dir) / "backends"
     return sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != ".lock")
 

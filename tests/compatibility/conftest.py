@@ -26,14 +26,14 @@ RunCommand = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="package")
 def start_package_server() -> Iterator[StartServer]:
-    """Starts servers that end when a test process is done with this folder: even an idle one costs processor time."""
+    """Starts servers that end when a test process has finished this folder, because even an idle server costs processor time."""
     with ExitStack() as stack:
         yield server_starter(stack)
 
 
 @pytest.fixture(scope="session")
 def session_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    """The hub of all servers that ask one."""
+    """The hub of all servers that use one."""
     with running_hub(tmp_path_factory.mktemp("repositories")) as hub:
         yield hub
 
@@ -62,7 +62,7 @@ def package_hub_server(
 def hub_server(package_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A server with nothing registered, downloaded or loaded, and a hub without faults.
 
-    Other servers that the test starts find the same hub and cache.
+    Other servers that the test starts use the same hub and cache.
     """
     point_to(monkeypatch, package_hub_server.hub, package_hub_server.folder)
     package_hub_server.reset()
@@ -95,7 +95,7 @@ def folder(hub_server: HubServer) -> Path:
 def offline_server(
     package_hub_server: HubServer, session_releases: ReleaseServer, start_package_server: StartServer
 ) -> LemonbusServer:
-    """A server with the same hub, its cache and pinned releases, which may ask neither hub nor release server."""
+    """An offline server with the same hub's cache and pinned releases: it may ask neither the hub nor the release server."""
     with pytest.MonkeyPatch.context() as patch:
         point_to(patch, package_hub_server.hub, package_hub_server.folder)
         pins = [session_releases.pin(":".join(VULKAN.values()), RELEASE, NAME)]
@@ -113,14 +113,14 @@ def package_npu_server(
 
 @pytest.fixture
 def flm_home(package_npu_server: tuple[LemonbusServer, Path]) -> Path:
-    """The folder of the modules' flm, which behaves well again."""
+    """The folder of the modules' flm, with its faults removed."""
     flm.set_behaviour(package_npu_server[1])
     return package_npu_server[1]
 
 
 @pytest.fixture
 def flm_server(package_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
-    """The server of the modules, where flm has its model and behaves well."""
+    """The server of the modules, whose flm has its model and no faults."""
     assert flm_home
     if MODEL not in ids(package_npu_server[0]):
         assert pull(package_npu_server[0], model_name=MODEL)[0] == 200
@@ -135,7 +135,7 @@ def session_releases() -> Iterator[ReleaseServer]:
 
 @pytest.fixture(scope="session")
 def laptop_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The PATH of :func:`laptop_server`: it has no tool."""
+    """The PATH of :func:`laptop_server`, which has no tools."""
     return tmp_path_factory.mktemp("programs")
 
 
@@ -148,7 +148,7 @@ def laptop_server(
 ) -> LemonbusServer:
     """A server on the documents' laptop.
 
-    Its hub refuses connections. Its pins are wrong, for another machine, or of a mirror.
+    Its hub refuses connections. Its pins are wrong, are for another machine, or name a mirror.
     """
     folder = tmp_path_factory.mktemp("laptop")
     pins = [

@@ -28,7 +28,7 @@ EMBED, SPEECH = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
 
 @contextmanager
 def npu_server(start: StartServer, hub: Hub, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
-    """A server on the documents' laptop, and the folder of its flm, which the test must not have changed."""
+    """A server on the documents' laptop, and the folder of its flm, which the test must leave unchanged."""
     home = flm.installed(folder)
     with pytest.MonkeyPatch.context() as patch:
         point_to(patch, hub, folder)

@@ -23,7 +23,7 @@ QWEN: Final = "Qwen3-0.6B-GGUF"
 """A model of the catalogue that the documents load; here the hub has a tiny one under its name."""
 CPU: Final = "Qwen2.5-0.5B-Instruct-CPU"
 HYBRID: Final = "Llama-3.2-1B-Instruct-Hybrid"
-"""Models of ONNX Runtime GenAI of the catalogue; the hub has tiny ones."""
+"""Models of ONNX Runtime GenAI in the catalogue; the hub has tiny models under their names."""
 ONNX: Final = "somebody/Preview-int4-onnx-hybrid"
 """One that is in no catalogue."""
 WHISPER_CHECKPOINT: Final = "ggerganov/whisper.cpp:ggml-large-v3-turbo-q8_0.bin"
@@ -34,7 +34,7 @@ VARIANTS: Final = "unsloth/Qwen3-8B-GGUF"
 """A repository with several quantizations, one of them in shards."""
 SHARDS: Final = [f"Q8_0/Qwen3-8B-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
 TOKEN: Final = "hf_secret"
-"""The server's ``HF_TOKEN``. The hub asks for none unless a test says so."""
+"""The server's ``HF_TOKEN``. The hub does not ask for it unless a test says so."""
 PHI: Final = {
     "model_name": "user.Phi-4-Mini-GGUF",
     "checkpoint": "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M",
@@ -46,14 +46,14 @@ PROJECTOR: Final = "mmproj-model-f16.gguf"
 
 @contextmanager
 def hub_with_repositories(folder: Path) -> Iterator[Hub]:
-    """Let servers that are started inside find this hub, and a separate hub cache."""
+    """Make servers that are started inside use this hub and a separate hub cache."""
     with running_hub(folder) as hub, pytest.MonkeyPatch.context() as patch:
         point_to(patch, hub, folder)
         yield hub
 
 
 def point_to(patch: pytest.MonkeyPatch, hub: Hub, folder: Path) -> None:
-    """Let servers that are started from now on find this hub, and a hub cache in the folder."""
+    """Make servers that are started from now on use this hub, and a hub cache in the folder."""
     patch.setenv("HF_ENDPOINT", hub.url)
     patch.setenv("HF_HOME", str(folder / "hf"))
     patch.setenv("HF_TOKEN", TOKEN)
@@ -110,7 +110,7 @@ def _repositories(folder: Path) -> dict[str, dict[str, bytes]]:
 
 
 def heal(hub: Hub) -> None:
-    """Let the hub behave well again."""
+    """Remove the hub's faults."""
     hub.hold_after = hub.rate = hub.status = hub.busy = 0
     hub.token, hub.garbage = "", b""
 
@@ -123,7 +123,7 @@ class HubServer(NamedTuple):
     folder: Path
 
     def reset(self) -> None:
-        """Remove whatever a test left, so that the next test finds a server as if just started."""
+        """Remove everything that a test left, so that the next test finds the server as if it had just started."""
         heal(self.hub)
         self.hub.released.set()
         wait_for(lambda: not self.server.state()["downloads"], "no download runs")
@@ -132,14 +132,14 @@ class HubServer(NamedTuple):
         for name in ("user_models.json", "recipe_options.json"):
             (self.server.home / "state" / name).unlink(missing_ok=True)
         shutil.rmtree(self.folder / "hf", ignore_errors=True)
-        # It reads the files when asked. While one is broken, what it knew still counts, as the next test may cause.
+        # It reads the files at each request. While a file is broken, its former content still counts, which the next test may cause.
         assert not [name for name in ids(self.server) if name.startswith("user.")]
         self.hub.released.clear()
         self.hub.holding.clear()
         self.hub.transfers.clear()
 
     def install(self, *models: dict[str, Any]) -> None:
-        """Leave users' models as pulls with these bodies would, for tests of what follows: each pull takes a process."""
+        """Register users' models as pulls with these bodies would, but without a process for each pull."""
         items = {}
         for body in models:
             checkpoint = checkpoints.parse(body["checkpoint"])
@@ -173,7 +173,7 @@ def _put_in_cache(root: Path, commit: str, name: str, data: bytes) -> None:
 
 
 def cached(folder: Path) -> set[str]:
-    """Return the files that the hub's cache shows, by ``REPO/FILE``."""
+    """Return the files in the hub's cache, by ``REPO/FILE``."""
     hub = folder / "hf" / "hub"
     return {
         f"{path.relative_to(hub).parts[0].removeprefix('models--')}/{path.name}"

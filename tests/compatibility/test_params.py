@@ -24,7 +24,7 @@ def server(changing_server: LemonbusServer) -> Iterator[LemonbusServer]:
 
 
 def tokens(server: LemonbusServer, model: str = LOOP, **fields: Any) -> int:
-    """How long an answer gets."""
+    """Return how long an answer gets."""
     body = {"model": model, "messages": [{"role": "user", "content": "hi"}], **fields}
     answer = server.client.post("/v1/chat/completions", body)
     assert answer.status == 200, answer
@@ -85,7 +85,7 @@ def test_defaults_apply_only_to_requests_without_their_own_values(server: Lemonb
     text = server.client.post("/v1/completions", {"model": LOOP, "prompt": "hi", "stream": True})
     assert sum('"text"' in event.data for event in text.events) >= 1
     assert text.events[-1].data == "[DONE]"
-    assert tokens(server, CHAT) == 7, "also with a model that was loaded since"
+    assert tokens(server, CHAT) == 7, "even with a model that was loaded since"
     server.client.post("/v1/params", {"max_length": None})
     assert tokens(server, max_tokens=40) == 40
 

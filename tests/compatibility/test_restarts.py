@@ -1,4 +1,4 @@
-"""What a server still knows after a restart: parameters, models, half a download, an installed backend.
+"""What a server still knows after a restart: parameters, models, a partial download, an installed backend.
 
 Starting servers takes most of the time here, so all subjects share three successive servers with one state and cache.
 """
@@ -42,16 +42,16 @@ class Subject:
         """Tell the server."""
 
     def second(self, server: LemonbusServer) -> None:
-        """Check that a server knows it without asking a hub."""
+        """Check that a server still knows it, without asking a hub."""
 
     def third(self, server: LemonbusServer) -> None:
-        """Check what the second one has changed, and what a newer pin changes."""
+        """Check the changes of the second server, and those of a newer pin."""
 
 
 class Parameters(Subject):
     """The parameters of ``POST params``.
 
-    A broken file of them is moved aside and reported, and affects nothing else.
+    A broken file is moved aside and reported, and affects nothing else.
     """
 
     def before(self) -> None:
@@ -144,7 +144,7 @@ class InstalledBackend(Subject):
 
 
 class HalfADownload(Subject):
-    """A download that the end of the server broke off can be deleted."""
+    """A download that broke off when the server ended can be deleted."""
 
     def first(self, server: LemonbusServer) -> None:
         before = blobs(self.folder)
@@ -161,7 +161,7 @@ class HalfADownload(Subject):
 
 
 SUBJECTS = (Parameters, RegisteredModels, UnregisteredCheckpoints, KeptDefaultModel, InstalledBackend, HalfADownload)
-"""The last one stops the hub from sending more."""
+"""The last server prevents the hub from sending more."""
 
 
 def test_state_survives_restarts_of_the_server(

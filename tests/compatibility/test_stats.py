@@ -31,7 +31,7 @@ def stats(server: LemonbusServer, model: str = "", prefix: str = "/v1") -> Any:
 
 
 def after(server: LemonbusServer, model: str, **fields: Any) -> Any:
-    """The figures after a chat; they come a moment after its last byte."""
+    """The figures after a chat, which come a moment after its last byte."""
     before = stats(server, model)
     asked = server.client.chat(model, **fields)
     assert asked.status == 200, asked

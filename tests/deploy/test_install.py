@@ -1,4 +1,4 @@
-"""The installation of a checkout: one line of progress, and one that says what failed."""
+"""The installation of a checkout: one line of progress, and one line that says what failed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_editable(folder, settings=None, metadata=None):
 
 build_wheel = build_editable
 """
-"""A build backend that needs nothing but Python: its project ``toy`` needs the package ``needed``."""
+"""A build backend that only needs Python: its project ``toy`` needs the package ``needed``."""
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: 
 
 @contextmanager
 def silent_index() -> Iterator[str]:
-    """A package index that accepts connections and says nothing."""
+    """A package index that accepts connections but does not answer."""
     with create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/simple"
 

@@ -1,4 +1,4 @@
-"""Every dependency has a lower bound, which a run of the tests is installed with."""
+"""Every dependency has a lower bound, and a run of the tests uses these versions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from supervisor.lifecycle.startup import EXIT_USAGE
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "systemd" / "lemonbus.service"
 LAST_WORDS_S = 10.0
-"""Time that a server has beyond its grace period, to report what it cut off."""
+"""Time that a server has after its grace period, to report the requests that it cut off."""
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """A stand-in for FastFlowLM's ``flm``, which needs an NPU: its models and its reports about them, without inference.
 
-``flm_program`` is its command line, ``flm_server`` its HTTP.  Whatever is odd in them is so in the real one.  ``installed`` puts it on a PATH of its own, beside it a folder with its
-models and ``knobs.json``, which it reads whenever it needs one:
+``flm_program`` is its command line, ``flm_server`` its HTTP.  Everything that is odd in them is also odd in the real program.  ``installed`` puts it on a PATH of its own, next to a folder with its models and ``knobs.json``, which it reads whenever it needs one:
 
 - ``load_s``, ``token_s``: how long a model takes to load, and a token to come; ``words``: tokens of an answer
 - ``load_fails``: a model that cannot be loaded; ``pull_fails``: one that cannot be fetched
@@ -42,7 +41,7 @@ def installed(folder: Path) -> Path:
 
 
 def set_behaviour(home: Path, **knobs: Any) -> None:
-    """Set knobs, and all others back."""
+    """Set these knobs, and reset all others."""
     draft = home / "knobs.new"
     draft.write_text(json.dumps(knobs))
     draft.replace(home / "knobs.json")
@@ -55,13 +54,13 @@ def behaviour(name: str, default: Any) -> Any:
 
 
 def note(oddity: str) -> None:
-    """Record something that a careful caller prevents."""
+    """Record something that a careful caller would prevent."""
     with (home() / "oddities").open("a") as file:
         print(oddity, file=file)
 
 
 def home() -> Path:
-    """The folder that everything is in."""
+    """The folder that contains everything."""
     return Path(os.environ["FLM_MODEL_PATH"])
 
 
@@ -71,12 +70,12 @@ def is_there(tag: str) -> bool:
 
 
 def say(who: str, text: str) -> None:
-    """Print a line as all of its own lines are printed."""
+    """Print a line in the form of all of its lines."""
     print(f"[{who}]  {text}", flush=True)
 
 
 def pull(tag: str) -> bool:
-    """Fetch a model, if it is missing. The amount so far is written repeatedly over one line."""
+    """Fetch a model, if it is missing. The fetched amount is written again and again over one line."""
     if is_there(tag):
         say("FLM", "Model is already downloaded.")
         say("FLM", "All required files are present.")
@@ -96,7 +95,7 @@ def pull(tag: str) -> bool:
             print("CURL error: Couldn't resolve host name", file=sys.stderr, flush=True)
             say("ERROR", f"Failed to pull model: {tag}")
             return False
-        if size > 100:  # only what takes time is reported
+        if size > 100:  # only files that take time are reported
             for part in (0.1, 0.9):
                 progress_line = f"\r\033[K[FLM]  Downloading: {100 * part:.1f}% ({size * part:.1f}MB / {size:.1f}MB)"
                 print(progress_line, end="", flush=True)

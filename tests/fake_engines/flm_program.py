@@ -34,7 +34,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Do what a command line says."""
+    """Carry out a command line."""
     given = parsed(words)
     if given.tag and given.tag not in flm.MODELS:
         flm.say("ERROR", f"Model not found: {given.tag}; Please check with `flm list` and try again.")

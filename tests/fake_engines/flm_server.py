@@ -1,7 +1,8 @@
-"""``flm serve`` of the stand-in: it listens before it has a model, answers after it tried, and fails with 200.
+"""``flm serve`` of the stand-in: it listens before it has a model, answers after it has tried to load it, and fails
 
-It works on one request at a time and lets some wait; text completions know nothing of that, nor of clients that hang
-up.  Every connection ends after one answer, and one that a client ended is counted forever.
+with 200. It works on one request at a time, and some others may wait; text completions ignore that, and do not notice
+
+clients that hang up. Every connection ends after one answer, and one that a client ended counts forever.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class FakeFlmServer:
         writer.close()
 
     async def route(self, asked: str, body: Body, reader: StreamReader, writer: StreamWriter) -> None:
-        """Answer. What needs the NPU waits for it, except for text completions."""
+        """Answer a request. Requests that need the NPU wait for it, except for text completions."""
         match asked:
             case "GET /api/tags":
                 answer(writer, {"models": [{"name": tag, "model": tag} for tag in flm.MODELS]})
@@ -125,7 +126,7 @@ class FakeFlmServer:
         answer(writer, {"object": "list", "data": data, "model": body["model"], "usage": usage})
 
     async def generate(self, body: Body, writer: StreamWriter, gone: asyncio.Future[bytes] | None) -> None:
-        """Say ``one two three``… ``gone`` becomes true when the client hangs up; a text completion never looks."""
+        """Say ``one two three``… ``gone`` becomes true when the client hangs up; a text completion never checks it."""
         tag = str(body.get("model", self.model))
         chat = gone is not None
         try:
@@ -155,7 +156,7 @@ class FakeFlmServer:
     async def tokens(
         self, body: Body, writer: StreamWriter, gone: asyncio.Future[bytes] | None, tag: str
     ) -> list[str] | None:
-        """Make the answer's tokens, passing on each if it is streamed; None if the client hung up meanwhile."""
+        """Generate the answer's tokens, and send each if the answer is streamed. Return None if the client hung up meanwhile."""
         most = body.get("max_tokens", body.get("max_completion_tokens", 4096) if gone is not None else 4096)
         words = [f" {number}" for number in range(int(flm.behaviour("words", 5)))][:most]
         if body.get("stream"):
@@ -200,7 +201,7 @@ class FakeFlmServer:
         answer(writer, {"id": "fastflowlm-chat-completion", "model": tag, "choices": [whole], "usage": usage})
 
     def event(self, writer: StreamWriter, chat: bool, tag: str, choice: Body, **more: Any) -> None:
-        """Write one chunk, its fields in the order in which flm has them."""
+        """Write one chunk, with its fields in flm's order."""
         kind = "chat.completion.chunk" if chat else "text_completion"
         chunk = {"id": "chatcmpl-1", "object": kind, "created": self.created, "model": tag, "choices": [choice], **more}
         send(writer, b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n")
@@ -236,7 +237,7 @@ async def read(reader: StreamReader) -> tuple[str, str, Body]:
 
 
 def parts(body: bytes, boundary: bytes) -> Body:
-    """Read a form: name of a field to what is in it."""
+    """Read a form; return its fields by their names."""
     found: Body = {}
     for part in body.split(b"--" + boundary + b"\r\n")[1:]:
         head, _, data = part.partition(b"\r\n\r\n")

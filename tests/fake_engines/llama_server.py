@@ -19,21 +19,22 @@ WORDS: Final = [" one", " two", " three", " four", " five"]
 ANSWER: Final = "".join(WORDS)
 BUILD: Final = "b1-fake"
 SLOT_TOKENS: Final = 1000
-"""Tokens, and bytes, of the one slot that has a prompt cache."""
+"""Number of tokens, and of bytes, of the only slot with a prompt cache."""
 
 Body = dict[str, Any]
 
 
 def program(folder: Path, name: str) -> str:
-    """Return an executable that runs the file NAME.py in this folder. Its process keeps the pid that was started."""
+    """Return an executable that runs the file NAME.py in this folder. The process has the pid of the started executable."""
     return program_by_model(folder, {}, name)
 
 
 def program_by_model(folder: Path, names: Mapping[str, str], other: str = "well_behaved") -> str:
-    """Return an executable whose program depends on the model, so that one server has several kinds of engines.
+    """Return an executable whose program depends on the model, so that one server can have several kinds of engines.
 
-    ``names``: the model's file without its suffix → a program as for :func:`program`. ``other``: that of all other
-    models.
+    ``names``: the model's file without its suffix → a program, as for :func:`program`. ``other``: the program for all
+
+    other models.
     """
     path = folder / f"engine-{'-'.join([*names.values(), other])}"
     cases = [f'*"/{model}.gguf "*) module={_module(name)};;' for model, name in names.items()]
@@ -49,7 +50,7 @@ def _module(name: str) -> str:
 
 
 class FakeLlamaServer:
-    """Speaks what llama.cpp's worker needs; override what should go wrong."""
+    """Answers what llama.cpp's worker needs. Override methods to make something go wrong."""
 
     def __init__(self, words: list[str]) -> None:
         self.arguments = words
@@ -63,19 +64,19 @@ class FakeLlamaServer:
         return self.arguments[self.arguments.index(name) + 1] if name in self.arguments else default
 
     async def load(self) -> None:
-        """What happens before it listens."""
+        """Do what must happen before it listens."""
 
     def health(self) -> tuple[int, Body]:
         return 200, {"status": "ok"}
 
     async def words(self, _body: Body) -> AsyncIterator[str]:
-        """Say the answer, piece by piece."""
+        """Yield the answer, piece by piece."""
         for word in WORDS:
             await asyncio.sleep(0.005)
             yield word
 
     async def end(self, writer: StreamWriter) -> None:
-        """What comes after the last piece."""
+        """Return what comes after the last piece."""
         send(writer, b"data: [DONE]\n\n")
 
     async def generate(self, writer: StreamWriter, path: str, body: Body) -> None:

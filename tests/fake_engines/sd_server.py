@@ -1,8 +1,8 @@
 """A stand-in for stable-diffusion.cpp's ``sd-server``: its command line, its HTTP, its lines, and real PNGs.
 
 It draws noise that depends on the prompt, seed, steps, scale and negative prompt, as a real image does. Each step takes
-a moment, for an "endless" prompt a second, and nothing interrupts it. A model is any file; it is ``broken`` if its name
-says so.
+a moment, or a second for an "endless" prompt, and nothing interrupts it. Any file is a model; a file is broken if its
+name contains ``broken``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FakeSdError(Exception):
 
 
 def arguments(words: list[str]) -> dict[str, str]:
-    """Read the command line; ends the program as the original does."""
+    """Read the command line; end the program as the original does."""
     found = dict(DEFAULTS)
     rest = iter(words)
     for word in rest:
@@ -74,7 +74,7 @@ def arguments(words: list[str]) -> dict[str, str]:
 
 
 def load(given: dict[str, str]) -> None:
-    """Load the model; ends the program if that cannot be."""
+    """Load the model; end the program if that fails."""
     for role in ("model", "diffusion", "vae", "llm", "tae"):
         path = Path(given.get(role, ""))
         if role in given:
@@ -87,7 +87,7 @@ def load(given: dict[str, str]) -> None:
 
 
 class RequestedImage:
-    """One request, as it understands it."""
+    """One request, as the program reads it."""
 
     def __init__(self, given: dict[str, str], body: Body, pictures: list[bytes]) -> None:
         self.pictures = pictures
@@ -207,7 +207,7 @@ class FakeSdHandler(BaseHTTPRequestHandler):
 
 
 class FakeSdServer(ThreadingHTTPServer):
-    """Shares its port as cpp-httplib does."""
+    """A server that shares its port, as cpp-httplib does."""
 
     allow_reuse_port = True
     daemon_threads = True

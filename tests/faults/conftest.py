@@ -23,7 +23,7 @@ _MANY: Final = 10_000
 
 @pytest.fixture(scope="package")
 def start_package_server() -> Iterator[StartServer]:
-    """Starts servers that end when a test process is done with this folder: even an idle one costs processor time."""
+    """Starts servers that end when a test process has finished this folder, because even an idle server costs processor time."""
     with ExitStack() as stack:
         yield server_starter(stack)
 

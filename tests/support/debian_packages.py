@@ -46,7 +46,7 @@ def main(packages: list[str]) -> None:
         _run(["apt-get", "-q", "update"], "/")
     for package in missing:
         if problem := unpack(package):
-            print(f"{package} is not to be had ({problem}): its tests are skipped")
+            print(f"{package} is not available ({problem}): its tests are skipped")
 
 
 if __name__ == "__main__":

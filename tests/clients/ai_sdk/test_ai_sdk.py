@@ -25,7 +25,7 @@ MODES = ("responses", "chat")
 
 @pytest.fixture
 def server(keyed_server: LemonbusServer) -> LemonbusServer:
-    """A server with one key for all, and one key for each mode that allows one request a minute."""
+    """A server with a key for everything, and for each mode a key that allows one request a minute."""
     server = keyed_server
     keys = [ApiKey(name="root", sha256=digest("root"), scopes=[Scope.INFERENCE])]
     keys += [ApiKey(name=m, sha256=digest(m), scopes=[Scope.INFERENCE], requests_per_minute=1) for m in MODES]

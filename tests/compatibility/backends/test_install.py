@@ -44,7 +44,7 @@ def server(module_hub_server: HubServer, releases: ReleaseServer) -> LemonbusSer
     shared = module_hub_server.server
     releases.hold_after = 0
     releases.released.set()
-    # Until the supervisor has heard that a job ended, an installation joins it, though its files may be gone: ask the supervisor.
+    # Until the supervisor knows that a job has ended, an installation joins it, even if its files are gone. So ask the supervisor.
     wait_for(lambda: shared.client.post("/v1/uninstall", VULKAN).status == 200, "nothing is being installed", 10.0)
     if shared.health()["all_models_loaded"]:
         assert shared.client.post("/v1/unload", {}).status == 200

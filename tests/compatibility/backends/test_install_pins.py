@@ -1,4 +1,4 @@
-"""``install`` with other pins: wrong ones, ones for another machine, ones of a mirror; and offline."""
+"""``install`` with other pins: wrong ones, pins for another machine, pins of a mirror; and offline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def releases(session_releases: ReleaseServer) -> ReleaseServer:
 
 @pytest.fixture
 def flm_program(laptop_programs: Path) -> Iterator[Path]:
-    """Where the laptop would find ``flm``, until the end of the test."""
+    """The path at which the laptop would find ``flm``, until the end of the test."""
     program = laptop_programs / "flm"
     yield program
     program.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The documented requests to models of FLM on the NPU, with a stand-in for its program (fake_engines/)."""
+"""The documented requests to FLM models on the NPU, with a stand-in for flm (fake_engines/)."""

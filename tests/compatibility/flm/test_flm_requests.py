@@ -1,4 +1,4 @@
-"""Requests to FLM models: answers, failures, hang-ups, and the one NPU that they share."""
+"""Requests to FLM models: answers, failures, hang-ups, and the single NPU that they share."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def draw(server: LemonbusServer, **body: Any) -> HttpExchange:
 
 
 def start(server: LemonbusServer, **body: Any) -> HttpExchange:
-    """Begin an image that takes a second, and wait until it is being drawn."""
+    """Request an image that takes a second, and wait until the engine is drawing it."""
     before = drawing(server)
     body = {"model": MODEL, "prompt": "slowly", "size": "64x64", "steps": 100, **body}
     request = server.client.start("POST", GENERATIONS, body)

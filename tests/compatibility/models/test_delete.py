@@ -1,4 +1,4 @@
-"""POST /v1/delete: it unloads the model, and removes the files that no other model uses."""
+"""POST /v1/delete: it unloads the model and removes the files that no other model uses."""
 
 from __future__ import annotations
 

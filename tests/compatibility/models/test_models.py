@@ -98,7 +98,7 @@ def test_an_unknown_model(server: LemonbusServer) -> None:
 
 @pytest.fixture
 def another_program(server: LemonbusServer, folder: Path) -> Iterator[str]:
-    """Let another program download a model of the catalogue, until the end of the test; return its name."""
+    """Act as another program that downloads a model of the catalogue; it stays until the end of the test. Return its name."""
     assert server
     repository = folder / "hf/hub/models--LiquidAI--LFM2-1.2B-GGUF"
     snapshot = repository / "snapshots/abc"

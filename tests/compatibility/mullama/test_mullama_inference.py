@@ -14,7 +14,7 @@ from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 
 LLAMA, NOMIC = "llama3.2:1b", "nomic-embed"
-"""Aliases; the hub has a tiny model for each."""
+"""Aliases; the hub has a tiny model for each of them."""
 COST = ["total_duration_ms", "prompt_tokens", "completion_tokens", "tokens_per_second"]
 TEXT = ["model", "response", "done", *COST]
 MESSAGE = ["model", "message.role", "message.content", "done", *COST]

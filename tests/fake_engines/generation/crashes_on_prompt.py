@@ -1,6 +1,6 @@
-"""Dies of a request with the word POISON, in its first computation, as if by a fault; otherwise does everything right.
+"""Dies in the first computation of a request with the word POISON, as if by a bug; otherwise does everything right. A
 
-A request with the word LATER kills it after two words; one with WAITS makes it wait for one of these.
+request with the word LATER kills it after two words, and one with WAITS waits for one of these.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Closes the connection of the first request after the warm-up before any token, and lives on; answers all others."""
+"""Closes the connection of the first request after the warm-up before any token, but stays alive and answers all others."""
 
 import sys
 from asyncio import StreamWriter

@@ -1,4 +1,4 @@
-"""Says two words of every stream but the warm-up, then nothing more, and uses no processor time."""
+"""Sends two words of every stream except the warm-up, then nothing more, and uses no processor time."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Answers every request but the warm-up with bytes that are not HTTP."""
+"""Answers every request except the warm-up with bytes that are not HTTP."""
 
 import os
 import sys

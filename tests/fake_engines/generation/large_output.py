@@ -1,4 +1,4 @@
-"""Says a megabyte a piece, ``max_tokens`` or sixty-four times, as fast as it is read."""
+"""Sends pieces of a megabyte, ``max_tokens`` or sixty-four of them, as fast as they are read."""
 
 import sys
 from collections.abc import AsyncIterator

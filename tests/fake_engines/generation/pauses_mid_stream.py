@@ -1,6 +1,6 @@
-"""Says three words of every answer, and the others when it is continued (SIGCONT): a stream that is running when a test stops the engine.
+"""Sends three words of every answer, and the others when it is continued (SIGCONT): for streams that must be running
 
-However long a test takes to stop it, it uses no processor time until then.
+when a test stops the engine. However long the test takes to stop it, it uses no processor time until then.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class PausesMidStream(FakeLlamaServer):
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self._continue)
 
     def _continue(self) -> None:
-        """Let all answers that have begun go on."""
+        """Continue all answers that have begun."""
         self._continued.set()
         self._continued = asyncio.Event()
 

@@ -1,6 +1,6 @@
 """Answers a request that names a kind of rubbish with this rubbish.
 
-A stream of it begins well, and ends like a complete one.
+A stream with rubbish begins correctly, and ends like a complete one.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ EVENTS: Final[dict[str, bytes]] = {
     "no-reason": b"",
     "cut-off": b"",
 }
-"""Kind of rubbish → the wrong event in a stream; none: its end is wrong."""
+"""Kind of rubbish → the wrong event in a stream; without one, the end is wrong."""
 BODIES: Final[dict[str, bytes]] = {
     "broken-json": b'{"choices":[{broken',
     "wrong-shape": b'{"choices":"none","data":7,"results":{},"content":[],"tokens":1}',

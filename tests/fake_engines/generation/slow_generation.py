@@ -1,4 +1,4 @@
-"""Says one word every tenth of a second, a hundred in all: a slow generation that never stalls."""
+"""Sends one word every tenth of a second, a hundred in all: a slow generation that never stalls."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Ends every stream but the warm-up in correct HTTP, but without its end marker."""
+"""Ends every stream except the warm-up in correct HTTP, but without its end marker."""
 
 import sys
 from asyncio import StreamWriter

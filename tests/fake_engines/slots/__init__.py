@@ -1,1 +1,1 @@
-"""Stand-ins for llama-server that cannot say which slots they have, or cannot save or restore the prompt cache of one."""
+"""Stand-ins for llama-server that cannot list their slots, or cannot save or restore the prompt cache of a slot."""

@@ -1,1 +1,1 @@
-"""Stand-ins for llama-server that do not get ready, or late, or die in the first computation."""
+"""Stand-ins for llama-server that never become ready, become ready late, or die in the first computation."""

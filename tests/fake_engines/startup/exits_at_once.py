@@ -1,4 +1,4 @@
-"""Says why, with a path of the machine in it, and exits with 3."""
+"""Prints the reason, with a path of the machine in it, and exits with 3."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The part of the bindings that our sd-server uses: the same structures and calls, and memory that is really malloc's.
+"""The part of the bindings that our sd-server uses: the same structures and calls, and memory that malloc really allocated.
 
-A picture is one colour, chosen by its seed, steps and prompt, and by the first pixels of what it is made from.
+A picture has one colour, which depends on its seed, steps and prompt, and on the first pixels of its input image.
 """
 
 import ctypes
