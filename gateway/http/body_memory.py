@@ -79,7 +79,7 @@ class BodyMemory:
         """Count ``size`` more bytes of a body; raises ``overloaded`` (503)."""
         if body.given_up:
             raise OVERLOADED.raised()
-        held = self._held_by(body.caller)
+        held = self._callers.get(body.caller, 0)
         if held + size > self._limit * body.most and held > body.size:
             raise OVERLOADED.raised()
         if self.used + size > self._limit and self.used > body.size:

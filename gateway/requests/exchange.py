@@ -41,7 +41,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     endpoint: str
     model: str
     body: bytes
-    label: str
+    label: str = ""
     stream: bool = False
     weight: int = 1
     query: str = ""

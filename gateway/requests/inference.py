@@ -8,6 +8,7 @@ answers it.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -83,8 +84,8 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        body, names = request.body, request.names
-        fields = body_decoding.in_steps(len(body), env, lambda pause: fields_within_limits(body, names, pause))
+        body = request.body
+        fields = body_decoding.in_steps(len(body), env, partial(fields_within_limits, body, request.names))
         digest = request_digest(request.endpoint, body, fields)
         address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
         request = msgspec.structs.replace(request, address=address, digest=digest)

@@ -69,41 +69,43 @@ class Piece(msgspec.Struct, frozen=True):
 class ListPieces:
     """Cuts one request. A fast engine gets large pieces, because it is idle for some milliseconds between pieces."""
 
+    _fields: Fields
+    _name: str
+    """The field with the list."""
+    _entries: list[msgspec.Raw]
+    _each_weight: int
+    _repeated: int
+    """Bytes of the other fields."""
+
     def __init__(self, endpoint: str, body: bytes, weight: int) -> None:
         """``weight``: the entries of the list, counted once for each of their completions."""
-        self._growth = 1.0
-        self._whole = Piece(body, weight)
-        self._next = 0
-        self._name = ""
-        self._fields: Fields = {}
-        self._entries: list[msgspec.Raw] = []
-        self._repeated = 0
-        """Bytes of the other fields."""
         self.left = False
         """Whether there are more pieces after those that were taken."""
+        self._whole = Piece(body, weight)
         if weight > MIN_ENTRIES or (weight > 1 and len(body) > MIN_BYTES):
-            self._read(endpoint, body)
-        self._each_weight = max(1, weight // max(1, len(self._entries)))
+            self._read(endpoint, body, weight)
 
-    def _read(self, endpoint: str, body: bytes) -> None:
+    def _read(self, endpoint: str, body: bytes, weight: int) -> None:
         """Find the list. A list with a token number in it is one prompt."""
         if endpoint not in _LISTS:
             return
-        self._fields = _fields(body)
-        self._name = next((each for each in _LISTS[endpoint] if self._fields.get(each) not in _ABSENT), "")
-        raw = self._fields.get(self._name, _NO_LIST)
+        fields = _fields(body)
+        name = next((each for each in _LISTS[endpoint] if fields.get(each) not in _ABSENT), "")
+        raw = fields.get(name, _NO_LIST)
         entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" and not begins_with_number(raw) else []
         if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
-            self._repeated = len(body) - memoryview(raw).nbytes
-            self._entries = entries
             self.left = True
+            self._fields, self._name, self._entries = fields, name, entries
+            self._repeated = len(body) - memoryview(raw).nbytes
+            self._each_weight = max(1, weight // len(entries))
+            self._growth, self._next = 1.0, 0
 
     def first(self) -> Piece:
         """Return the first piece, usually the request itself.
 
         Raises ``invalid_request`` if there are more, and the other fields are too large to be sent with each of them.
         """
-        piece = self._cut() if self._entries else self._whole
+        piece = self._cut() if self.left else self._whole
         if self.left and self._repeated > MAX_REPEATED_BYTES:
             size = f"{self._repeated} bytes; beside so long a `{self._name}`, the limit is {MAX_REPEATED_BYTES}"
             raise invalid(f"the request's other fields have {size}", self._name)

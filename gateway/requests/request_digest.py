@@ -25,6 +25,7 @@ _MAKE_NO_DIFFERENCE: Final = frozenset(
 _GRAMMARS: Final = frozenset(GRAMMAR_FIELDS) - {"tools"}
 """Tools alone say little: an agent sends the same ones in all its requests."""
 _SCHEMA: Final = b"schema"
+_in_order: Final = msgspec.json.Encoder(order="deterministic").encode
 _ENDS_BYTES: Final = 8 * 1024
 """Of a longer text, such as an image, its ends and its length are enough."""
 
@@ -35,15 +36,14 @@ def request_digest(endpoint: str, body: bytes, fields: RequestFields | None) -> 
     ``fields``: those of the JSON object in ``body``, None if it is not one.
     """
     if fields is None:
-        names: list[str] = []
-        values: list[bytes | memoryview] = [body]
+        data = _shortened(body)
     else:
         ignored = _MAKE_NO_DIFFERENCE if _GRAMMARS.isdisjoint(fields) else _ignored(fields)
-        names = sorted([name for name in fields if name not in ignored])
-        values = list(map(fields.__getitem__, names))
-    if len(body) > 2 * _ENDS_BYTES:
-        values = [part for value in values for part in _shortened(memoryview(value))]
-    return blake2b(b"\n".join(["\n".join([endpoint, *names]).encode(), *values]), digest_size=8).hexdigest()
+        kept = {name: fields[name] for name in fields.keys() - ignored}
+        if len(body) > 2 * _ENDS_BYTES:
+            kept = {name: msgspec.Raw(_shortened(raw)) for name, raw in kept.items()}
+        data = _in_order(kept)
+    return blake2b(endpoint.encode() + data, digest_size=8).hexdigest()
 
 
 def _ignored(fields: RequestFields) -> AbstractSet[str]:
@@ -57,7 +57,8 @@ def _is_grammar(name: str, raw: msgspec.Raw) -> bool:
     return value not in (b"null", b'""') and (name != "response_format" or _SCHEMA in value)
 
 
-def _shortened(value: memoryview) -> tuple[bytes | memoryview, ...]:
-    if value.nbytes <= 2 * _ENDS_BYTES:
-        return (value,)
-    return b"%d" % value.nbytes, value[:_ENDS_BYTES], value[-_ENDS_BYTES:]
+def _shortened(value: bytes | msgspec.Raw) -> bytes:
+    view = memoryview(value)
+    if view.nbytes <= 2 * _ENDS_BYTES:
+        return bytes(view)
+    return b"%d %b%b" % (view.nbytes, bytes(view[:_ENDS_BYTES]), bytes(view[-_ENDS_BYTES:]))

@@ -119,15 +119,16 @@ def _shown(field: str, names: Mapping[str, str]) -> str:
 
 Found = tuple[list[Medium], Callable[[], bytes]]
 """The media of a body, and the function that rewrites it."""
+_NONE: Final[Found] = ([], bytes)
 _Reader = Callable[[bytes, RequestFields | None], Found]
 
 
-def _chat(body: bytes, given: RequestFields | None) -> Found:
+def _chat(_body: bytes, given: RequestFields | None) -> Found:
     """Read the parts of all messages, whatever their role."""
     fields = _object(given)
     raw = fields.get("messages")
     if raw is None or _are_plain(raw):
-        return [], lambda: body
+        return _NONE
     try:
         messages = _messages(raw)
     except DECODE_ERRORS:

@@ -44,7 +44,7 @@ class MessagesResource(InferenceResource):
             CHAT,
             model,
             msgspec.json.encode(chat_body.message_body(request)),
-            stream=MessageEventWriter(model, limit, one_call=one_call) if request.stream else None,
+            writer=MessageEventWriter(model, limit, one_call=one_call) if request.stream else None,
             answer=AnswerFormat(
                 falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit, one_call=one_call)
             ),

@@ -80,7 +80,7 @@ def native_generation(
         chosen_model(req, request.model),
         data,
         weight=prompts * request.choices,
-        stream=CompletionStreamWriter(wanted) if request.stream else None,
+        writer=CompletionStreamWriter(wanted) if request.stream else None,
         answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: with_fields(answer.body, wanted)),
     )
 

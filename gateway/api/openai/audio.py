@@ -171,7 +171,7 @@ class TranscriptionsResource(InferenceResource):
             self.endpoint,
             form.model,
             body,
-            stream=EventStreamWriter() if form.stream else None,
+            writer=EventStreamWriter() if form.stream else None,
             answer=answer_format(form),
             takes_long=True,
         )

@@ -175,8 +175,8 @@ class ChatCompletionsResource(InferenceResource):
         if list in map(type, contents):
             image = image_source(self._session, req.env, "chat/completions", request.model)
             data = with_inline_media(with_refusals_as_texts(data), contents, image)
-        stream = EventStreamWriter() if request.stream else None
-        return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
+        writer = EventStreamWriter() if request.stream else None
+        return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, writer=writer)
 
 
 class CompletionsResource(InferenceResource):
@@ -199,6 +199,6 @@ class CompletionsResource(InferenceResource):
             request.model or "",
             data,
             weight=weight,
-            stream=TextStreamWriter() if request.stream else None,
+            writer=TextStreamWriter() if request.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: text_completion(answer.body)),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import falcon
@@ -100,7 +101,7 @@ class ResponsesResource:
             return TranslatedRequest(ENDPOINT, model, body, answer=AnswerFormat(falcon.MEDIA_JSON, write), names=NAMES)
         writer = ResponseEventWriter(builder)
         return TranslatedRequest(
-            ENDPOINT, model, body, stream=writer, before_end=lambda: keep(writer.response()), names=NAMES
+            ENDPOINT, model, body, writer=writer, before_end=lambda: keep(writer.response()), names=NAMES
         )
 
     def _run_in_background(
@@ -114,7 +115,7 @@ class ResponsesResource:
     ) -> None:
         # Not in the background: by then, the response would be stored.
         data = msgspec.json.encode(body)
-        body_decoding.in_steps(len(data), req.env, lambda pause: fields_within_limits(data, NAMES, pause))
+        body_decoding.in_steps(len(data), req.env, partial(fields_within_limits, data, NAMES))
         context = request_context(req.env)
         context.model = request.model or ""
         reserve(self._session, req.env, ENDPOINT, context.model)

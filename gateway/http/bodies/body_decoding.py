@@ -32,6 +32,7 @@ _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_00
 
 Each may become a Python object, which takes ten times as long as text.
 """
+_TOO_DEEP: Final = Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels")
 _turns: Final = ClientTurns(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
@@ -106,7 +107,8 @@ def read_object(req: falcon.Request, limit: int, cls: type[T]) -> tuple[T, bytes
 
     Raises like :func:`read_json` and :func:`decode`.
     """
-    return decode_for_passing_on(read_json(req, limit), cls, client_of(req.env))
+    data = read_json(req, limit)
+    return decode_for_passing_on(data, cls, client_of(req.env) if len(data) > _LARGE else "")
 
 
 def decode(data: bytes, cls: type[T], client: str = "") -> T:
@@ -122,7 +124,8 @@ def decode(data: bytes, cls: type[T], client: str = "") -> T:
 def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[T, bytes]:
     """Return the same, and the JSON to pass on, without null fields."""
     if len(data) <= _LARGE:
-        _check_nesting(data)
+        if is_too_deep(data):
+            raise _TOO_DEEP.raised()
         return _decode(data, cls)
     # Nothing else in the process runs while msgspec decodes or a search goes on. So there is a pause after each step,
     # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
@@ -131,7 +134,8 @@ def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[
             if data.count(character) > most:
                 raise invalid(f"the body has more than {most} {character.decode()!r} characters in its JSON")
             gevent.sleep(_PAUSE_S)
-        _check_nesting(data)
+        if is_too_deep(data):
+            raise _TOO_DEEP.raised()
         gevent.sleep(_PAUSE_S)
         try:
             return _decode(data, cls)
@@ -174,11 +178,6 @@ def pause(size: int) -> None:
     """Let others run, after a step over ``size`` bytes of a body, if these are many: nothing else runs during such a step."""
     if size > _LARGE:
         gevent.sleep(_PAUSE_S)
-
-
-def _check_nesting(data: bytes) -> None:
-    if is_too_deep(data):
-        raise Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels").raised()
 
 
 def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:

@@ -130,15 +130,13 @@ class HttpResponseWriter:
         self._omits_body = bodiless or code == 304 or self._request.method == "HEAD"
         for name, value in headers:
             special, line = _header_line(name, value)
-            if special == _LENGTH:
-                if bodiless:
-                    continue
+            if not special:
+                lines.append(line)
+            elif special == "connection":
+                self._must_close = self._must_close or value.strip().lower() == "close"
+            elif special == _LENGTH and not bodiless:
                 self._length = int(value)
-            elif special:
-                if special == "connection" and value.strip().lower() == "close":
-                    self._must_close = True
-                continue
-            lines.append(line)
+                lines.append(line)
         self.chunked = self._length is None and not self._omits_body and self._request.version > (1, 0)
         return self.write
 

@@ -80,10 +80,10 @@ class SayResource(InferenceResource):
         body: dict[str, Any] = {"model": request.model_name, "messages": [{"role": "user", "content": request.words}]}
         if request.live:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        stream = ToyWriter() if request.live else None
+        writer = ToyWriter() if request.live else None
         answer = AnswerFormat("application/x-toy", say_model_namele)
         return TranslatedRequest(
-            "chat/completions", request.model_name, msgspec.json.encode(body), stream=stream, answer=answer
+            "chat/completions", request.model_name, msgspec.json.encode(body), writer=writer, answer=answer
         )
 
 

@@ -22,19 +22,10 @@ UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
 """Return the engine's JSON unchanged."""
 
 
-class TranslatedRequest(msgspec.Struct, frozen=True):
-    """A request in OpenAI's form, and how its answer is written.
+class TranslatedRequest(InferenceRequest, frozen=True, kw_only=True):
+    """A request in OpenAI's form, and how its answer is written. ``label`` and ``stream`` are set when it is sent."""
 
-    ``endpoint``, ``model``, ``body``, ``weight`` and ``query`` are as in
-    :class:`~gateway.requests.exchange.InferenceRequest`.
-    """
-
-    endpoint: str
-    model: str
-    body: bytes
-    weight: int = 1
-    query: str = ""
-    stream: StreamWriter | None = None
+    writer: StreamWriter | None = None
     """Writes a streamed answer, which ``body`` must then ask for; None for a whole answer."""
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
@@ -44,12 +35,6 @@ class TranslatedRequest(msgspec.Struct, frozen=True):
     """Called when the generation of a streamed answer has ended; the end of the answer waits for it."""
     takes_long: bool = False
     """Whether the answer may take minutes, so that its headers are sent in advance."""
-    ttl: float | None = None
-    """Idle seconds after which the model is unloaded from now on; see :class:`~protocol.messages.work.SubmitRequest`."""
-    context: int = 0
-    """Context tokens that the model must have at least; see there."""
-    names: Mapping[str, str] = {}
-    """Field of ``body`` → its name in the client's request, where they differ."""
 
 
 def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
@@ -66,22 +51,11 @@ def answer_inference(
     """Ask the engine, and write its answer to ``resp``, streamed or whole."""
     context = request_context(req.env)
     context.model = translated.model
-    request = InferenceRequest(
-        translated.endpoint,
-        translated.model,
-        translated.body,
-        context.label,
-        stream=translated.stream is not None,
-        weight=translated.weight,
-        query=translated.query,
-        ttl=translated.ttl,
-        context=translated.context,
-        names=translated.names,
-    )
-    if translated.stream is not None:
+    writer = translated.writer
+    request = msgspec.structs.replace(translated, label=context.label, stream=writer is not None)
+    if writer is not None:
         answer = inference.stream(session, req.env, request)
-        stream = ResponseStream(answer, context, translated.stream, translated.before_end)
-        stream_to(resp, stream, translated.stream)
+        stream_to(resp, ResponseStream(answer, context, writer, translated.before_end), writer)
         return
     if translated.takes_long:
         late_answer.respond(session, req, resp, request, translated.answer)

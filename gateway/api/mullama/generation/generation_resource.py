@@ -105,7 +105,7 @@ class GenerationResource(abc.ABC):
             request.endpoint,
             request.fields.model or "",
             request.bus_body(),
-            stream=AnswerWriter(self.shape, clock) if request.fields.stream else None,
+            writer=AnswerWriter(self.shape, clock) if request.fields.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
             ttl=ttl,
             context=size,
