@@ -13,7 +13,7 @@ import pytest
 from protocol import worker_states
 from supervisor.keeper import lifecycles
 from supervisor.scheduler import model_states
-from workers.requests.attempt_phase import NEXT_PHASES
+from workers.requests.attempt import NEXT_PHASES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycles.md"
 LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {

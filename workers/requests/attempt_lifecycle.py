@@ -28,14 +28,11 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.engine.line_attribution import LineAttribution
-from workers.requests.attempt import Attempt
-from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt, AttemptPhase, end_delay, engine_request
 from workers.requests.cancellation import Cancellations
-from workers.requests.end_batching import end_delay
-from workers.requests.engine_request import engine_request
-from workers.requests.event_publisher import EventPublisher
 from workers.requests.idle_question import GrammarWatch, IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
+from workers.stream.event_outbox import EventPublisher
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection usually means a dying engine: the report of its exit, a moment later, says more."""
@@ -66,7 +63,7 @@ class AttemptLifecycle:
         self._on_empty = on_empty
         self._log = logs.get_logger()
         self._logs_outcomes = settings.log_level in ("debug", "trace")
-        self._publisher = EventPublisher(loop, bus, self._overflowed)
+        self._publisher = EventPublisher(loop, bus.publish, self._overflowed)
         self._outbox = self._publisher.outbox
         self._session: RequestEngine | None = None
         self._cancellations: Cancellations | None = None
@@ -108,8 +105,10 @@ class AttemptLifecycle:
         for attempt in list(self._attempts.values()):
             phase = attempt.phase
             stopping, by_request = phase is AttemptPhase.STOPPING, [attempt.key] == list(causes)
-            tokens = attempt.tokens if stopping else attempt.tokens_sent
-            prompt = attempt.prompt_tokens(attempt.stop_code if stopping else failure.code, by_request=by_request)
+            tokens = attempt.tokens if stopping else attempt.answer.tokens_sent
+            prompt = attempt.answer.prompt_tokens(
+                attempt.stop_code if stopping else failure.code, by_request=by_request
+            )
             if tokens or prompt:
                 unfinished.append(AttemptTokens(*attempt.key, tokens, prompt))
             self._remove(attempt, gateway_knows=phase is not AttemptPhase.WAITING)
@@ -119,7 +118,7 @@ class AttemptLifecycle:
                 fields = {"request_id": attempt.run.label, "code": failure.code, "tokens": attempt.tokens}
                 self._log.warning("request lost", **fields, by_request=by_request)
                 ended = _of_request(failure) if by_request else failure
-                self._outbox.failed(attempt.key, msgspec.structs.replace(ended, tokens_sent=attempt.tokens_sent))
+                self._outbox.failed(attempt.key, msgspec.structs.replace(ended, tokens_sent=attempt.answer.tokens_sent))
         self._publisher.flush()
         return unfinished
 
@@ -194,7 +193,7 @@ class AttemptLifecycle:
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
         self._remove(attempt, gateway_knows=code != Code.RETURNED)
-        prompt = attempt.prompt_tokens(code)
+        prompt = attempt.answer.prompt_tokens(code)
         self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, prompt_tokens=prompt))
         if not self._attempts:
             self._on_empty()
@@ -240,7 +239,7 @@ class AttemptLifecycle:
 
     def completed(self, attempt: Attempt, body: bytes) -> None:
         """End a generation that is complete."""
-        outcome = attempt.outcome(self._session.spec.name if self._session else "")
+        outcome = attempt.answer.outcome(self._session.spec.name if self._session else "")
         if body:
             self._outbox.delta(attempt.key, body, attempt.tokens)
         self._outbox.done(attempt.key, outcome)

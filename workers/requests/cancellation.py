@@ -22,8 +22,7 @@ from protocol.messages.work import AttemptAbandoned
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.requests.attempt import Attempt
-from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.idle_question import IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
 
@@ -76,7 +75,7 @@ class Cancellations:
             self._on_stopped(attempt, code)
             return
         if self._stops_on_close(attempt):
-            if attempt.response_began or exchange.connection is None:
+            if attempt.answer.status or exchange.connection is None:
                 self._close(attempt)
             else:
                 exchange.read_immediately()

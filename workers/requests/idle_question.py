@@ -13,8 +13,7 @@ from typing import Final
 from protocol.ids import RequestKey
 from protocol.runtime.loop import Loop, Timer
 from workers.engine.response_handler import BufferedResponse, OnResponse
-from workers.requests.attempt import Attempt
-from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.interfaces import RequestEngine
 
 USAGE_PERIOD_S: Final = 0.25

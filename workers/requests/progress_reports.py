@@ -9,8 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.work import AttemptProgress
 from protocol.runtime import logs
 from workers.backends.base import EngineProgress
-from workers.requests.attempt import Attempt
-from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt, AttemptPhase
 
 MESSAGE_INTERVAL_S: Final = 1.0
 LOG_INTERVAL_S: Final = 10.0

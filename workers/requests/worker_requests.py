@@ -25,10 +25,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.backends.base import Backend, EngineProgress
 from workers.engine.line_attribution import LineAttribution
-from workers.requests.attempt import Attempt
+from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.attempt_lifecycle import AttemptLifecycle
-from workers.requests.attempt_phase import AttemptPhase
-from workers.requests.death_causes import possible_causes
 from workers.requests.interfaces import RequestBus, RequestEngine
 from workers.requests.progress_reports import ProgressReports
 from workers.requests.subscriptions import Subscriptions
@@ -165,3 +163,15 @@ class WorkerRequests:
         # A millisecond less than the timer's time, so that the timer finds the request that it was set for.
         for key in self._subscriptions.overdue(self._loop.now(), self._settings.subscribe_timeout - 0.001):
             self._lifecycle.end(self._attempts[key], Code.RETURNED)
+
+
+def possible_causes(tokens: Mapping[RequestKey, int]) -> list[RequestKey]:
+    """Return the attempts that an engine may have died of. ``tokens``: attempt in progress → its tokens so far.
+
+    An engine compiles a grammar and reads a prompt before the first token, and this is where requests kill engines. So
+    requests that have had tokens are suspected only if all have.
+
+    If only one is possible, it is not tried again. If several are, each is tried once more, alone.
+    """
+    without = [key for key, count in tokens.items() if not count]
+    return without or list(tokens)

@@ -1,4 +1,4 @@
-"""Collects the events of one loop iteration, and sends one message to each gateway. Pure.
+"""Collects the events of one loop iteration, and sends one message to each gateway.
 
 If a gateway does not read, its queue fills up: then its events stay here, deltas are merged into one, and the flush is
 tried again.
@@ -20,6 +20,7 @@ import msgspec
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
 from protocol.messages.events import Event, EventKind, Outcome, pack_batch
+from protocol.runtime.loop import Loop, Timer
 
 FLUSH_RETRY_S: Final = 0.005
 MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
@@ -158,3 +159,33 @@ class EventOutbox:
                 del self._numbers[key]
             else:
                 self._numbers[key] += len(pending.drafts())
+
+
+class EventPublisher:
+    """Sends what an iteration of the loop has put into an outbox.
+
+    Events leave at the end of that iteration, or, while a gateway's queue is full, ``FLUSH_RETRY_S`` after the last try.
+    """
+
+    def __init__(self, loop: Loop, publish: Publish, on_overflow: Callable[[RequestKey], None]) -> None:
+        """``on_overflow`` is called with each attempt whose client reads too slowly. Its failure is in the outbox."""
+        self._loop, self._on_overflow = loop, on_overflow
+        self.outbox = EventOutbox(publish)
+        self._retry_timer: Timer | None = None
+        loop.after_each_iteration(self._end_iteration)
+
+    def flush(self) -> None:
+        """Send what there is. If a gateway's queue is full, try again later."""
+        self.outbox.flush()
+        if self.outbox.stalled and self._retry_timer is None:
+            self._retry_timer = self._loop.call_later(FLUSH_RETRY_S, self._retry)
+
+    def _end_iteration(self) -> None:
+        while self.outbox.overflowed:
+            self._on_overflow(self.outbox.overflowed.pop())
+        self.flush()
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.outbox.stalled.clear()
+        self.flush()

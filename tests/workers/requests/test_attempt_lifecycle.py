@@ -23,7 +23,7 @@ from protocol.worker_states import WorkerState
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.requests.attempt import Attempt
+from workers.requests.attempt import END_BATCH_DELAY_S, Attempt, end_delay
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.snapshot import ModelRecord, worker_snapshot
 
@@ -325,3 +325,20 @@ def test_after_an_engines_death_the_prompts_count_of_requests_that_are_not_tried
         (3, 0, ESTIMATE),
         (4, 0, ESTIMATE),
     ]
+
+
+@pytest.mark.parametrize(
+    ("running", "slots", "delay"),
+    [
+        (0, 1, 0.0),
+        (0, 2, END_BATCH_DELAY_S),
+        (1, 2, 0.0),
+        (0, 4, END_BATCH_DELAY_S),
+        (1, 4, END_BATCH_DELAY_S),
+        (2, 4, 0.0),
+        (3, 4, 0.0),
+        (0, 0, 0.0),
+    ],
+)
+def test_an_end_waits_only_while_half_of_the_slots_are_free(running: int, slots: int, delay: float) -> None:
+    assert end_delay(running=running, slots=slots) == delay

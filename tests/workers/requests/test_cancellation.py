@@ -199,8 +199,8 @@ def test_an_engine_that_does_not_answer_at_all_is_ended(fixture: Fixture, monkey
 def test_an_engine_that_announces_its_begin_is_not_asked_before(fixture: Fixture) -> None:
     """Until then it has no slot for the request, and would be found idle."""
     attempt = fixture.attempt
-    attempt.request = attempt.request._replace(announced=True)
-    attempt._status = 0
+    attempt.answer.request = attempt.request._replace(announced=True)
+    attempt.answer.status = 0
     fixture.use_connection()
     fixture.cancellations.stop(attempt, "cancelled")
     fixture.wait(fixture.session.silence - 1.0)

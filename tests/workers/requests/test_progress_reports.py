@@ -12,8 +12,7 @@ from protocol.messages.work import AttemptProgress, Run
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import EngineProgress
 from workers.backends.registry import backend_class
-from workers.requests.attempt import Attempt
-from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.progress_reports import ProgressReports
 
 

@@ -12,7 +12,8 @@ from protocol.messages.work import Run
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.whispercpp import transcription
-from workers.requests.attempt import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES, Attempt
+from workers.requests.attempt import Attempt
+from workers.requests.engine_answer import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES
 
 
 class RecordingOwner:

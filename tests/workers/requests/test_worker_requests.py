@@ -12,7 +12,7 @@ import structlog
 
 from protocol.config.settings import Settings
 from protocol.failures import Code
-from protocol.ids import topic
+from protocol.ids import RequestKey, topic
 from protocol.messages.events import failure_of
 from protocol.messages.peers import CheckModel, LoadFailed
 from protocol.messages.work import AttemptEnded, Run
@@ -23,7 +23,7 @@ from protocol.runtime.process_context import ProcessContext
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends import registry
 from workers.backends.error_texts import ErrorTexts
-from workers.requests.worker_requests import WorkerRequests
+from workers.requests.worker_requests import WorkerRequests, possible_causes
 from workers.worker.control import WorkerController
 
 
@@ -91,3 +91,21 @@ def test_an_error_in_a_load_fails_that_load(tmp_path: Path, monkeypatch: pytest.
     assert isinstance(failed, LoadFailed)
     assert failed.failure.code == Code.INTERNAL
     loop.close()
+
+
+ONE, TWO, THREE = (RequestKey("g1", number, 1) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "causes"),
+    [
+        ({}, []),
+        ({ONE: 0}, [ONE]),
+        ({ONE: 7}, [ONE]),
+        ({ONE: 7, TWO: 0, THREE: 1}, [TWO]),
+        ({ONE: 0, TWO: 0, THREE: 1}, [ONE, TWO]),
+        ({ONE: 7, TWO: 1}, [ONE, TWO]),
+    ],
+)
+def test_those_without_a_token_come_first(tokens: dict[RequestKey, int], causes: list[RequestKey]) -> None:
+    assert possible_causes(tokens) == causes

@@ -1,0 +1,239 @@
+"""The engine's answer to one request: read whole or as a stream, and put into the form that its client gets.
+
+Invariant: an answer is complete only if the engine ended it as its format demands, not just because the connection closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from protocol.failures import RETRIABLE, Code, Failure
+from protocol.messages.events import Outcome
+from protocol.messages.work import Run
+from protocol.models.text_limits import estimated_prompt_tokens
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends.engine_request import EngineRequest
+from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
+from workers.stream.answer_forms import check_answer
+from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
+from workers.stream.response_assembler import ResponseAssembler
+from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
+from workers.stream.token_timing import EngineSpan, TokenTiming
+from workers.stream.transcript_events import TranscriptFilter
+from workers.stream.usage import with_usage_of_all
+
+MAX_ERROR_BYTES: Final = 65_536
+MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+
+_AUDIO: Final = "audio/"
+_WITHOUT_PROMPT: Final = (_AUDIO, "images/")
+"""Prefixes of endpoints whose engines do not count tokens."""
+_NO_REQUEST: Final = EngineRequest("", "")
+_NOTHING: Final = FilteredEvents(b"", 0, alive=False)
+
+Clock = Callable[[], float]
+
+
+class AnswerFacts(ErrorSource, Protocol):
+    """What is to be known of an engine to read its answers; see :class:`~workers.backends.base.Backend`."""
+
+    reported_build: str
+    build: str
+
+    @property
+    def alias(self) -> str:
+        """What it calls the model."""
+
+
+class EngineAnswer:
+    """One answer. Its methods raise the failure that it turns out to be."""
+
+    def __init__(self, run: Run, backend: AnswerFacts, clock: Clock) -> None:
+        """Expect nothing yet; ``backend`` is the engine's."""
+        self.request = _NO_REQUEST
+        self.tokens = 0
+        self.status = 0
+        """0 until the engine has begun to answer."""
+        self._run, self._backend, self._clock = run, backend, clock
+        self._stream: SseFilter | None = None
+        self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
+        self._body_parts: list[bytes] = []
+        self._body_size = 0
+        self._began_at = 0.0
+        self._timing = TokenTiming(0.0)
+        self._summaries: list[ChoiceSummary] = []
+
+    def expect(self, request: EngineRequest) -> None:
+        """Expect the answer to ``request``, which is sent to the engine now."""
+        self.request = request
+        self._began_at = self._clock()
+        self._timing = TokenTiming(self._began_at)
+        if request.streamed:
+            whole = not self._run.stream
+            progress = request.progress and not whole
+            backend, model = self._backend, self._run.model
+            if self._run.endpoint.startswith(_AUDIO):
+                self._stream = TranscriptFilter()
+            elif request.native:
+                self._stream = NativeCompletionFilter(progress, backend.alias, model, request.weight)
+            else:
+                usage, builds = request.usage or whole, (backend.reported_build, backend.build)
+                self._stream = SseFilter(
+                    usage, progress, backend.alias, model, request.prompts, request.choices, builds
+                )
+            if whole:
+                chat = self._run.endpoint == "chat/completions"
+                self._assembler = (
+                    NativeCompletionAssembler(request.tokens) if request.native else ResponseAssembler(chat)
+                )
+
+    @property
+    def _succeeded(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def tokens_sent(self) -> int:
+        """Tokens that were sent to the client."""
+        return self.tokens if self._run.stream else 0
+
+    def prompt_tokens(self, code: str, *, by_request: bool = False) -> int:
+        """For an attempt that ends with ``code`` and without an outcome, return the tokens of its prompt.
+
+        Their number is what the engine has reported, else an estimate. It is 0 if the engine has not got the request or
+        has refused it, and if the request is tried again. ``by_request``: see :class:`~protocol.failures.Failure`.
+        """
+        again = code in RETRIABLE and not self.tokens_sent and not by_request
+        without = not self.request.weight or self._run.endpoint.startswith(_WITHOUT_PROMPT)
+        if again or without or self.status >= 400:
+            return 0
+        reported = self._stream.prompt_tokens if self._stream is not None and self.request.prompts == 1 else 0
+        return reported or estimated_prompt_tokens(self.request.body)
+
+    def feed(self, piece: bytes) -> FilteredEvents:
+        """Take a part of the body; return what it has for the client, and the tokens in it."""
+        if self._stream is None or not self._succeeded:
+            self._body_size += len(piece)
+            self._body_parts.append(piece)
+            self._check_size(MAX_RESPONSE_BYTES if self._succeeded else MAX_ERROR_BYTES)
+            return _NOTHING
+        try:
+            if self.request.translate is not None:
+                piece = self.request.translate(piece)
+            filtered = self._stream.feed(piece)
+            if self._assembler is not None and filtered.data:
+                self._body_size += len(filtered.data)
+                self._assembler.feed(filtered.data)
+                filtered = filtered._replace(data=b"", alive=True)
+        except (ValueError, *DECODE_ERRORS) as problem:
+            raise self.failure(f"{self._backend.program} sent a broken stream", str(problem)).raised() from problem
+        self._check_size(MAX_RESPONSE_BYTES)
+        return filtered
+
+    def _check_size(self, most: int) -> None:
+        if self._body_size > most:
+            raise self.failure(f"{self._backend.program} sent too large a response").raised()
+
+    def count(self, tokens: int) -> bool:
+        """Count tokens that have just arrived; return whether they are the first."""
+        self.tokens += tokens
+        return self._timing.add(tokens, self._clock())
+
+    def finish(self, until_close: bool) -> bytes:
+        """Judge whether the response, which has ended, is complete; return what is still to be sent to the client.
+
+        ``until_close``: see :class:`~workers.engine.response_handler.ResponseHandler`.
+        """
+        body, stream = b"".join(self._body_parts), self._stream
+        if not self._succeeded:
+            status = self.status if self.status >= 400 else 500
+            raise failure_of_response(status, body, self._backend).raised()
+        if stream is None:
+            return self._finish_whole(body, until_close)
+        if stream.error is not None:
+            raise failure_of_response(500, stream.error, self._backend).raised()
+        if not stream.finished:
+            raise (failure_in_body(stream.rest, self._backend) or self._ended_early()).raised()
+        return b"" if self._assembler is None else self._assembler.answer()
+
+    def _finish_whole(self, body: bytes, until_close: bool) -> bytes:
+        reported = failure_in_body(body, self._backend)
+        if reported is None and until_close and not _is_json(body):
+            reported = self._ended_early()
+        if reported is not None:
+            raise reported.raised()
+        try:
+            body = self.request.translate(body) if self.request.translate else body
+            if not self._run.stream:
+                check_answer(self._run.endpoint, body)
+        except (ValueError, RecursionError) as problem:
+            message = f"{self._backend.program} sent a response that makes no sense"
+            raise self.failure(message, str(problem)).raised() from problem
+        return self._as_stream(body) if self._run.stream else self._renamed(body)
+
+    def _as_stream(self, body: bytes) -> bytes:
+        """Return the events for the client of a whole response that was translated into a stream."""
+        self._stream = TranscriptFilter()
+        return self._stream.feed(body).data
+
+    def _renamed(self, body: bytes) -> bytes:
+        """Note the usage, and write the name that the client used for the model, and the engine's build."""
+        if self.request.choices > 1 and not self.request.native:
+            body = with_usage_of_all(body)
+        self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
+        backend, once = self._backend, -1 if self.request.native else 1
+        for old, new in renames(backend.alias, self._run.model, (backend.reported_build, backend.build)):
+            body = body.replace(old, new, once)
+        return body
+
+    def _ended_early(self) -> Failure:
+        return self.failure(f"{self._backend.program} ended its response early")
+
+    def failure(self, message: str, detail: str = "", code: Code = Code.BACKEND_ERROR) -> Failure:
+        """Return a failure that says how many tokens the client has got."""
+        return Failure(code, message, model=self._run.model, detail=detail, tokens_sent=self.tokens_sent)
+
+    def outcome(self, model: str) -> Outcome:
+        """Return the cost of the finished generation of ``model``."""
+        summaries = self._stream.summaries() if self._stream is not None else self._summaries
+        prompt = cached = output = 0
+        engine: EngineSpan | None = None
+        for summary in summaries:
+            if summary.usage is not None:
+                prompt += summary.usage.prompt_tokens
+                output += summary.usage.completion_tokens
+            if summary.timings is not None:
+                cached += summary.timings.cache_n
+                span = EngineSpan(summary.timings.prompt_ms / 1000, summary.timings.predicted_ms / 1000)
+                if engine is not None:
+                    span = engine.followed_by(span) if self.request.in_turn else engine.merged_with(span)
+                engine = span
+        # Each choice reports its whole prompt, but a prompt is computed once, however many choices it has.
+        choices = max(1, self.request.choices) if len(summaries) > 1 else 1
+        output = output or self.tokens
+        now = self._clock()
+        # A patient connection was not read for each token, so only the engine knows when its tokens came.
+        watched = not (self.request.patient and engine)
+        marks = self._assembler.marks if isinstance(self._assembler, ResponseAssembler) else []
+        times = self._timing.finish(output, now, engine, watched, marks)
+        return Outcome(
+            model=model,
+            prompt_tokens=prompt // choices,
+            cached_tokens=cached // choices,
+            output_tokens=output,
+            first_token_s=times.first,
+            decode_s=times.decode,
+            total_s=now - self._began_at,
+            token_times=times.each,
+            queue_s=self._run.waited,
+        )
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except DECODE_ERRORS:
+        return False
+    return True
