@@ -22,7 +22,7 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http import errors
 from gateway.http.request_context import SOCKET_KEY, RequestContext, request_context
-from gateway.logs.records import (
+from gateway.logs.log_entries import (
     QUERY_PARAMETERS,
     LogBacklog,
     parse_after_seq,

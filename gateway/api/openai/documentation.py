@@ -1,8 +1,8 @@
-"""What OpenAI's routes take and answer, for the OpenAPI document."""
+"""What OpenAI's routes take and answer, for the OpenAPI document. Engines write most answers, which may have more fields."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -16,8 +16,106 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.openai import answer_types, audio, completions, embeddings, images
+from gateway.api.openai import audio, completions, embeddings, images
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
+
+Logprobs = dict[str, Any]
+
+
+class TokenUsage(msgspec.Struct):
+    """Tokens of a request and its answer."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int = 0
+
+
+class AnsweredMessage(msgspec.Struct):
+    """What the model wrote."""
+
+    role: str
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class ChatChoice(msgspec.Struct):
+    """One of `n` answers."""
+
+    index: int
+    message: AnsweredMessage
+    finish_reason: str | None
+    logprobs: Logprobs | None = None
+
+
+class ChatCompletion(msgspec.Struct):
+    """The next message of a conversation."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: TokenUsage
+
+
+class TextChoice(msgspec.Struct):
+    """One of `n` texts for each prompt."""
+
+    index: int
+    text: str
+    finish_reason: str | None
+    logprobs: Logprobs | None = None
+
+
+class TextCompletion(msgspec.Struct):
+    """The continuation of the prompt; `text` is the text of the first choice."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    text: str
+    usage: TokenUsage
+
+
+class Embedding(msgspec.Struct):
+    """The vector of one input: numbers, or base64 of little-endian floats."""
+
+    index: int
+    embedding: list[float] | str
+    object: str
+
+
+class EmbeddingList(msgspec.Struct):
+    """A vector for each input, in their order."""
+
+    object: str
+    data: list[Embedding]
+    model: str
+    usage: TokenUsage
+
+
+class DrawnImage(msgspec.Struct):
+    """An image in base64."""
+
+    b64_json: str
+    seed: int
+
+
+class ImageList(msgspec.Struct):
+    """The images."""
+
+    created: int
+    data: list[DrawnImage]
+
+
+class TranscriptionText(msgspec.Struct):
+    """The words of a recording; `verbose_json` also has the times."""
+
+    text: str
+
 
 _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
 _MESSAGES: Final = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -47,7 +145,7 @@ class TranscriptionFields(msgspec.Struct, kw_only=True):
 def _transcription(summary: str) -> Operation:
     return Operation(
         summary,
-        answer=(answer_types.TranscriptionText, LateError),
+        answer=(TranscriptionText, LateError),
         form=Form(TranscriptionFields, files=("file",)),
         texts=("text/plain",),
         stream=Stream(
@@ -62,7 +160,7 @@ def _transcription(summary: str) -> Operation:
 _COMPLETION: Final = Operation(
     "Continues a text.",
     body=completions.TextRequest,
-    answer=answer_types.TextCompletion,
+    answer=TextCompletion,
     stream=Stream(EVENT_STREAM, 'data: {"choices":[{"index":0,"text":" there"}]}\n\ndata: [DONE]\n\n'),
     failures=INFERENCE,
     examples={"whole": _TEXT, "stream": {**_TEXT, "stream": True}},
@@ -76,7 +174,7 @@ DOCUMENTATION: Final = Documentation(
             "POST": Operation(
                 "Generates the next message of a conversation.",
                 body=completions.ChatRequest,
-                answer=answer_types.ChatCompletion,
+                answer=ChatCompletion,
                 stream=_STREAM_OF_CHUNKS,
                 failures=INFERENCE,
                 examples={
@@ -92,7 +190,7 @@ DOCUMENTATION: Final = Documentation(
             "POST": Operation(
                 "Makes a vector of each text.",
                 body=embeddings.EmbeddingRequest,
-                answer=answer_types.EmbeddingList,
+                answer=EmbeddingList,
                 failures=INFERENCE,
                 examples={"texts": _EMBED, "base64": {**_EMBED, "encoding_format": "base64"}},
             )
@@ -101,7 +199,7 @@ DOCUMENTATION: Final = Documentation(
             "POST": Operation(
                 "Draws pictures.",
                 body=images.ImageRequest,
-                answer=(answer_types.ImageList, LateError),
+                answer=(ImageList, LateError),
                 failures=INFERENCE,
                 examples={"a picture": _DRAW},
             )
@@ -110,7 +208,7 @@ DOCUMENTATION: Final = Documentation(
             "POST": Operation(
                 "Draws pictures over other pictures.",
                 form=Form(images.ImageEditRequest, files=("image",), optional_files=("mask",)),
-                answer=(answer_types.ImageList, LateError),
+                answer=(ImageList, LateError),
                 failures=INFERENCE,
                 examples={"a picture": {**_DRAW, "image": "(the bytes of a PNG or JPEG)"}},
             )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.logs import records
-from gateway.logs.records import LogBacklog, parse_after_seq, parse_level, parse_subscription, render_entry
+from gateway.logs import log_entries
+from gateway.logs.log_entries import LogBacklog, parse_after_seq, parse_level, parse_subscription, render_entry
 from protocol.failures import Code, LemonbusError
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.logs import SEVERITY
@@ -151,7 +151,7 @@ def test_levels_and_severities_are_both_words_for_a_level() -> None:
 
 
 def test_a_backlog_keeps_the_newest_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_BACKLOG_ENTRIES", 3)
+    monkeypatch.setattr(log_entries, "MAX_BACKLOG_ENTRIES", 3)
     backlog = LogBacklog()
     backlog.put(LogBatch(1, [entry(seq) for seq in range(1, 6)], dropped=10))
     taken = [backlog.take() for _ in range(4)]
@@ -160,7 +160,7 @@ def test_a_backlog_keeps_the_newest_and_counts_the_rest(monkeypatch: pytest.Monk
 
 
 def test_a_backlog_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_BACKLOG_BYTES", 2 * len(entry(1).fields))
+    monkeypatch.setattr(log_entries, "MAX_BACKLOG_BYTES", 2 * len(entry(1).fields))
     backlog = LogBacklog()
     backlog.put(LogBatch(1, [entry(1), entry(2), entry(3)]))
     assert backlog.take() == (entry(2), 1)
