@@ -1,4 +1,4 @@
-"""The servers that tests of faults share: each test leaves them with whatever it has killed replaced."""
+"""The servers that tests of faults share. When a test ends, everything that it has killed has been replaced."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.support.waiting import wait_for
 
 LOOP: Final = "extra.tiny-loop"
 CALM: Final = "extra.calm"
-"""The engine ``slow_generation`` says a word every tenth of a second: its streams last, and leave the processors alone."""
+"""The engine ``slow_generation`` sends a word every tenth of a second: its streams last long, and leave the processors idle."""
 SAVE_TIMEOUT_S: Final = 1.0
-"""How long :func:`single_model_server` lets an engine save its prompt caches, where a load asks for that."""
+"""How long an engine of :func:`single_model_server` may save its prompt caches, if a load asks for that."""
 _MANY: Final = 10_000
 
 
@@ -34,9 +34,9 @@ def faulty_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server with two gateways whose engines may die as often as tests kill them: the breaker has its own test.
+    """A server with two gateways whose engines may die as often as tests kill them, because the breaker has its own
 
-    The context is large enough for a generation that only ends if it is stopped.
+    test. The context is large enough for a generation that ends only when it is stopped.
     """
     engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +55,7 @@ def faulty_server(
 
 @pytest.fixture
 def loop_server(faulty_server: LemonbusServer) -> LemonbusServer:
-    """:func:`faulty_server` with tiny-loop loaded and both gateways, however the last test left it."""
+    """:func:`faulty_server` with tiny-loop loaded and both gateways running, whatever the last test did."""
     wait_for(lambda: len(faulty_server.gateway_pids()) == 2, "both gateways serve")
     load_and_ask(faulty_server, {"model_name": LOOP})
     return faulty_server
@@ -69,7 +69,7 @@ def calm_server(loop_server: LemonbusServer) -> LemonbusServer:
 
 
 def load_and_ask(server: LemonbusServer, load: dict[str, str]) -> None:
-    """Load a model and ask it: when the load is answered, it may be unknown that an engine or a worker was just killed."""
+    """Load a model and send it a request: when the load is answered, the supervisor may not know yet that an engine or a worker was just killed."""
     loaded = server.client.post("/v1/load", load)
     assert loaded.status == 200, loaded
     assert server.client.chat(load["model_name"], max_tokens=1).status == 200
@@ -96,9 +96,9 @@ def single_model_server(
 
 @pytest.fixture
 def pausing_server(single_model_server: LemonbusServer) -> Iterator[LemonbusServer]:
-    """:func:`single_model_server` with an engine of tiny-loop, until the test ends, that pauses in mid-stream.
+    """:func:`single_model_server` whose engine of tiny-loop pauses in mid-stream until the test ends. If an answer has
 
-    If an answer has more than three tokens, it sends the rest once it has been stopped and continued.
+    more than three tokens, the engine sends the rest when it has been stopped and continued.
     """
     server = single_model_server
     assert server.client.post("/v1/unload", {}).status == 200
@@ -113,9 +113,9 @@ def crashing_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server whose engines die of the word POISON (``crashes_on_prompt``); that of tiny-loop drops its first connection.
+    """A server whose engines die of the word POISON (``crashes_on_prompt``); the engine of tiny-loop drops its first
 
-    A load makes the server forget what they died of.
+    connection. A load makes the server forget which requests killed them.
     """
     names = {"tiny-loop": "drops_connection"}
     engine = program_by_model(tmp_path_factory.mktemp("engine"), names, "crashes_on_prompt")
@@ -128,9 +128,9 @@ def crashing_server(
 
 @contextmanager
 def one_death_noted(server: LemonbusServer) -> Iterator[None]:
-    """One request in the block kills the engine of tiny-chat.
+    """One request in the block kills the engine of tiny-chat. After the block, the supervisor knows which one, and
 
-    Afterwards the supervisor knows which one, and another engine is ready.
+    another engine is ready.
 
     A client may have its answer before the supervisor has read the worker's message.
     """
@@ -140,5 +140,5 @@ def one_death_noted(server: LemonbusServer) -> Iterator[None]:
 
     before = noted()
     yield
-    wait_for(lambda: noted() == before + 1, "the supervisor knows of which request the engine died")
+    wait_for(lambda: noted() == before + 1, "the supervisor knows which request killed the engine")
     server.wait_loaded("extra.tiny-chat")

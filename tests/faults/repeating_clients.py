@@ -13,11 +13,11 @@ from tests.support.server import LemonbusServer
 
 PATIENCE: Final = 60.0
 PAUSE_S: Final = 0.1
-"""Seconds between two requests of a client: several clients leave no moment without a request, and leave the processors to others."""
+"""Seconds between two requests of a client. With several clients there is always a request, and the processors are still mostly idle."""
 
 
 class Clients:
-    """Clients that ask repeatedly until they are stopped; what they got is counted."""
+    """Clients that send requests until they are stopped; their answers are counted."""
 
     def __init__(self, server: LemonbusServer) -> None:
         self._server = server
@@ -27,15 +27,15 @@ class Clients:
         self.failures: list[str] = []
 
     def start(self, model: str, count: int, text: str = "", **fields: Any) -> None:
-        """Let ``count`` clients ask a model, every second one for a stream.
+        """Start ``count`` clients of a model; every second one asks for streams. ``text``: the text that each answer
 
-        ``text``: what each answer must say, if given.
+        must have, if given.
         """
         for number in range(count):
             self._begin(partial(self._ask, model, number % 2 == 0, text, fields))
 
     def repeat(self, name: str, ask: Callable[[], None]) -> None:
-        """Let a client do this repeatedly; it raises AssertionError or OSError if it fails."""
+        """Start a client that calls this repeatedly; the function raises AssertionError or OSError if it fails."""
 
         def again() -> None:
             try:
@@ -72,7 +72,7 @@ class Clients:
             self.failures.append(f"{model}: {answer!r}")
 
     def stop(self) -> None:
-        """Wait for the last answers."""
+        """Stop the clients and wait for their last answers."""
         self._stopped.set()
         for one in self._threads:
             one.join(PATIENCE)

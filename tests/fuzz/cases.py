@@ -67,9 +67,9 @@ class Fuzzer:
                 yield operation
 
     def run(self, cases: int, report: Callable[[str], object] = bool, *, only: int = 0) -> None:
-        """Send this many cases, an equal share to each operation: half as the document wants them, half not.
+        """Send this many cases, an equal share to each operation; half of them follow the document. ``only``: use this
 
-        ``only``: to this many cheap operations, because each takes a while before its first case.
+        many cheap operations, because each takes a while before its first case.
         """
         operations = list(self.operations())
         if only:
@@ -83,7 +83,7 @@ class Fuzzer:
                 if operation.body or operation.query or operation.path_parameters:
                     self._fuzz(operation, GenerationMode.NEGATIVE, share // 2)
             self._seed += 1
-            # An operation without a body has few cases; the others get its share in the next round.
+            # An operation without a body has few cases; in the next round, the others get its share.
             operations = [each for each in operations if each.body or each.query or each.path_parameters]
 
     @property
@@ -112,7 +112,7 @@ class Fuzzer:
             try:
                 send()
             except hypothesis.errors.Unsatisfiable:
-                return  # the document allows everything: nothing is wrong
+                return  # the document allows everything, so no case can break it
 
     def _send(self, operation: APIOperation, mode: GenerationMode, case: Case) -> None:
         with_known_names(case, self._chance, valid=mode is GenerationMode.POSITIVE)

@@ -1,4 +1,4 @@
-"""What a fuzzed server asks instead of the world: a hub and a release server on loopback."""
+"""The hub and the release server on loopback that a fuzzed server uses instead of the real ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.compatibility.hub_server import hub_with_repositories
 
 @contextmanager
 def fakes_on_loopback(folder: Path) -> Iterator[dict[str, Any]]:
-    """Let servers that are started meanwhile find them; return the settings that such a server needs."""
+    """Make servers that are started meanwhile use them; return the settings that such a server needs."""
     with hub_with_repositories(folder), release_server_with_pins() as releases:
         yield {
             "offline": False,

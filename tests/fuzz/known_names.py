@@ -1,4 +1,4 @@
-"""Puts names that the server knows into random requests: otherwise nearly all would end at "model not found"."""
+"""Puts names that the server knows into random requests, because otherwise nearly all would end with "model not found"."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Engines that die, hang or break a connection: what each API then tells its client, and how the engine comes back."""
+"""Engines that die, hang or break a connection: what the client of each API is told, and how the engine is replaced."""

@@ -1,4 +1,4 @@
-"""SIGKILL of the engine in mid-stream: the client is told in the stream, and the engine comes back by itself."""
+"""SIGKILL of the engine in mid-stream: the stream ends with an error, and a new engine starts without a request."""
 
 from __future__ import annotations
 

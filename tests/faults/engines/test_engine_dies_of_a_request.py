@@ -1,4 +1,4 @@
-"""SIGSEGV of the engine because of a request: that request fails, is not tried again and is refused for a while; others go on."""
+"""SIGSEGV of the engine because of a request: that request fails, is not tried again, and is refused for a while; other requests succeed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def deaths(server: LemonbusServer) -> int:
 
 @pytest.fixture
 def server(crashing_server: LemonbusServer) -> LemonbusServer:
-    """:func:`crashing_server` with tiny-chat loaded, which makes it forget what its engine died of."""
+    """:func:`crashing_server` with tiny-chat loaded, which makes it forget which requests killed the engine."""
     assert crashing_server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     return crashing_server
 
@@ -103,7 +103,7 @@ def test_a_single_request_is_suspected_even_after_its_first_token(server: Lemonb
 
 @pytest.fixture(scope="module")
 def keyed(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """A server with two keys whose engines die as :func:`crashing_server`'s do; a third death would open the breaker."""
+    """A server with two keys whose engines die like those of :func:`crashing_server`; a third death would open the breaker."""
     engine = program(tmp_path_factory.mktemp("engine"), "crashes_on_prompt")
     server = start_module_server(
         "tiny-chat",

@@ -1,4 +1,4 @@
-"""SIGSTOP of a busy engine: reported, killed and replaced after the silence limit, or at once if no client needs it; progress is never touched."""
+"""SIGSTOP of a busy engine: it is reported, killed and replaced after the silence limit, or at once if no client needs it. An engine that makes progress is never killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.waiting import DEADLINE, stays, wait_for
 
 SLOW, CHAT = "extra.tiny-slow", "extra.tiny-chat"
 SILENCE_S = 0.75
-"""Longer than a busy machine lets an engine wait for its turn."""
+"""Longer than an engine waits for a processor on a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def short_silence_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """Real engines of tiny-loop and tiny-slow; that of calm says a word every tenth of a second, that of tiny-chat hangs after two words."""
+    """Real engines for tiny-loop and tiny-slow; the engine of calm sends a word every tenth of a second, and that of tiny-chat hangs after two words."""
     engine = program_by_model(tmp_path_factory.mktemp("engine"), {"tiny-chat": "hangs_mid_stream"}, "slow_generation")
     server = start_module_server(
         *("tiny-loop", "tiny-slow", "tiny-chat"),
@@ -37,7 +37,7 @@ def short_silence_server(start_module_server: StartServer, tmp_path_factory: pyt
 
 
 def load(server: LemonbusServer, model: str = LOOP) -> None:
-    """Have a model loaded, whatever another test has done with it."""
+    """Load a model, whatever another test has done with it."""
     assert server.client.post("/v1/load", {"model_name": model}).status == 200
 
 
@@ -78,7 +78,7 @@ def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -
 
 
 def test_a_pause_of_worker_and_engine_does_not_count_as_a_hang(short_silence_server: LemonbusServer) -> None:
-    """A paused container, a frozen virtual machine and a suspended laptop stop both for longer than the limit."""
+    """In a paused container, a frozen virtual machine or a suspended laptop, both stop for longer than the limit."""
     server = short_silence_server
     load_stand_in(server, CALM)
     stream = server.client.start_chat(CALM, stream=True, max_tokens=10)
@@ -111,7 +111,7 @@ def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer
 
 
 def abandoned(server: LemonbusServer, stream: bool) -> None:
-    """Stop the engine under a request, and hang up."""
+    """Stop the engine while it works on a request, and hang up."""
     before = server.busy_slots(LOOP)
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
     wait_for(lambda: server.busy_slots(LOOP) == before + 1, "it is in the engine")
@@ -120,7 +120,7 @@ def abandoned(server: LemonbusServer, stream: bool) -> None:
 
 
 def lost(server: LemonbusServer, model: str, since: int) -> list[str]:
-    """The events that the server logged about losing a model's engine since it had written ``since`` lines."""
+    """The events about the loss of a model's engine that the server has logged after its first ``since`` lines."""
     events_text = [line["event"] for line in server.lines[since:] if line.get("model") == model]
     return [event for event in events_text if event.startswith("engine lost")]
 
@@ -151,7 +151,7 @@ def test_an_unload_waits_for_requests_with_a_client(short_silence_server: Lemonb
     abandoned(server, stream=True)
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
     stream.finish()
-    assert stream.error["code"] == "backend_hung", "until it has been silent for too long"
+    assert stream.error["code"] == "backend_hung", "the engine was ended after its silence"
 
 
 def test_no_restart_is_announced_for_an_engine_that_dies_before_its_unload(
@@ -163,7 +163,7 @@ def test_no_restart_is_announced_for_an_engine_that_dies_before_its_unload(
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: it.events)
     unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
-    wait_for(lambda: server.model_state(LOOP) == "draining", "the stream is let end")
+    wait_for(lambda: server.model_state(LOOP) == "draining", "the stream may end")
     os.kill(server.engine_pid(LOOP), signal.SIGKILL)
     assert unload.finish().status == 200
     assert stream.finish().error["code"] == "backend_died"

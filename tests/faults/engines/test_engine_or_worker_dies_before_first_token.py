@@ -53,12 +53,12 @@ def test_a_complete_answer_counts_even_if_its_worker_died_before_it_was_read(
     load_and_ask(server, {"model_name": CHAT})
     body = {"model": CHAT, "prompt": "hi", "max_tokens": 200, "temperature": 0, "stream": stream}
     with ExitStack() as stack:
-        with processes.stopped(server.engine_pid(CHAT)):  # it answers when the gateway does not read
+        with processes.stopped(server.engine_pid(CHAT)):  # the answer comes while the gateway does not read
             request = server.client.start("POST", "/v1/completions", body)
             gateway = server.gateway_of(request)
             wait_for(lambda: server.state()["granted"] == 1, "it is granted")
             stack.enter_context(processes.stopped(gateway))
-        wait_for(lambda: server.state()["granted"] == 0, "it is done, and the other gateway hears so")
+        wait_for(lambda: server.state()["granted"] == 0, "it is done, and the other gateway knows")
         worker = server.worker_pid(CHAT)
         processes.kill(worker)
         wait_for(lambda: not processes.alive(worker), "the worker is dead")

@@ -1,4 +1,4 @@
-"""An engine that sends rubbish: an error in every dialect and form, never the end of a complete answer, never an empty success."""
+"""An engine that sends rubbish: the client gets an error in every dialect and form, never the end of a complete answer or an empty success."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "/v1/rerank": {"model": RERANK, "query": "", "documents": ["a"]},
     "/tokenize": {"model": CHAT, "content": ""},
 }
-"""Requests without streams; the kind of rubbish stands in the empty field."""
+"""Requests without streams; the empty field gets the kind of rubbish."""
 PATHS = list(generations("", LONG))
 ENDS = (b"data: [DONE]", b'"done":true', b"response.completed", b"message_stop", b'"stop":true', b'"finish_reason":"')
 
@@ -64,7 +64,7 @@ def rubbish_server(start_module_server: StartServer, tmp_path_factory: pytest.Te
 def answers(
     server: LemonbusServer, path: str, bodies: list[dict[str, Any]]
 ) -> Iterable[tuple[dict[str, Any], HttpExchange]]:
-    """Return each request with its answer; they run at once."""
+    """Send all requests at once; return each with its answer."""
     return zip(bodies, run_concurrently(len(bodies), lambda each: server.client.post(path, bodies[each])), strict=True)
 
 

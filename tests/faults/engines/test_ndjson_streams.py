@@ -22,7 +22,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 def started(server: LemonbusServer, path: str, label: str = "r") -> HttpExchange:
-    """A stream of which some lines have come."""
+    """A stream that has begun: some lines have arrived."""
     stream = server.client.start("POST", path, REQUESTS[path], {"X-Request-ID": label})
     return stream.until(lambda it: it.body.count(b"\n") > 5)
 

@@ -1,4 +1,4 @@
-"""Streams at every gateway process: the kernel chooses which one takes a connection, unless the others are stopped."""
+"""Streams at every gateway process. The kernel chooses which one gets a connection, unless the others are stopped."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.server import LemonbusServer
 def streams_at_each(
     server: LemonbusServer, model: str, tokens: int, count: int = 1, last_tokens: int = 0
 ) -> list[tuple[HttpExchange, int]]:
-    """Return ``count`` streams of each gateway process that have begun, with its pid.
+    """For each gateway process, return its pid and ``count`` streams that have begun. Those of the last gateway have
 
-    The last gateway's have ``last_tokens``, if given: they cannot end before the test stops them.
+    ``last_tokens`` tokens, if given, so that they cannot end before the test stops them.
     """
     gateways = server.gateway_pids()
     streams: list[tuple[HttpExchange, int]] = []

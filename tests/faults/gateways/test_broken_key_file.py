@@ -1,4 +1,4 @@
-"""A file of keys that was broken by hand: keys stay valid whatever process dies, and the operator is told."""
+"""A file of keys that was broken by hand: the keys stay valid whichever process dies, and the operator is told."""
 
 from __future__ import annotations
 

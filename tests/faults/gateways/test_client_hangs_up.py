@@ -1,4 +1,4 @@
-"""A client hangs up, streaming or not, in prefill or in decoding: the slot is idle, and the grant with it."""
+"""A client hangs up, streaming or not, in prefill or in decoding: the slot becomes idle, and its grant ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> Non
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: bool) -> None:
-    """TCP does not tell the two apart. A client that still reads is told, and gets no answer that looks complete."""
+    """TCP does not distinguish the two. A client that still reads gets an error, and no answer that looks complete."""
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=60_000)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine")
     if stream:
@@ -86,7 +86,7 @@ def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: b
 
 
 def test_while_the_worker_has_no_descriptors(server: LemonbusServer) -> None:
-    """The worker cannot ask its engine for a while whether it is idle; it asks again."""
+    """For a while, the worker cannot ask its engine whether it is idle; it asks again later."""
     request = server.client.start_chat(LOOP, stream=True, max_tokens=60_000)
     request.until(lambda it: len(it.events) > 3)
     with no_descriptors(server.worker_pid(LOOP)):
@@ -111,7 +111,7 @@ def test_an_unload_goes_on(server: LemonbusServer) -> None:
     ("endpoint", "stream"), [("chat/completions", True), ("completions", False), ("tokenize", False)]
 )
 def test_while_the_engine_reads_a_long_text(server: LemonbusServer, endpoint: str, stream: bool) -> None:
-    text = "a" * 200_000  # each letter is a word that the model does not know
+    text = "a" * 200_000  # the model does not know these letters, so each is a token of its own
     asked = (
         {"messages": [{"role": "user", "content": text}]} if "chat" in endpoint else {"prompt": text, "content": text}
     )
@@ -124,4 +124,4 @@ def test_while_the_engine_reads_a_long_text(server: LemonbusServer, endpoint: st
     metrics = "lemonbus_requests_active 0.0"
     wait_for(lambda: metrics in server.client.get("/metrics").body.decode(), "the grant is free", 30.0)
     ended = processes.processor_seconds(engine)
-    stays(lambda: processes.processor_seconds(engine) - ended < 0.2, "the engine had stopped reading before", 1.0)
+    stays(lambda: processes.processor_seconds(engine) - ended < 0.2, "the engine had stopped reading the text", 1.0)

@@ -1,4 +1,4 @@
-"""A client that reads a byte a second costs bounded memory and slows no other client."""
+"""A client that reads a byte a second uses bounded memory and slows no other client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 40_000_000
 
 @pytest.fixture
 def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with tiny-chat, and an engine of tiny-tale that has just been started and has much to say."""
+    """A server with tiny-chat, and a fresh engine for tiny-tale whose answers are very long."""
     assert module_server.client.post("/v1/unload", {}).status == 200
     for load in ({"model_name": CHAT}, {"model_name": FLOOD, "llamacpp_backend": "system"}):
         loaded = module_server.client.post("/v1/load", load)

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 def test_a_killed_gateway_stops_only_its_own_generations(calm_server: LemonbusServer) -> None:
     begun = streams_at_each(calm_server, CALM, 30, count=2, last_tokens=8000)
-    dead = begun[-1][1]  # whose streams are far from their end
+    dead = begun[-1][1]  # their streams are far from the end
     os.kill(dead, signal.SIGKILL)
     streams = [stream for stream, _ in begun]
     survivors = [stream for stream, gateway in begun if gateway != dead]

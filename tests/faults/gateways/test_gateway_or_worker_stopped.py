@@ -1,4 +1,4 @@
-"""SIGSTOP of a gateway, or of a worker, under load: no other process slows down; the stopped one is cut off."""
+"""SIGSTOP of a gateway or a worker under load: no other process slows down, and the stopped one is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
 SILENCE = 4
-"""Seconds after which a silent process is cut off: more than a busy machine keeps one waiting for its turn."""
+"""Seconds after which a silent process is replaced: longer than a process waits for a processor on a busy machine."""
 CUT_OFF = 20.0
 """Seconds that the test waits for the server."""
 
@@ -29,9 +29,9 @@ def module_server(start_module_server: StartServer, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with both models and both gateways, whatever was ended before.
+    """A server with both models and both gateways, whatever the last test has ended. The engine of tiny-loop is slow:
 
-    The engine of tiny-loop takes its time: its streams last as long as a test, and leave the processor to the others.
+    its streams last as long as a test, and leave the processor to others.
     """
     for load in ({"model_name": LOOP, "llamacpp_backend": "system"}, {"model_name": CHAT}):
         assert module_server.client.post("/v1/load", load).status == 200
@@ -93,7 +93,7 @@ def test_the_figures_of_a_request_follow_its_answer_beside_a_stopped_worker(serv
 
 
 def test_a_stopped_gunicorn_master_is_replaced(server: LemonbusServer) -> None:
-    """Without it nothing replaces a gateway worker that ends, and then ``/live`` is never answered."""
+    """Without a master, no gateway worker is replaced, and ``/live`` is never answered."""
     master = server.gateway_master()
     with processes.stopped(master):
         for gateway in server.gateway_pids():

@@ -1,1 +1,1 @@
-"""Models that do not load, that take turns where only one fits, or that too many requests wait for."""
+"""Models that do not load, models that take turns because only one fits, and models that too many requests wait for."""

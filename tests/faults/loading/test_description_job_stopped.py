@@ -1,4 +1,4 @@
-"""SIGSTOP of the job that reads the headers of model files, as on a dead disk: calls are answered without them."""
+"""SIGSTOP of the job that reads the headers of model files, as on a dead disk: calls are answered without the headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB = "workers.jobs.describe"
 
 
 def running_job(server: LemonbusServer) -> ProcessInfo | None:
-    # Not its whole process tree: the job must be stopped while Python still starts.
+    # Not the whole process tree: the job must be stopped while its Python is still starting.
     return next((each for each in processes.children(server.supervisor_pid) if each.mentions(JOB)), None)
 
 
@@ -28,7 +28,7 @@ def families(answer: HttpExchange) -> dict[str, Any]:
 
 def test_a_stopped_job_is_replaced_and_its_calls_are_answered(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-embed", peer_silence=SILENCE_S)
-    processes.kill(server.fork_server_pid)  # the job is started by itself, and takes its time until it reads
+    processes.kill(server.fork_server_pid)  # the job is not forked, so it takes a while until it reads
     call = server.client.start("GET", "/api/tags")
     job = wait_for(lambda: running_job(server), "a job reads the files")
     with processes.stopped(job.pid):

@@ -1,4 +1,4 @@
-"""An idle engine is stopped (SIGSTOP) and then evicted: its prompt caches cannot be saved, and the other model waits no longer than allowed."""
+"""An idle engine is stopped (SIGSTOP) and then evicted: its prompt caches cannot be saved, and the other model waits only as long as allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pinned and busy models stay; a model that cannot load evicts no model, or one model once."""
+"""Pinned and busy models stay. A model that cannot be loaded evicts no model, or one model once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(answer: HttpExchange, code: str) -> None:
 
 @pytest.fixture(scope="module")
 def with_broken_files(single_model_server: LemonbusServer) -> LemonbusServer:
-    """A server that may load one model, and that has files that are not models."""
+    """A server that may load one model, with files that are not models."""
     server = single_model_server
     whole = (server.models / "tiny-tale.gguf").read_bytes()
     (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])
@@ -135,7 +135,7 @@ def test_a_failure_at_startup_evicts_one_model_once(
     server = two_models_server
     assert server.client.chat(CHAT, max_tokens=1).status == 200
     assert server.client.chat(LOOP, max_tokens=1).status == 200
-    server.assert_idle()  # otherwise the one whose end is known first would leave, not the less recently used one
+    server.assert_idle()  # otherwise the model whose last request was reported first would leave, not the least recently used one
     stays_here = server.engine_pid(LOOP)
     answer = server.client.post(
         "/v1/load", {"model_name": model, "llamacpp_backend": "system", "llamacpp_args": options}
@@ -167,12 +167,12 @@ def test_a_running_model_survives_options_that_its_engine_refuses(two_models_ser
     refused(again, "load_failed")
     assert again.error["message"] == answer.error["message"]
     assert 0 < int(again.headers["retry-after"]) <= 60
-    assert server.engine_pid(CHAT) == engine, "it is not ended for the same options over and over"
+    assert server.engine_pid(CHAT) == engine, "it is not ended again and again for the same options"
 
 
 @pytest.fixture(scope="module")
 def short_backoff_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """A server whose engine of tiny-tale exits at once, at its start for the first time."""
+    """A server whose engine of tiny-tale exits at once, for the first time at the server's start."""
     engine = program_by_model(tmp_path_factory.mktemp("engine"), {"tiny-tale": "exits_at_once"})
     return start_module_server(
         "tiny-chat",
@@ -200,7 +200,7 @@ def test_backoff_grows_and_says_so(short_backoff_server: LemonbusServer) -> None
         answer = server.client.chat(TALES)
         return answer if answer.error["code"] == "load_failed" else None
 
-    first = wait_for(refused_by_the_engine, "a request has it tried after the pause")
+    first = wait_for(refused_by_the_engine, "after the pause, a request causes another attempt")
     assert "exited with code 3" in first.error["message"]
     assert "libggml.so: cannot open" in first.error["detail"], "an administrator sees the engine's last output"
     page = server.client.start("POST", "/v1/chat/completions", chat_body(TALES), {"Origin": "http://evil.example"})

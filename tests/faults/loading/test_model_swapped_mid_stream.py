@@ -1,4 +1,4 @@
-"""Space for one model, a long stream on A, a request for B: A completes, B comes right after, and nothing else waits."""
+"""Only one model fits. During a long stream of model A comes a request for B: A's stream is completed, then B is loaded, and nothing else waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUESTS = ("swap-A", "swap-B", "swap-A-again")
 
 
 class Watcher:
-    """Asks for the health all the time; records the statuses and the longest wait."""
+    """Requests health all the time, and records the statuses and the longest wait."""
 
     def __init__(self, server: LemonbusServer) -> None:
         self.server = server
@@ -49,7 +49,9 @@ def test_a_stream_is_never_cut_for_another_model(pausing_server: LemonbusServer)
         first = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A"}, stream=True, max_tokens=40)
         first.until(lambda it: len(it.events) > 2)
         engine = server.engine_pid(LOOP)
-        with processes.stopped(engine):  # the stream lasts until both others have asked, however slow the machine
+        with processes.stopped(
+            engine
+        ):  # the stream lasts until both other requests were sent, however slow the machine is
             other = server.client.start_chat(TALES, {"X-Request-ID": "swap-B"})
             wait_for(lambda: server.state()["queued"] == 1, "B waits")
             late = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A-again"}, max_tokens=3)
@@ -70,6 +72,6 @@ def test_a_stream_is_never_cut_for_another_model(pausing_server: LemonbusServer)
 
 
 def _request_events(server: LemonbusServer) -> list[tuple[str, str]]:
-    """Which request was granted, and which answered, in the order of the log."""
+    """Return which request was granted and which was answered, in the order of the log."""
     reported = ((str(line.get("request_id")), str(line["event"])) for line in server.lines)
     return [(request, event) for request, event in reported if request in REQUESTS and event in ("granted", "answered")]

@@ -1,4 +1,4 @@
-"""A model's queue is bounded, in requests and in bytes; beyond that, 503 says when to come again."""
+"""A model's queue is bounded, in requests and in bytes. When it is full, 503 says when to try again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many parallel requests to two models where only one fits: every answer is complete, and from the right model."""
+"""Many parallel requests to two models of which only one fits: every answer is complete and from the right model."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The supervisor killed alone, with others and under load; the keeper, and the directory that all of them share."""
+"""The supervisor is killed alone, with others and under load; the same for the keeper, and for the directory that all processes share."""

@@ -1,4 +1,4 @@
-"""What supervisors that took over after a death report in the log and in health, and waiting for one."""
+"""Supervisors that have taken over after a death: waiting for one, and its reports in the log and in health."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.waiting import wait_for
 
 
 def recoveries(server: LemonbusServer) -> list[dict[str, Any]]:
-    """What each supervisor that took over reported about it."""
+    """Return what each supervisor that took over has logged about it."""
     return [line for line in server.lines if line["event"] == "recovered"]
 
 
 def recovered_since(server: LemonbusServer, count: int, deadline: float = 30.0) -> dict[str, Any]:
-    """What the last supervisor that took over says it found. Waits for it; ``count`` had taken over before."""
+    """Wait for the next supervisor to take over, and return what it says it found; ``count``: how many had taken over before."""
     return wait_for(lambda: recoveries(server)[count:], "the next supervisor has taken over", deadline)[-1]
 
 
@@ -29,5 +29,5 @@ def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
 
 
 def present_health(server: LemonbusServer) -> Any:
-    """The health that the present supervisor reports: for a moment, a gateway still has the killed one's report."""
+    """Return the health that the present supervisor reports: for a moment, a gateway still has the report of the killed one."""
     return wait_for(lambda: None if (now := server.health())["status"] == "recovering" else now, "a report of its own")

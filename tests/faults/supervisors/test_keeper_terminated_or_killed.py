@@ -1,4 +1,4 @@
-"""SIGTERM lets running requests end and leaves nothing; SIGKILL of the keeper answers every client and leaves nothing."""
+"""After SIGTERM, running requests end and no process is left. After SIGKILL of the keeper, every client gets an answer and no process is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMINGS = (b"Content-Length: 100", b"Transfer-Encoding: chunked")
 
 @pytest.fixture
 def pausing(tmp_path: Path) -> dict[str, Any]:
-    """Settings for an engine whose streams pause after three words, until it is stopped and continued."""
+    """Settings for an engine whose streams pause after three words until the engine is stopped and continued."""
     return {"llamacpp_backend": "system", "llama_server": program(tmp_path, "pauses_mid_stream")}
 
 
@@ -36,7 +36,7 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: d
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)
 
-    with processes.stopped(engine):  # it is not done before all this has been checked
+    with processes.stopped(engine):  # the stream does not end before all this has been checked
         waiting = server.client.start_chat(LOOP)
         wait_for(lambda: server.state()["queued"] == 1, "one waits")
         unfinished = [server.client.raw(HEAD + framing + b"\r\n\r\n5\r\n{") for framing in FRAMINGS]
@@ -83,7 +83,7 @@ def test_the_grace_has_an_end(start_server: StartServer, pausing: dict[str, Any]
 def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: StartServer, first: str) -> None:
     server = start_server("tiny-loop", grace=20)
     (spare,) = wait_for(server.workers, "a spare worker runs")
-    # The server cannot end before this one does.
+    # The server cannot end before this request does.
     with processes.stopped(spare.pid):
         if first == "dead":
             processes.kill(server.gateway_master())
@@ -105,7 +105,7 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
 
 
 def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, pausing: dict[str, Any]) -> None:
-    """A server that is started at once with its directory and port serves beside what still runs."""
+    """A server that is started at once, with the same directory and port, serves while the old streams still run."""
     server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **pausing)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=9)
     stream.until(lambda it: len(it.events) > 2)

@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor: what calls asked for a loaded model still counts, and its idle time goes on."""
+"""SIGKILL of the supervisor: the pins and times that calls asked for still count, and the idle time of a model goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loaded(server: LemonbusServer) -> dict[str, dict[str, Any]]:
 
 def test_pins_and_idle_times_survive_the_supervisor(loop_server: LemonbusServer) -> None:
     server = loop_server
-    assert server.client.post("/v1/unload", {}).status == 200, "what a test before has said about them is forgotten"
+    assert server.client.post("/v1/unload", {}).status == 200, "what an earlier test has asked for them is forgotten"
     assert server.client.post("/v1/load", {"model": CHAT, "pinned": True}).status == 200
     assert server.client.post("/v1/load", {"model": LOOP, "ttl": 300}).status == 200
     before = loaded(server)

@@ -1,4 +1,4 @@
-"""Sockets or the whole runtime directory deleted under a server: it says so in one line, and ends with 1."""
+"""Sockets or the whole runtime directory of a running server are deleted: it says so in one line, and ends with 1."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def whole_directory(server: LemonbusServer) -> Path:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, or a directory in a single step for the server: nothing can be added under its name meanwhile.
+    """Delete a file, or a directory in a single step, so that nothing can be added under its name meanwhile. Otherwise
 
-    A process that binds a socket while the content of its directory is deleted would keep the directory.
+    a process that binds a socket while the content is being deleted would keep the directory.
     """
     if path.is_dir():
         shutil.rmtree(path.rename(path.with_name("deleted")))

@@ -1,4 +1,4 @@
-"""A second server on one port or directory prints one clear line; what a dead server left is taken over; ids are labels."""
+"""A second server on one port or directory prints one clear line, leftovers of a dead server are taken over, and request ids are only labels."""
 
 from __future__ import annotations
 

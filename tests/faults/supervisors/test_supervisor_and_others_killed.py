@@ -1,4 +1,4 @@
-"""The supervisor is killed in the same moment as another process, or while another one is stopped."""
+"""The supervisor is killed at the same moment as another process, or while another process is stopped."""
 
 from __future__ import annotations
 

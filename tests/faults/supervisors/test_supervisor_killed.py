@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor alone: streams do not notice, what waits is served, nothing is loaded again, nothing is left.
+"""SIGKILL of the supervisor alone: streams go on, waiting requests are served, no model is loaded again, and no process is left.
 
 SIGTERM around its death: ``tests/server/operation/test_keeper.py``.
 """

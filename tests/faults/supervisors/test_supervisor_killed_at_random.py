@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor at random moments under a load of everything at once: no client notices.
+"""SIGKILL of the supervisor at random moments under a mixed load: no client notices.
 
 ``make soak`` kills it, and every other process, for minutes; with ``KILLS=30``, this test kills it that often.
 """
@@ -31,7 +31,7 @@ CHAT: Final = "extra.tiny-chat"
 TALE: Final = "extra.tiny-tale"
 KILLS: Final = int(os.environ.get("KILLS", "3"))
 LONGEST_PAUSE_S: Final = 1.5
-"""Some die before they have taken over; if ten in a row died in their first second, the server would end."""
+"""Some supervisors die before they have taken over. If ten in a row died in their first second, the server would end."""
 
 
 def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:
@@ -56,7 +56,7 @@ def test_no_client_notices_while_everything_happens_at_once(
 ) -> None:
     """32 streams and whole answers of a pinned model and 8 requests that wait for it, two models that take turns, downloads.
 
-    The engine of the pinned model says a word every tenth of a second: the processors are left to what is tested.
+    The engine of the pinned model sends a word every tenth of a second, and leaves the processors to the tested processes.
     """
     (tmp_path / "state").mkdir()
     registered = {"Tiny": {"checkpoint": "shop/tiny-GGUF:Q4_0", "recipe": "llamacpp"}}

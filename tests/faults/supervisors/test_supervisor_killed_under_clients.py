@@ -38,7 +38,7 @@ def test_published_and_plain_clients_notice_nothing(loop_server: LemonbusServer)
     assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     engines = [server.engine_pid(model) for model in (LOOP, CHAT)]
     with ThreadPoolExecutor(20) as pool:
-        with processes.stopped(engines[0]):  # otherwise the first streams may end before the last begin
+        with processes.stopped(engines[0]):  # otherwise the first streams might end before the last ones begin
             streams = [pool.submit(streamed, server, number) for number in range(8)]
             wait_for(lambda: server.state()["granted"] == server.state()["queued"] == 4, "as many wait as run", 30.0)
         wholes = []

@@ -1,1 +1,1 @@
-"""Another release that takes over from a running server, also under load, or cannot."""
+"""Another release takes over from a running server, also under load, or fails to."""

@@ -1,4 +1,4 @@
-"""A release with another protocol version is installed under a running server: the cure is reported, and it takes over.
+"""A release with another protocol version is installed while the server runs: the server reports what to do, and the release takes over.
 
 A release of the same version takes over in ``test_upgrade_under_load.py``.
 """
@@ -66,7 +66,7 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
 
 
 def kill_spare(server: LemonbusServer) -> int:
-    """Kill the spare worker, waited for."""
+    """Wait for the spare worker and kill it."""
     in_use = {server.worker_pid(model) for model in (CHAT, LOOP)}
     (spare,) = wait_for(
         lambda: [each.pid for each in server.workers() if each.pid not in in_use], "a spare worker runs"
@@ -77,7 +77,7 @@ def kill_spare(server: LemonbusServer) -> int:
 
 
 def a_new_worker_is_of_the_release_that_runs(server: LemonbusServer, code: InstalledCode) -> None:
-    """It was imported before another release was installed, and reads no file of that."""
+    """The server was imported before another release was installed, and reads none of its files."""
     with code.without("workers"):
         kill_spare(server)
         wait_for(lambda: [each for each in server.workers() if has_threads(each.pid)][2:], "another one uses the bus")
@@ -94,8 +94,8 @@ def has_threads(pid: int) -> bool:
 
 
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:
-    """Nothing waits forever, and what is loaded is served."""
-    processes.kill(server.fork_server_pid)  # it has imported the release that runs
+    """Nothing waits forever, and loaded models are served."""
+    processes.kill(server.fork_server_pid)  # it has imported the running release
     kill_spare(server)
     (problem,) = wait_for(lambda: server.state()["problems"], "health tells the problem")
     assert "lemonbus upgrade" in problem

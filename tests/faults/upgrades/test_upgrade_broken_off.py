@@ -1,4 +1,4 @@
-"""A release is installed that cannot serve, or whose supervisor is killed before it does: the server goes on by itself.
+"""A release is installed that cannot serve, or whose supervisor is killed before it serves: the former release goes on.
 
 Each test installs a release of another version of the protocol, unless it says otherwise.
 """
@@ -37,9 +37,9 @@ def _end(self):
         os.kill(os.getpid(), 9)
 Recovery._end = _end
 """
-"""Code that kills supervisors of a release once they have taken over, before its gateways serve.
+"""Code that kills supervisors of a release when they have taken over, before its gateways serve. The file says how
 
-The file says how many.
+many.
 """
 
 
@@ -65,7 +65,7 @@ def loaded(server: LemonbusServer) -> LemonbusServer:
 
 @pytest.fixture
 def install(code: InstalledCode) -> Iterator[Callable[..., str]]:
-    """Installs another release, with a mistake at the end of a file; returns its name. The mistake is gone after the test."""
+    """Installs another release, with a mistake at the end of a file; returns its name. The mistake is removed after the test."""
     whole: dict[str, str] = {}
 
     def installs(file: str, mistake: str, *, same_version: bool = False) -> str:
@@ -101,7 +101,7 @@ def test_a_release_whose_supervisors_die_changes_nothing(
 
 
 class ServingProcesses(NamedTuple):
-    """What a failed upgrade must leave unchanged; the supervisor is another one of the same release."""
+    """What a failed upgrade must leave unchanged, except that another supervisor of the same release runs."""
 
     release: str
     gateways: list[int]

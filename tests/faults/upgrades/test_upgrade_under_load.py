@@ -1,6 +1,6 @@
-"""Another release is installed under load and takes over: no request fails, and no model is loaded again.
+"""Another release is installed under load and takes over: no request fails, and no model is loaded again. Several
 
-One upgrade after another, without a load: ``tests/server/operation/test_keeper.py``.
+upgrades in a row, without load: ``tests/server/operation/test_keeper.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> InstalledCode:
 def server(
     start_module_server: StartServer, code: InstalledCode, tmp_path_factory: pytest.TempPathFactory
 ) -> LemonbusServer:
-    """A server whose engine of tiny-loop says a word every tenth of a second: many streams that leave the processors alone."""
+    """A server whose engine of tiny-loop sends a word every tenth of a second: many streams that leave the processors idle."""
     engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
     started = start_module_server("tiny-loop", "tiny-chat", root=code.folder, slots=8, llama_server=engine)
     for load in ({"model_name": LOOP, "llamacpp_backend": "system"}, {"model_name": CHAT}):
@@ -46,7 +46,7 @@ def upgrade(server: LemonbusServer) -> HttpExchange:
 
 
 def start_clients(clients: Clients) -> None:
-    """More than the engine of tiny-loop has slots, so that some begin and some end at any time."""
+    """More than the slots of tiny-loop's engine, so that some streams begin and some end at any time."""
     clients.start(LOOP, 12, text_of(8), max_tokens=8)
     clients.start(CHAT, 3, CHAT_TEXT)
     wait_for(lambda: min(clients.answers[model] for model in (LOOP, CHAT)) > 0, "requests are answered before", 60)
@@ -76,7 +76,7 @@ def test_a_newer_release_takes_over_and_no_request_fails(server: LemonbusServer,
 
 
 def wait_ended(server: LemonbusServer, gateways: list[int]) -> None:
-    """Wait until the former gateways are gone and all new ones are there; these come one after the other."""
+    """Wait until the former gateways are gone and all new ones are there, which start one after the other."""
     wait_for(
         lambda: len({*server.gateway_pids()} - {*gateways}) == server.settings.gateway_workers,
         "all gateways of the new release are there",
@@ -101,7 +101,7 @@ def test_an_upgrade_whose_order_was_lost_with_the_supervisor_is_carried_out_by_t
     code.install(release=release)
     with processes.stopped(server.supervisor_pid):
         asked = server.client.start("POST", "/internal/upgrade", {})
-        for _ in range(20):  # answered by the gateways, which have sent the order meanwhile
+        for _ in range(20):  # the gateways answer, and have sent the order meanwhile
             assert server.client.get("/live").status == 200
         server.kill_supervisor()
     answer = asked.finish(60)
@@ -133,7 +133,7 @@ def test_a_release_that_cannot_start_is_reported_and_no_request_fails(
 def test_other_files_with_the_same_version_number_take_over_and_the_same_files_change_nothing(
     server: LemonbusServer, code: InstalledCode
 ) -> None:
-    """An updated checkout is another release with the same number: its gateways are also replaced."""
+    """An updated checkout is another release with the same number, so the gateways are also replaced."""
     running, gateways, engine = server.health()["version"], server.gateway_pids(), server.engine_pid(CHAT)
     code.install(release=running)
     code.append("gateway/app.py", "\n")

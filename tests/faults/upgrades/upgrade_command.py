@@ -11,7 +11,7 @@ from tests.support.server import LemonbusServer
 
 
 def upgrade(server: LemonbusServer) -> tuple[int, str, str]:
-    """Run it; return its exit code and what it has written."""
+    """Run it; return its exit code and its output."""
     command = [sys.executable, str(LAUNCH), "upgrade", "--url", f"http://127.0.0.1:{server.port}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""With API keys: valid keys are accepted by the server alone, engines have others, and no child inherits a key."""
+"""With API keys: only the server accepts its keys, engines have others, and no child inherits a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_to
 
 @pytest.fixture(scope="module")
 def server(keyed_server: LemonbusServer) -> LemonbusServer:
-    """A server with a key for requests and one for administrators, on which no other model is loaded."""
+    """A server with a key for requests and one for administrators, and with no other model loaded."""
     assert keyed_server.client.post("/v1/unload", {}, **keyed_server.admin_headers).status == 200
     return keyed_server
 
@@ -53,7 +53,7 @@ def test_no_engine_accepts_the_servers_key(server: LemonbusServer) -> None:
 
 def test_no_child_has_a_key_in_its_environment_or_command_line(server: LemonbusServer) -> None:
     assert client(server, KEY).post(CHAT, BODY).status == 200
-    # The keeper has them for the first supervisor, which takes them out of the environment of all others.
+    # The keeper has them for the first supervisor, which removes them from the environment of all others.
     first = ("supervisor.keeper", "supervisor")
     children = [process for process in server.process_tree() if not any(map(process.runs, first))]
     assert {"gateway", "workers"} <= {word for process in children for word in process.words}
@@ -108,7 +108,7 @@ ENCODED_KEY = base64.urlsafe_b64encode(ADMIN_KEY.encode()).decode().rstrip("=")
 def test_a_page_reads_the_log_with_a_key_outside_of_headers(
     server: LemonbusServer, protocols: list[str] | None, chosen: str | None
 ) -> None:
-    """The answer never has the key: a browser wants a protocol that it offered, so it also offers another one."""
+    """The answer never has the key. But a browser expects a protocol that it offered, so it also offers another one."""
     url = f"ws://127.0.0.1:{server.port}/logs/stream"
     assert server.client.get(f"/logs/stream?api_key={ADMIN_KEY}").status == 401, "that is not a WebSocket"
     page = simple_websocket.Client.connect(

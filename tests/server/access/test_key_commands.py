@@ -1,4 +1,4 @@
-"""``lemonbus keys`` at a real server: whatever shell it is run from, the server's own keys change, in every gateway process."""
+"""``lemonbus keys`` with a real server: whichever shell runs it, the keys of that server change, in every gateway process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.clients.http_client import RawHttpClient
 from tests.support.server import ROOT, LemonbusServer
 
 NEW_CONNECTIONS = 8
-"""Any of the gateway processes may accept each."""
+"""Each request may come to any gateway process."""
 
 
 class Shell:
@@ -91,7 +91,7 @@ def test_an_administrator_without_a_key_names_the_state_directory(start_server: 
 
 
 def test_a_key_is_added_while_no_supervisor_answers(start_server: StartServer, tmp_path: Path) -> None:
-    """The command asked for something that waits for the supervisor, gave up, removed the file, and left a server without a valid key."""
+    """The command used to send a call that waits for the supervisor, give up, remove the file, and leave a server without a valid key."""
     server = start_server()
     state = server.settings.state_dir
     stopped = [server.keeper_pid, server.supervisor_pid]

@@ -1,4 +1,4 @@
-"""Limits of keys at a real server with two gateway processes: exact, and never wrong about a client that waits its turn."""
+"""Limits of keys at a real server with two gateway processes: they are exact, and never refuse a client that sends one request after the other."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: Lemonbus
 
 
 def test_simultaneous_requests_together_stay_within_the_tokens(server: LemonbusServer) -> None:
-    """As many tokens as each may generate are kept for it until it has ended."""
+    """The tokens that each request may generate are reserved until it has ended."""
     client = RawHttpClient(server.port, {"Authorization": "Bearer parallel"})
     streams = []
     with processes.stopped(server.engine_pid(MODEL)):  # none of them ends meanwhile
@@ -162,7 +162,7 @@ LONG_PROMPT = {"messages": [{"role": "user", "content": "hello " * 250}]}
 
 
 def left_of(server: LemonbusServer, name: str, began: float) -> float:
-    """The tokens that a key of ``LEAVERS`` has left, without those that came back since it ``began``."""
+    """The tokens that a key of ``LEAVERS`` has left, without those that it regained since it ``began``."""
     server.assert_idle()
     answer = ask(server, name)
     return int(answer.headers["x-ratelimit-remaining-tokens"]) - (time.monotonic() - began) * LEAVERS_LIMIT / 60

@@ -1,4 +1,4 @@
-"""A hundred keys with six clients each at two gateway processes: limits exact to one request, and no key starves."""
+"""A hundred keys with six clients each at two gateway processes: limits are exact to one request, and no key starves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def body(model: str) -> dict[str, object]:
 def keys_with_limits(tokens: int) -> Iterator[ApiKey]:
     """Yield the keys; an answer costs ``tokens``."""
     limits = {name: {"requests_per_minute": limit} for name, limit in LIMITS.items()}
-    # Half an answer less than that: neither rounding nor what a few seconds fill up again makes a difference.
+    # Half an answer less, so that neither rounding nor the tokens regained in a few seconds make a difference.
     limits |= {name: {"tokens_per_minute": tokens * count - tokens // 2} for name, count in ALLOWED.items()}
     limits |= {name: {"concurrent": limit} for name, limit in AT_ONCE.items()}
     for name, fields in limits.items():
@@ -109,7 +109,7 @@ def test_limits_are_exact_for_every_key(server: LemonbusServer) -> None:
 
 
 def test_no_key_starves(server: LemonbusServer) -> None:
-    """All requests wait while the engine is stopped; afterwards the keys take turns, whatever came first."""
+    """All requests wait while the engine is stopped. Then the keys take turns, whichever request came first."""
     write(server, [ApiKey(name=name, sha256=digest(name), scopes=[Scope.INFERENCE]) for name in KEYS])
     rounds, before = 3, len(server.lines)
     with RequestBurst(server.port, PATH, body(PAUSED)) as burst:

@@ -1,4 +1,4 @@
-"""A key that may use some models learns of no other one: by no route, and by no message."""
+"""A key for some models learns about no other model, by any route or message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = b"tiny-loop"
 
 @pytest.fixture(scope="module")
 def server(keyed_server: LemonbusServer) -> LemonbusServer:
-    """A server with two loaded models; the one that the key may not use was used last."""
+    """A server with two loaded models; the key may not use the one that was used last."""
     for model in (CHAT, OTHER):
         body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
         assert keyed_server.client.post(PATH, body, **keyed_server.admin_headers).status == 200

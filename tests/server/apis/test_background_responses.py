@@ -1,4 +1,4 @@
-"""Responses in the background through the unmodified ``openai`` package: polled, streamed, cancelled and deleted."""
+"""Background responses through the unmodified ``openai`` package: polled, streamed, cancelled and deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOP = "extra.tiny-loop"
 ENDLESS = 8000
-"""Tokens of a response that is stopped before they are all there."""
+"""Tokens of a response that is stopped before all of them are generated."""
 
 
 @pytest.fixture

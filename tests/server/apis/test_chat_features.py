@@ -1,4 +1,4 @@
-"""What passes through: tools, response formats, reasoning, pictures, adapters."""
+"""Features that are passed on to the engine: tools, response formats, reasoning, pictures, adapters."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 EVALUATION = {"temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
-"""What lm-eval's ``local-completions`` sends beside its prompts."""
+"""The fields that lm-eval's ``local-completions`` sends with its prompts."""
 TEXTS = [" Once a very small model", " Once é and </s> a 😀", "x"]
 
 
@@ -102,7 +102,7 @@ def test_a_hang_up_ends_the_scoring(shared_server: LemonbusServer) -> None:
 
 
 def test_guesses_of_a_draft_model_are_not_certain(shared_server: LemonbusServer, start_server: StartServer) -> None:
-    """llama-server says of a token that a draft model has guessed, rightly or not, that its probability was 1."""
+    """llama-server reports probability 1 for each token that a draft model has guessed, whether the guess was right or not."""
     draft = tiny_models() / "models/tiny-chat.gguf"
     server = start_server("tiny-chat", llamacpp_args=f"-t 1 -md {draft} --draft-max 4 --draft-min 1")
     body = {"model": CHAT, "prompt": " Once a very bad small model", **EVALUATION}

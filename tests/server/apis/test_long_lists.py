@@ -1,4 +1,4 @@
-"""Long lists are given to the engine in pieces: answers are as if they were not, and other requests come in between."""
+"""Long lists go to the engine in pieces: the answers are the same as without pieces, and other requests are served in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients send as images, over real engines: no engine starts a program for it or fetches what it names, in no API."""
+"""Images of clients and real engines: in no API does an engine start a program for an image or fetch an address that it names."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_the_engine_refuses_a_recording_for_a_model_without_audio(trap: Trap) ->
 
 
 def test_an_engine_that_is_asked_directly_finds_no_program(trap: Trap) -> None:
-    """The other wall: should a file ever pass the first, there is nothing to hand it to."""
+    """The second protection: even if a file passed the first one, the engine would find no program for it."""
     picture = written(Image.new("L", (8, 8)), "PNG")
     assert trap.server.client.post(*openai_image(data_url(picture))).status == 200
     engine = trap.server.engine(VISION)

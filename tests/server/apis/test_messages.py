@@ -144,7 +144,7 @@ def test_thinking(client: anthropic.Anthropic) -> None:
 
 @pytest.mark.parametrize("one", [False, True])
 def test_a_choice_of_one_tool_leaves_no_other(client: anthropic.Anthropic, one: bool) -> None:
-    """The model has one call in it alone: it is made to call another tool, and does not know when to stop."""
+    """The model only knows one call. It is made to call another tool, and does not know when to stop."""
     other: Any = {"name": "other", "input_schema": {"type": "object", "properties": {}, "additionalProperties": False}}
     message = client.messages.create(
         model=TOOL,

@@ -1,6 +1,6 @@
-"""Our Messages API beside llama-server's own: same model, same request, field by field.
+"""Our Messages API and llama-server's own, compared field by field for the same model and request. ``DIFFERENCES``
 
-``DIFFERENCES`` lists on purpose what differs and why; everything else is compared.
+lists the intended differences and their reasons; everything else must be equal.
 """
 
 from __future__ import annotations

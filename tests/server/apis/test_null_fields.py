@@ -1,4 +1,4 @@
-"""A field that is null is absent: on every route of the document, for every optional field of its body and of the objects in it."""
+"""A field that is null counts as absent: on every route of the document, for every optional field of the body and of its objects."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ BODIES: list[tuple[str, Json]] = [
         },
     ),
 ]
-"""Bodies with the objects that the examples of the document do not have."""
+"""Bodies with objects that the document's examples do not have."""
 VOLATILE = frozenset(
     {
         *("id", "created", "created_at", "completed_at", "request_id", "item_id"),
@@ -114,7 +114,7 @@ VOLATILE = frozenset(
         *("content", "arguments", "call_id", "finish_reason", "stop_reason", "unloaded"),
     }
 )
-"""Fields that differ between two answers to one request: names, times, what a model drew by chance, what was still loaded or read."""
+"""Fields that differ between two answers to one request: names, times, random choices, and whether something was already loaded or read."""
 FILES = {"file": RECORDING, "image": PICTURE}
 
 
@@ -224,7 +224,7 @@ def _send_form(server: LemonbusServer, path: str, parts: list[FormPart]) -> Http
 
 
 def shape(value: Any) -> Any:
-    """Return what two answers to the same request have in common: all but names and figures of the single answer."""
+    """Return the part of an answer that is the same in two answers to one request: everything except names and figures."""
     if isinstance(value, dict):
         return {key: shape(each) for key, each in value.items() if key not in VOLATILE}
     if isinstance(value, list):
@@ -239,7 +239,7 @@ def outcome(exchange: HttpExchange) -> tuple[Any, ...]:
 
 
 def known_body(path: str, method: str, example: Json) -> Json:
-    """Return an example with a short answer, and a model that the server has, unless it would be gone for the second request."""
+    """Return an example with a short answer and a model that the server has, unless the first request would remove that model."""
     body = dict(example)
     name = "no-such-model" if path.endswith(("delete", "unload")) else model_of(path, method, random.Random(1))
     for field in ("model", "model_name", "alias", "name", "source"):

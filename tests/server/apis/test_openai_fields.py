@@ -1,4 +1,4 @@
-"""Fields of OpenAI's that engines understand differently, or not at all, mean one thing here."""
+"""Fields of OpenAI's API that engines treat differently, or not at all, have one meaning here."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OPERATIONS = 5
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LemonbusServer]:
-    """A server whose models and state may be changed in any way; one that reads its settings again finds the same."""
+    """A server whose models and state may be changed in any way. A reload of its configuration changes nothing."""
     with (
         fakes_on_loopback(tmp_path_factory.mktemp("hub")) as settings,
         ConfiguredServer(*MODELS, **settings) as started,

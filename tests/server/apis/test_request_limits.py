@@ -1,4 +1,4 @@
-"""What an engine could not compile in time is refused by every route, under the name that the field has there."""
+"""Every route refuses a grammar that an engine could not compile in time, and names the field as it is called there."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_tools_round_trip(client: openai.OpenAI, streamed: bool) -> None:
 
 
 def test_items_by_reference(client: openai.OpenAI) -> None:
-    """The AI SDK sends what it knows to be stored as references, and names no previous response."""
+    """The AI SDK sends references to items that it knows to be stored, and names no previous response."""
     first: Any = client.responses.create(model=TOOL, input="Weather?", tools=TOOLS)
     (call,) = first.output
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
@@ -227,7 +227,7 @@ def test_errors_as_the_client_knows_them(client: openai.OpenAI) -> None:
 
 
 OTHERWISE = {"id", "call_id", "encrypted_content"}
-"""Fields of an item that differ: the ids are random, and llama-server writes an empty text for what it does not encrypt."""
+"""Fields of an item that differ: ids are random, and llama-server writes an empty text for reasoning that it does not encrypt."""
 
 
 @pytest.mark.parametrize("model", [CHAT, THINK, TOOL])

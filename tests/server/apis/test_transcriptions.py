@@ -1,4 +1,4 @@
-"""Recordings to text through the whole server: OpenAI's own client, all forms, all prefixes, and what goes wrong."""
+"""Transcripts of recordings through the whole server: OpenAI's own client, all formats, all prefixes, and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOUND = FormPart("file", wav(1.2), "a.wav")
 LONG = FormPart("file", wav(60, rate=4_000, width=1), "long.wav")
 """Two windows."""
 LONGEST = FormPart("file", wav(240, rate=4_000, width=1), "longest.wav")
-"""Eight windows, half a second each for the slow model: not heard before a test has seen what it waits for."""
+"""Eight windows of half a second each for the slow model, so that it does not end before a test has seen what it waits for."""
 
 
 def start(
@@ -191,7 +191,7 @@ def test_an_engine_that_dies_before_it_answers_is_asked_again(faulty: LemonbusSe
 
 
 def hang_up_before_another(server: LemonbusServer, sound: FormPart, model: str) -> HttpExchange:
-    """Let a client hang up while its recording is at the engine and another one waits; return the other one."""
+    """Make a client hang up while its recording is at the engine and another request waits; return the other one."""
     exchange = start(server, sound, model=model)
     wait_for(lambda: server.state()["granted"] == 1, "it runs")
     second = start(server, SOUND, model=model)
@@ -201,7 +201,7 @@ def hang_up_before_another(server: LemonbusServer, sound: FormPart, model: str) 
 
 
 def test_a_client_that_hangs_up_stops_it_and_others_wait_their_turn(faulty: LemonbusServer) -> None:
-    # It stops at the end of a window, or is started again where a window takes more than a second.
+    # It stops at the end of a window, or is started again if a window takes more than a second.
     assert faulty.client.post("/v1/load", {"model_name": SLOW}).status == 200
     assert hang_up_before_another(faulty, LONGEST, SLOW).finish().status == 200
 

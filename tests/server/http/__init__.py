@@ -1,4 +1,4 @@
-"""Requests that a real server refuses, and connections that are unusual: through proxies, very many, very large.
+"""Requests that a real server refuses, and unusual connections: through proxies, very many, very large.
 
 What HTTP allows is tested byte by byte in gateway/http/.
 """

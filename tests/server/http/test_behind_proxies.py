@@ -88,7 +88,7 @@ class _OneEvent(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("maker", PROXIES)
 def test_a_proxy_keeps_no_event_back_until_more_comes(tmp_path: Path, maker: str) -> None:
-    """Nothing but its configuration makes it so: this server sends no ``X-Accel-Buffering``."""
+    """This only follows from the proxy's configuration: the server sends no ``X-Accel-Buffering``."""
     backend = ThreadingHTTPServer(("127.0.0.1", 0), _OneEvent)
     backend.daemon_threads = True
     thread = threading.Thread(target=backend.serve_forever, kwargs={"poll_interval": 0.02})
@@ -213,7 +213,7 @@ def test_what_changes_the_server_is_not_reachable(client: TlsClient, tmp_path: P
 
 
 def test_what_uses_models_is_reachable(client: TlsClient, tmp_path: Path) -> None:
-    """Under the version prefixes: of the names without one, llama.cpp's own are left out, and some of Mullama's and Ollama's."""
+    """Under the version prefixes. The page does not list llama.cpp's own names without a prefix, and some of Mullama's and Ollama's."""
     apart = {"params", "stats", "downloads", "system-info", "pull/variants", "slots", "health", "realtime"}
     missed = []
     for method, path in routes(Scope.INFERENCE, tmp_path):
@@ -230,7 +230,7 @@ def test_what_uses_models_is_reachable(client: TlsClient, tmp_path: Path) -> Non
 def test_without_keys_the_clients_of_an_unknown_proxy_are_strangers(
     shared_server: LemonbusServer, tmp_path: Path, documented: bool
 ) -> None:
-    """Also those of nginx with ``proxy_pass`` alone, which sends no header of its own, and our own address as ``Host``."""
+    """This includes nginx with only ``proxy_pass``, which adds no header and sends our own address as ``Host``."""
     plain = (
         f"server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://127.0.0.1:{shared_server.port}; }} }}"
     )

@@ -16,7 +16,7 @@ from workers.engine.process import ENGINE_DESCRIPTORS
 
 LOOP = "extra.tiny-loop"
 CLIENTS = 3 * SMALL_LIMIT
-"""More than the limit in one of two gateway processes, however the connections are shared out."""
+"""More than the limit in at least one of two gateway processes, however the connections are distributed."""
 
 
 def test_more_clients_than_the_inherited_limit_are_served(keyed_server: LemonbusServer) -> None:
@@ -38,7 +38,7 @@ def leave_descriptors(server: LemonbusServer, count: int) -> None:
 
 
 def test_idle_connections_give_way_to_a_request(start_server: StartServer) -> None:
-    """The limit is lowered while the gateway runs, so that the system refuses connections, whatever is reserved for others."""
+    """The limit is lowered while the gateway runs, so that the system refuses connections whatever the gateway has reserved."""
     server = start_server("tiny-chat")
     leave_descriptors(server, 16)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Refusals that no waiting cures: OpenAI's library, as it is, asks once and raises; it repeats every other 409 and 5xx."""
+"""Final refusals: OpenAI's unmodified library sends the request once and raises, although it repeats every other 409 and 5xx."""
 
 from __future__ import annotations
 

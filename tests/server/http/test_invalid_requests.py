@@ -1,4 +1,4 @@
-"""What a client may get wrong in a request that HTTP itself accepts: a clear 4xx, our error body, a request id."""
+"""Mistakes of clients in requests that HTTP itself accepts: the answer is a clear 4xx with our error body and a request id."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_thousands_of_messages(shared_server: LemonbusServer) -> None:
 def test_other_media_types(shared_server: LemonbusServer, kind: str) -> None:
     body = json.dumps({"model": CHAT, "messages": HI, "max_tokens": 1}).encode()
     answer = shared_server.client.start("POST", ROUTE, body, {"Content-Type": kind}).finish()
-    if answer.status != 200:  # curl -d sends a form's type: JSON under another label may be taken
+    if answer.status != 200:  # curl -d sends the content type of a form, so JSON under another type may be accepted
         check_error_response(answer, shared_server, 400, 415)
 
 

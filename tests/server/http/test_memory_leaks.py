@@ -1,4 +1,4 @@
-"""What large requests leave behind in the processes that they pass: nothing."""
+"""Large requests leave nothing behind in the processes that they pass."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 REPOSITORY = "shop/tiny-GGUF"
 MODEL = gguf(3_000_000)
 HELD, ENOUGH = 1_500_000, 1_000_000
-"""Bytes that the hub sends before it pauses, and that are waited for."""
+"""Bytes that the hub sends before it pauses; tests wait for them."""
 NAME = "user.Tiny"
 FILES = {REPOSITORY: {"tiny-Q4_0.gguf": MODEL, "mmproj-F16.gguf": gguf(9000, 2)}}
 OwnHub = tuple[Hub, dict[str, Any]]
@@ -73,7 +73,7 @@ def files_of_jobs(server: LemonbusServer) -> list[str]:
 
 
 def kill_all(server: LemonbusServer) -> None:
-    """As in a power cut: nothing is closed, and nothing removed."""
+    """Kill it as a power cut would: nothing is closed or removed."""
     server.expect_exit_code(-signal.SIGKILL)
     server.kill()
     server.assert_nothing_left()

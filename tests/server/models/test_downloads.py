@@ -1,4 +1,4 @@
-"""Downloads through the whole server: progress, joining, hanging up, and going on after everything that can die did."""
+"""Downloads through the whole server: progress, joining, hanging up, and continuing after the death of any process."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_download_does_not_notice_that_the_supervisor_was_killed(hub: Hub, ser
 
 
 def continues(hub: Hub, server: LemonbusServer) -> None:
-    """Pull what broke off: only what is missing is transferred, and it is whole."""
+    """Pull again after a broken download: only the missing bytes are transferred, and the file is complete."""
     hub.hold_after = 0
     hub.released.set()
     hub.transfers.clear()
@@ -234,7 +234,7 @@ DOWNLOADING_REQUESTS: list[tuple[str, dict[str, Any]]] = [
 FORBIDDEN_TYPES = dict.fromkeys(
     ["/v1/messages", "/v1/messages/count_tokens", "/apply-template", "/completion", "/infill"], "permission_error"
 )
-"""Anthropic's and llama.cpp's own word."""
+"""The word that Anthropic's and llama.cpp's APIs use."""
 PAGE = {"Origin": "https://page.example"}
 
 

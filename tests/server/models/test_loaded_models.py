@@ -1,4 +1,4 @@
-"""Which models of a real server are loaded and for how long: idle times, pins, groups, and the requests of one model."""
+"""Which models of a real server are loaded, and for how long: idle times, pins, groups, and limits for the requests of a model."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_aliases_mean_the_model(client: RawHttpClient, name: str) -> None:
 
 
 def test_a_flag_that_turns_out_wrong_is_the_operators_error_and_not_the_clients(server: LemonbusServer) -> None:
-    """The file comes after the start: what its recipe is, and so whether its section is right, was not known before."""
+    """The file appears after the start. Before, its recipe was unknown, and so was whether its section is right."""
     link_models(server.models, "tiny-infill")
     chat = {"model": "extra.tiny-infill", "messages": HI}
     answer = wait_for(

@@ -1,4 +1,4 @@
-"""Which model answers, and what becomes of a loaded model when a request asks for the impossible."""
+"""Which model answers, and what happens to a loaded model when a request asks for impossible options."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OGA, LOOP, PLAIN = "extra.tiny-oga", "extra.tiny-oga-loop", "extra.tiny-oga-plai
 
 @pytest.fixture(scope="module")
 def server(shared_server: LemonbusServer) -> Iterator[LemonbusServer]:
-    """The server that all share, with these models beside the others as long as this lasts."""
+    """The shared server, which also has these models while the fixture lasts."""
     folders = [write_genai_model(shared_server.models, name.removeprefix("extra.")) for name in (OGA, LOOP, PLAIN)]
     yield shared_server
     for folder in folders:
@@ -80,7 +80,7 @@ def test_streams(server: LemonbusServer) -> None:
 
 
 def test_anthropics_messages(server: LemonbusServer) -> None:
-    """The stop sequence comes from our engine, and so does the count of tokens."""
+    """Our engine reports the stop sequence and the number of tokens."""
     asked: dict[str, Any] = {"model": OGA, "messages": [{"role": "user", "content": "hi"}]}
     words = GENAI_TEXT.split()
     for stop, reason, sequence in ([words[2]], "stop_sequence", words[2]), (["never"], "end_turn", None):

@@ -30,7 +30,7 @@ PARIS = {"city": "Paris"}
 
 @pytest.fixture(scope="module")
 def server(shared_server: LemonbusServer) -> Iterator[LemonbusServer]:
-    """The server that all share, with the model beside the others as long as this lasts."""
+    """The shared server, which also has this model while the fixture lasts."""
     folder = write_genai_model(shared_server.models, MODEL.removeprefix("extra."))
     yield shared_server
     shared_server.client.post("/v1/unload", {"model_name": MODEL})

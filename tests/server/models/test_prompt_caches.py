@@ -20,7 +20,7 @@ Conversation = list[dict[str, Any]]
 
 
 def turn(server: LemonbusServer, turns: Conversation, text: str) -> dict[str, Any]:
-    """Say something more in a conversation; return the engine's timings."""
+    """Add a turn to a conversation; return the engine's timings."""
     turns.append({"role": "user", "content": text})
     answer = server.client.post(
         "/v1/chat/completions", {"model": CHAT, "messages": turns, "max_tokens": 4, "temperature": 0}
@@ -37,7 +37,7 @@ def is_read_from_cache(timings: dict[str, Any]) -> bool:
 
 
 def swap(server: LemonbusServer) -> None:
-    """Have the model evicted for another one."""
+    """Make another model evict this one."""
     assert server.client.chat(TALE, max_tokens=1).status == 200
     assert server.model_state(CHAT) == ""
 

@@ -1,4 +1,4 @@
-"""The tiny models are made once, whole, and the same each time."""
+"""The tiny models are made once, completely, and are the same each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that the fork server forks: they are like workers that were started by themselves, and do without it."""
+"""Workers that the fork server forks: they are like workers that were started directly, and do not need the fork server."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 REPETITIONS = 12
-"""So often in a row a process must look the same, within half a second."""
+"""How often in a row a process must look the same, within half a second."""
 
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    """The tests kill its processes, one after the other; each finds a fork server, or does without."""
+    """The tests kill its processes, one after the other; each test finds a fork server, or does not need one."""
     return start_module_server("tiny-chat", "tiny-loop", gateway_workers=1, grace=1.0)
 
 
 def idle_worker(server: LemonbusServer, but: int = 0) -> ProcessInfo:
-    """Return a worker that runs no engine, waited for."""
+    """Wait for a worker that runs no engine, and return it."""
 
     def idle() -> ProcessInfo | None:
         engines = {process.parent for process in server.process_tree()}
@@ -62,7 +62,7 @@ def has_sockets(seen: dict[str, Any]) -> bool:
 
 
 def settled(worker: ProcessInfo) -> dict[str, Any]:
-    """Return what is seen of a process when it has started: it does not change any more."""
+    """Return what is seen of a process when it has started and does not change any more."""
     views: list[dict[str, Any]] = []
 
     def unchanged() -> bool:

@@ -1,4 +1,4 @@
-"""The process of ``lemonbus serve``, with the real server: it stays when a supervisor dies, is stopped or is upgraded."""
+"""The process of ``lemonbus serve``, with the real server: it stays the same when a supervisor dies, is stopped or is upgraded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def processor_seconds(pid: int) -> float:
 
 
 class Start(NamedTuple):
-    """A server, and the processor time of two of its processes when it had started: that of the keeper grows later."""
+    """A server, and the processor time of two of its processes at the end of its start, because the keeper's grows later."""
 
     server: LemonbusServer
     keeper_s: float
@@ -54,7 +54,7 @@ def server(start: Start) -> LemonbusServer:
 
 
 def test_the_keeper_does_not_spin_while_the_supervisor_is_imported(start: Start) -> None:
-    assert start.keeper_s < start.fork_server_s / 3, "to import takes most of the time"
+    assert start.keeper_s < start.fork_server_s / 3, "importing takes most of the time"
 
 
 def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_lock(server: LemonbusServer) -> None:
@@ -100,7 +100,7 @@ MISTAKES = {
     ),
     "supervisor/lifecycle/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
 }
-"""File of a release → what is wrong at its end, and what the answer says of it."""
+"""File of a release → the mistake at its end, and what the answer says about it."""
 
 
 def test_a_release_that_cannot_start_changes_nothing(start_server: StartServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The log as an operator reads it to find out what happened: calm where all is well, and clear where it is not."""
+"""The log as an operator reads it: few lines while all is well, and clear ones about faults."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 
 
 OPERATORS = ("info", "warning", "error")
-"""Levels of lines that an operator sees who has set no level."""
+"""Levels that an operator sees with the default log level."""
 
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    """A server that logs everything, for tests that know their own requests again.
+    """A server that logs everything, for tests that recognize their own requests. Each test kills one kind of its
 
-    Processes of it are killed, one kind a test; it is well again afterwards.
+    processes, which is replaced before the test ends.
     """
     return start_module_server("tiny-loop", load=[LOOP], log_level="trace")
 
@@ -34,7 +34,7 @@ def lines_of(server: LemonbusServer, *levels: str, after: int = 0) -> list[dict[
 
 
 def info_events(server: LemonbusServer) -> list[str]:
-    """The events of the log in their order, those of monitors and of the engine left out."""
+    """The events of the log in their order, without those of monitors and of the engine."""
     return [line["event"] for line in lines_of(server, *OPERATORS)]
 
 

@@ -1,4 +1,4 @@
-"""`/metrics` of a real server: counters move by exactly what was asked, and no hung process makes it late."""
+"""`/metrics` of a real server: counters grow exactly by the requests that were sent, and no hung process delays it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lemonbus reload`` under load: what changed takes effect as it was announced, and nothing else is touched."""
+"""``lemonbus reload`` under load: changes take effect as announced, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.support.waiting import wait_for
 
 CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
 TOKENS = 9
-"""Of a stream; its engine sends more than three when it has been stopped and continued."""
+"""Tokens of a stream; its engine sends more than three only when it has been stopped and continued."""
 PAUSE_S = 0.05
-"""Between the requests of a client: the processors are for the reload."""
+"""Seconds between the requests of a client, to leave the processors to the reload."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def server(module_server: ConfiguredServer) -> ConfiguredServer:
 
 @contextmanager
 def requests_that_all_succeed(server: ConfiguredServer) -> Iterator[None]:
-    """Ask all the time; no request may fail."""
+    """Send requests all the time; none may fail."""
     answered: list[tuple[int, str]] = []
     end = threading.Event()
 
@@ -191,7 +191,7 @@ def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
 
 
 def test_the_server_opens_its_port_to_the_network_and_closes_it_again(server: ConfiguredServer) -> None:
-    """The two addresses cannot be listened at by programs that do not know of each other."""
+    """Two programs that do not know each other could not listen at the two addresses."""
     for host in ("0.0.0.0", "127.0.0.1"):
         former = masters(server)
         with running_stream(server):
@@ -200,7 +200,7 @@ def test_the_server_opens_its_port_to_the_network_and_closes_it_again(server: Co
                 changed = effects(server.reload(dry_run=dry_run))
                 assert changed["host"] == ["a new listener is opened", "gateways restart gracefully"]
             wait_for(lambda former=former: masters(server) - former, "another gateway is started")
-            assert server.client.chat(CHAT).text == CHAT_TEXT, "it answers, or lets the connection wait"
+            assert server.client.chat(CHAT).text == CHAT_TEXT, "it answers, or keeps the connection waiting"
             listeners = {each.laddr.ip for each in listening(server)}
             assert listeners == {host}
     server.configure(allow_remote=False)

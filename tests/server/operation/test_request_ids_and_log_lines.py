@@ -1,4 +1,4 @@
-"""Request ids in headers, errors and log lines; every line one JSON object; nothing of this machine in any answer."""
+"""Request ids in headers, errors and log lines; every line is one JSON object; no answer reveals paths of this machine."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_a_client_wrote_is_in_no_line_and_in_its_answer(
     assert answer.status == status, answer
     assert expected in answer.body.decode()
     answered = len(server.lines)
-    # What the engine has to say of it, it prints before it has done with the next one.
+    # The engine prints its lines about it before it has finished the next request.
     assert server.client.post("/v1/chat/completions", plain).status == 200
     wait_for(lambda: "release" in events_of_process(server, "engine", answered), "the engine is done with the next one")
     wait_for(lambda: lines_of(server, label), "the line of the request")

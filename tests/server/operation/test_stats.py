@@ -1,4 +1,4 @@
-"""Figures that are asked for right after an answer are about that answer."""
+"""Figures that are requested right after an answer are about that answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_of_one_client(server: LemonbusServer, model: str) -> None:
 
 @pytest.mark.parametrize(("model", "other"), [(ONE_SLOT, EIGHT_SLOTS), (EIGHT_SLOTS, ONE_SLOT)])
 def test_of_several_clients(server: LemonbusServer, model: str, other: str) -> None:
-    """Each asks for the figures of its own model while the others use another one."""
+    """Each client asks for the figures of its own model while the others use other models."""
 
     def ask(index: int) -> list[tuple[int, int]]:
         if index:
