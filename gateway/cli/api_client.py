@@ -82,22 +82,21 @@ class ApiClient:
         more: dict[str, Any] | None = None,
     ) -> Answered:
         """Return what a route answers; ``seconds`` as for :meth:`call`. ``more``: fields that the request's type does not declare."""
-        fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
-        fields |= more or {}
-        path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
-        if not route.has_body:
-            in_path = {name for name in fields if f"{{{name}}}" in path}
-            path = path.format_map({name: quote(fields.pop(name), safe="") for name in in_path})
-            path += (
-                f"?{urlencode({name: _in_query(value) for name, value in fields.items()}, safe='/')}" if fields else ""
-            )
-        answer = self.call(route.method, path, fields if route.has_body else None, seconds)
+        path, body = _address(route, request, more)
+        found: Answered = self.decoded(self.call(route.method, path, body, seconds), route.answer)
+        return found
+
+    def follow(self, route: Route[Asked, Any], request: Asked) -> Generator[ServerEvent]:
+        """Yield the events of a route's stream, as :meth:`stream` does."""
+        return self.stream(*_address(route, request))
+
+    def decoded(self, answer: Any, kind: Any) -> Any:
+        """Return an answer as the declared type ``kind``."""
         try:
-            found: Answered = msgspec.convert(answer, route.answer)
+            return msgspec.convert(answer, kind)
         except msgspec.ValidationError as problem:
             reason = f"{self.url} does not answer as this release of lemonbus does: {problem}"
             raise CommandError(reason) from problem
-        return found
 
     def call(self, method: str, path: str, body: Any = None, seconds: float | None = READ_TIMEOUT_S) -> Any:
         """Return the decoded answer. ``seconds``: how long to wait without a byte; ``None``: no limit."""
@@ -167,6 +166,21 @@ class ApiClient:
             return CommandError(f"cannot reach {self.url}: {why}. Is the server running?", UNREACHABLE)
         late = isinstance(problem, requests.Timeout) or isinstance(reason, urllib3_errors.ReadTimeoutError)
         return CommandError(f"{self.url}: {'no answer in time' if late else 'the connection broke off'}")
+
+
+def _address(
+    route: Route[Asked, Answered], request: Asked, more: dict[str, Any] | None = None
+) -> tuple[str, dict[str, Any] | None]:
+    """Return the path of a request, with its query, and its body."""
+    fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
+    fields |= more or {}
+    path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
+    if route.has_body:
+        return path, fields
+    in_path = {name for name in fields if f"{{{name}}}" in path}
+    path = path.format_map({name: quote(fields.pop(name), safe="") for name in in_path})
+    query = urlencode({name: _in_query(value) for name, value in fields.items()}, safe="/")
+    return f"{path}?{query}" if query else path, None
 
 
 def _in_query(value: Any) -> str:

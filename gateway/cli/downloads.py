@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
+from gateway.api.lemonade.model_files import LemonadePullRequest, pull_model
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
@@ -22,10 +20,11 @@ def ensure_downloaded(server: ApiClient, model: str) -> None:
         return
     if any(entry.id == model and not entry.downloaded for entry in known):
         click.echo(f"Downloading {output.plain(model)} first.", err=True)
-        download(server, model, as_json=False)
+        download(server, LemonadePullRequest(model_name=model), as_json=False)
 
 
-def download(server: ApiClient, model: str, as_json: bool, registration: Mapping[str, Any] | None = None) -> None:
-    """Download a model, after registering it if ``registration`` is given, and show the progress."""
-    broken = f"the download of {model} broke off; pull again to continue"
-    show_progress(server, "/v1/pull", {"model_name": model, **(registration or {})}, as_json, broken)
+def download(server: ApiClient, request: LemonadePullRequest, as_json: bool) -> None:
+    """Download a model, after registering it if the request describes a new one, and show the progress."""
+    broken = f"the download of {request.model_name} broke off; pull again to continue"
+    request.stream = True
+    show_progress(server, pull_model, request, as_json, broken)

@@ -9,7 +9,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import click
+import msgspec
 
+from gateway.api.common.progress_events import EVENTS, CompleteEvent, ProgressEvent
+from gateway.api.common.routes import Asked, Route
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, stream_error
 from gateway.cli.exit_codes import CommandError
@@ -18,28 +21,35 @@ from gateway.cli.exit_codes import CommandError
 class ProgressDisplay(Protocol):
     """Shows one progress event."""
 
-    def __call__(self, event: dict[str, Any], /) -> None: ...  # noqa: D102
+    def __call__(self, event: ProgressEvent, /) -> None: ...  # noqa: D102
 
 
-def show_progress(server: ApiClient, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
-    """Send a request with ``stream`` and show its progress. ``broken``: the message for a stream that breaks."""
+def show_progress(server: ApiClient, route: Route[Asked, Any], request: Asked, as_json: bool, broken: str) -> None:
+    """Send a request that asks for a stream, and show its progress. ``broken``: the message for a stream that breaks."""
     with _progress(as_json) as show:
-        for event, data in _events(server, path, {**body, "stream": True}):
-            if event == "progress":
-                show(data)
+        for name, event in _events(server, route, request):
+            if isinstance(event, ProgressEvent):
+                show(event)
             elif as_json:
-                click.echo(output.json_text({"event": event, **data}))
-            if event == "complete":
+                click.echo(_as_json(name, event))
+            if isinstance(event, CompleteEvent):
                 return
     raise CommandError(broken)
 
 
-def _events(server: ApiClient, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for event, text in server.stream(path, body):
+def _events(
+    server: ApiClient, route: Route[Asked, Any], request: Asked
+) -> Iterator[tuple[str, ProgressEvent | CompleteEvent]]:
+    for name, text in server.follow(route, request):
         data = json.loads(text)
         if error := stream_error(data):
             raise error
-        yield event, data
+        if name in EVENTS:
+            yield name, server.decoded(data, EVENTS[name])
+
+
+def _as_json(name: str, event: ProgressEvent | CompleteEvent) -> str:
+    return output.json_text({"event": name, **msgspec.to_builtins(event)})
 
 
 def _progress(as_json: bool) -> AbstractContextManager[ProgressDisplay]:
@@ -50,7 +60,7 @@ def _progress(as_json: bool) -> AbstractContextManager[ProgressDisplay]:
 
 @contextmanager
 def _lines() -> Iterator[ProgressDisplay]:
-    yield lambda event: click.echo(output.json_text({"event": "progress", **event}))
+    yield lambda event: click.echo(_as_json("progress", event))
 
 
 @contextmanager
@@ -58,13 +68,12 @@ def _tenth_lines() -> Iterator[ProgressDisplay]:
     """For logs: a line for every tenth of a file."""
     shown: set[tuple[str, int]] = set()
 
-    def show(event: dict[str, Any]) -> None:
-        step = (str(event["file"]), int(event["percent"]) // 10)
+    def show(event: ProgressEvent) -> None:
+        step = (event.file, event.percent // 10)
         if step not in shown:
             shown.add(step)
-            position = f"{event['file_index']}/{event['total_files']}"
-            total = event["bytes_total"]
-            share = f"{event['percent']} % of {output.size(total)}" if total else "begins"
+            position = f"{event.file_index}/{event.total_files}"
+            share = f"{event.percent} % of {output.size(event.bytes_total)}" if event.bytes_total else "begins"
             click.echo(f"{output.plain(step[0])} ({position}) {share}", err=True)
 
     yield show
@@ -86,10 +95,10 @@ def _bars() -> Iterator[ProgressDisplay]:
     with progress.Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, progress.TaskID] = {}
 
-        def show(event: dict[str, Any]) -> None:
-            name = output.plain(str(event["file"]))
+        def show(event: ProgressEvent) -> None:
+            name = output.plain(event.file)
             if name not in tasks:
                 tasks[name] = bars.add_task(name)
-            bars.update(tasks[name], completed=event["bytes_downloaded"], total=event["bytes_total"] or None)
+            bars.update(tasks[name], completed=event.bytes_downloaded, total=event.bytes_total or None)
 
         yield show

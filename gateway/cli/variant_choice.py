@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 import click
 
+from gateway.api.lemonade.model_files import VariantsQuery, list_variants
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
+from protocol.messages.model_files import Variant
 
 VARIANTS_TIMEOUT_S: Final = 60.0
 """The server asks the hub, which may be slow."""
@@ -24,14 +25,14 @@ def choose_variant(server: ApiClient, checkpoint: str) -> str:
     repo, colon, _ = checkpoint.removeprefix("hf:").partition(":")
     if colon:
         return checkpoint
-    answer = server.call("GET", f"/v1/pull/variants?checkpoint={quote(repo, safe='/')}", seconds=VARIANTS_TIMEOUT_S)
-    if not answer["variants"]:
+    variants = server.ask(list_variants, VariantsQuery(repo), seconds=VARIANTS_TIMEOUT_S).variants
+    if not variants:
         raise CommandError(f"{repo} has no GGUF model")
-    return f"{repo}:{_pick_variant(repo, answer['variants'])}"
+    return f"{repo}:{_pick_variant(repo, variants)}"
 
 
-def _pick_variant(repo: str, variants: list[dict[str, Any]]) -> str:
-    names = [str(variant["name"]) for variant in variants]
+def _pick_variant(repo: str, variants: list[Variant]) -> str:
+    names = [variant.name for variant in variants]
     if not sys.stdin.isatty():
         others = f" (also: {', '.join(map(output.plain, names[1:]))})" if len(names) > 1 else ""
         click.echo(f"Taking {output.plain(names[0])} of {repo}{others}.", err=True)
@@ -39,9 +40,9 @@ def _pick_variant(repo: str, variants: list[dict[str, Any]]) -> str:
     click.echo(repo, err=True)
     width = max(map(len, names))
     for number, variant in enumerate(variants, 1):
-        parts = f"  {len(variant['files'])} files" if len(variant["files"]) > 1 else ""
-        name = output.plain(str(variant["name"])).ljust(width)
-        click.echo(f"  {number}  {name}  {output.size(variant['size_bytes'])}{parts}", err=True)
+        parts = f"  {len(variant.files)} files" if len(variant.files) > 1 else ""
+        name = output.plain(variant.name).ljust(width)
+        click.echo(f"  {number}  {name}  {output.size(variant.size_bytes)}{parts}", err=True)
     click.echo(f"  {len(names) + 1}  Other: a quantization or a file of the repository", err=True)
     return _prompt_for_variant(names)
 

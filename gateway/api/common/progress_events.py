@@ -9,7 +9,9 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
 
 from gateway.api.common import ndjson
 from gateway.api.common.operations import EVENT_STREAM, Stream
@@ -35,9 +37,30 @@ PROGRESS_INTERVAL_S: Final = 0.125
 """The shortest time between two progress events."""
 
 
-def complete_event(files: int, **more: Any) -> bytes:
-    """Return the documented ``complete`` event."""
-    return event("complete", {"file_index": files, "total_files": files, "percent": 100, **more})
+class ProgressEvent(msgspec.Struct):
+    """The data of the documented ``progress`` event. `percent` and the bytes are those of the present file."""
+
+    file: str
+    file_index: int
+    total_files: int
+    bytes_downloaded: int
+    bytes_total: int
+    percent: int
+
+
+class CompleteEvent(msgspec.Struct, kw_only=True):
+    """The data of the documented ``complete`` event. The last three are those of an installation."""
+
+    file_index: int
+    total_files: int
+    percent: int = 100
+    status: str | msgspec.UnsetType = msgspec.UNSET
+    recipe: str | msgspec.UnsetType = msgspec.UNSET
+    backend: str | msgspec.UnsetType = msgspec.UNSET
+
+
+EVENTS: Final = {"progress": ProgressEvent, "complete": CompleteEvent}
+"""Event → its data, in the documented streams. The third one is ``error``, the last one of a stream that failed."""
 
 
 class ProgressWriter(abc.ABC):
@@ -50,16 +73,9 @@ class ProgressWriter(abc.ABC):
 
     def progress(self, progress: Progress) -> bytes:
         """Return the translation of one progress report."""
+        place = progress.file, progress.file_index, progress.total_files
         return event(
-            "progress",
-            {
-                "file": progress.file,
-                "file_index": progress.file_index,
-                "total_files": progress.total_files,
-                "bytes_downloaded": progress.bytes_downloaded,
-                "bytes_total": progress.bytes_total,
-                "percent": progress.percent,
-            },
+            "progress", ProgressEvent(*place, progress.bytes_downloaded, progress.bytes_total, progress.percent)
         )
 
     @abc.abstractmethod

@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import CHANGE
-from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
+from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, ProgressWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.common.routes import HttpCaller, Progressing, route
+from gateway.api.common.server_sent_events import event
 from protocol.messages.backend_installs import BackendDone, InstallBackend, UninstallBackend
 from protocol.models.recipes import DEFAULT_RECIPE
 from protocol.wire import envelope
@@ -49,7 +50,16 @@ class InstallEventWriter(ProgressWriter):
     def complete(self, report: bytes) -> bytes:
         """Return a ``complete`` event like a download's, with what was installed."""
         done = envelope.unpack_payload(report, BackendDone)
-        return complete_event(done.files, status="success", recipe=done.recipe, backend=done.backend)
+        return event(
+            "complete",
+            CompleteEvent(
+                file_index=done.files,
+                total_files=done.files,
+                status="success",
+                recipe=done.recipe,
+                backend=done.backend,
+            ),
+        )
 
 
 @route(

@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import CHANGE, MODEL
-from gateway.api.common.progress_events import PROGRESS_STREAM, ProgressWriter, complete_event
+from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, ProgressWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
 from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
+from gateway.api.common.server_sent_events import event
 from gateway.api.lemonade.load import NAME_FIELDS, Name, NamedModel
 from protocol.config.api_keys import Scope
 from protocol.failures import invalid
@@ -151,7 +152,8 @@ class PullEventWriter(ProgressWriter):
 
     def complete(self, report: bytes) -> bytes:
         """Return the documented ``complete`` event."""
-        return complete_event(envelope.unpack_payload(report, Pulled).files)
+        files = envelope.unpack_payload(report, Pulled).files
+        return event("complete", CompleteEvent(file_index=files, total_files=files))
 
 
 class VariantsQuery(msgspec.Struct):

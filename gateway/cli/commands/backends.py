@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from gateway.api.lemonade.install import BackendRequest, uninstall_backend
+from gateway.api.lemonade.install import BackendRequest, InstallRequest, install_backend, uninstall_backend
 from gateway.api.lemonade.system_info import SystemInfoQuery, show_system_info
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
@@ -82,8 +82,8 @@ def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None
     """
     recipe, _, name = backend.partition(":")
     broken = f"the installation of {backend} broke off; install it again to continue"
-    body = {"recipe": recipe, "backend": name, "force": force}
-    show_progress(server, "/v1/install", body, as_json, broken)
+    request = InstallRequest(recipe, name, force=force, stream=True)
+    show_progress(server, install_backend, request, as_json, broken)
     if not as_json:
         click.echo(f"Installed backend: {backend}")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
+from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli.api_client import ApiClient
 from gateway.cli.downloads import download
@@ -42,27 +43,19 @@ def command(model: str, name: str, as_json: bool, server: ApiClient, **options: 
     The command joins a download that is already running, and continues one that broke off. Ctrl-C ends only the
     command, and the download goes on.
     """
-    registration = {key: value for key, value in options.items() if value}
-    if "/" in model and not options["checkpoint"]:
-        known = _catalogue_name(server, model)
-        if known:
-            model = known
-        elif options["recipe"] not in ("", DEFAULT_RECIPE):
-            # Only GGUF repositories have variants.
-            checkpoint = model.removeprefix("hf:")
-            model = registered_name(name or checkpoint.partition(":")[0].rpartition("/")[2])
-            registration["checkpoint"] = checkpoint
-        else:
-            model, found = _hub_registration(server, model, name)
-            registration = {**found, **registration}
+    request = LemonadePullRequest(**{key: value for key, value in options.items() if value})
+    if "/" in model and not request.checkpoint:
+        request.model_name = _catalogue_name(server, model) or _register(server, request, model, name)
     elif name:
         raise click.UsageError("--name is for a model that is given as OWNER/REPO.")
-    elif registration:
-        registration = {"recipe": DEFAULT_RECIPE, **registration}
-        model = registered_name(model)
-    download(server, model, as_json, registration)
+    elif request != LemonadePullRequest():
+        request.recipe = request.recipe or DEFAULT_RECIPE
+        request.model_name = registered_name(model)
+    else:
+        request.model_name = model
+    download(server, request, as_json)
     if not as_json:
-        click.echo(f"Installed model: {model}")
+        click.echo(f"Installed model: {request.model_name}")
 
 
 def registered_name(name: str) -> str:
@@ -76,16 +69,23 @@ def _catalogue_name(server: ApiClient, checkpoint: str) -> str:
     return next((entry.id for entry in models if checkpoint in (entry.checkpoint, entry.id)), "")
 
 
-def _hub_registration(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the registration for a checkpoint of a hub, after the user has chosen a variant."""
-    chosen = choose_variant(server, checkpoint).removeprefix("hf:")
-    repository = chosen.partition(":")[0]
-    try:
-        about = server.call("GET", f"/v1/pull/variants?checkpoint={quote(repository, safe='/')}")
-    except CommandError:
-        about = {}  # the download reports the problem
-    registration = {"checkpoint": chosen, "recipe": about.get("recipe", DEFAULT_RECIPE)}
-    registration |= {_SWITCHES[label]: True for label in about.get("suggested_labels", []) if label in _SWITCHES}
-    if about.get("mmproj_files"):
-        registration["mmproj"] = about["mmproj_files"][0]
-    return registered_name(name or about.get("suggested_name") or repository.rpartition("/")[2]), registration
+def _register(server: ApiClient, request: LemonadePullRequest, checkpoint: str, name: str) -> str:
+    """Describe the model of a checkpoint in the request, after the user has chosen a variant, and return its name."""
+    if request.recipe not in (None, DEFAULT_RECIPE):
+        # Only GGUF repositories have variants.
+        request.checkpoint = checkpoint.removeprefix("hf:")
+        return registered_name(name or _repository_name(request.checkpoint))
+    request.checkpoint = choose_variant(server, checkpoint).removeprefix("hf:")
+    request.recipe = DEFAULT_RECIPE
+    suggested = _repository_name(request.checkpoint)
+    with contextlib.suppress(CommandError):  # the download reports the problem
+        about = server.ask(list_variants, VariantsQuery(request.checkpoint.partition(":")[0]))
+        request.recipe, suggested = about.recipe, about.suggested_name or suggested
+        request.mmproj = request.mmproj or next(iter(about.mmproj_files), None)
+        for label in _SWITCHES.keys() & about.suggested_labels:
+            setattr(request, _SWITCHES[label], True)
+    return registered_name(name or suggested)
+
+
+def _repository_name(checkpoint: str) -> str:
+    return checkpoint.partition(":")[0].rpartition("/")[2]
