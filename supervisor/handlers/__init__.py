@@ -1,6 +1,6 @@
-"""What each message means: one file per message family, one function per message, collected in `HANDLERS` or `handlers()`.
+"""What each message means: a class per message family, with a table of its functions, one per message.
 
-Those about models are in `models/`. Only `supervisor/lifecycle/server.py` imports the tables; `requests.resolve_target`
-is shared. A handler translates a message into calls of the scheduler or a registry. Scheduling decisions do not belong
-here.
+A class is given the parts that it needs when it is made (`supervisor/lifecycle/handlers.py` and `supervisor.py` there),
+and can touch nothing else. Those about models are in `models/`. `model_targets` finds the model that a request or a load
+means. A handler translates a message into calls of the scheduler or a registry. Scheduling decisions do not belong here.
 """

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import structs
 
+from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.backend_installs import (
     BackendDone,
@@ -32,9 +33,12 @@ from supervisor.backends.inventory import (
     package_version,
 )
 from supervisor.backends.releases import PinnedRelease
-from supervisor.processes.child_processes import ChildProcess
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.jobs import Jobs, OnEnded
+from supervisor.scheduler.view import SchedulerView
 from workers.backends.registry import DESCRIPTORS
 
 MODULE: Final = "workers.jobs.install"
@@ -64,10 +68,21 @@ class BackendJob:
 class BackendJobs:
     """The installations and removals in progress, and the messages about them."""
 
-    def __init__(self, backends: BackendInventory, devices: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        backends: BackendInventory,
+        devices: Callable[[], Collection[str]],
+        view: SchedulerView,
+        decisions: Decisions,
+        internal_calls: InternalCalls,
+        jobs: Jobs,
+        calls: GatewayCalls,
+    ) -> None:
         """``devices``: returns the kinds of devices of this machine that are known so far."""
-        self._backends = backends
-        self._devices = devices
+        self._settings, self._backends, self._devices = settings, backends, devices
+        self._view, self._decisions, self._internal_calls = view, decisions, internal_calls
+        self._jobs, self._calls = jobs, calls
         self._tasks: dict[Key, BackendJob] = {}
         self._by_job: dict[str, BackendJob] = {}
 
@@ -83,7 +98,7 @@ class BackendJobs:
 
     # Calls
 
-    def _install(self, supervisor: Supervisor, peer: str, call: InstallBackend, _payload: bytes) -> None:
+    def _install(self, peer: str, call: InstallBackend, _payload: bytes) -> None:
         descriptor, backend = self._backends.find(call.recipe, call.backend, self._devices())
         key = installation_key(call.recipe, backend)
         if self._joined(key, peer, call, StartInstall):
@@ -94,22 +109,22 @@ class BackendJobs:
             raise invalid(f"{reason}; `force` installs it anyway", "backend")
         if backend.provision is Provision.USER:
             self._check_program(call.recipe, backend)
-            self._done(supervisor, peer, call, "")
+            self._done(peer, call, "")
             return
         pin = self._backends.releases.of(*key)
         installed = self._backends.installation(call.recipe, backend)
         version = package_version(backend.requires)
         if installed is not None and (pin is None or not pin.complete or is_up_to_date(installed, pin)):
-            self._done(supervisor, peer, call, installed.record.version)
+            self._done(peer, call, installed.record.version)
         elif installed is None and version:
-            self._done(supervisor, peer, call, version)
+            self._done(peer, call, version)
         elif pin is None or not pin.complete:
             raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
-        elif supervisor.settings.offline:
+        elif self._settings.offline:
             reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine, and the setting `offline` forbids downloads"
             raise Failure(Code.OFFLINE, reason).raised()
         else:
-            self._begin(supervisor, peer, call, BackendJob(key, _install_order(supervisor, key, backend, pin)))
+            self._begin(peer, call, BackendJob(key, self._install_order(key, backend, pin)))
 
     def _check_program(self, recipe: str, backend: BackendDescriptor) -> None:
         program = self._backends.program(backend)
@@ -121,7 +136,7 @@ class BackendJobs:
                 param="backend",
             ).raised()
 
-    def _uninstall(self, supervisor: Supervisor, peer: str, call: UninstallBackend, _payload: bytes) -> None:
+    def _uninstall(self, peer: str, call: UninstallBackend, _payload: bytes) -> None:
         _, backend = self._backends.find(call.recipe, call.backend, self._devices())
         key = installation_key(call.recipe, backend)
         if self._joined(key, peer, call, StartUninstall):
@@ -133,23 +148,15 @@ class BackendJobs:
                     f"backend {call.recipe}:{backend.name} was not installed by this server, which does not remove it"
                 )
                 raise Failure(Code.CONFLICT, reason, param="backend").raised()
-            self._done(supervisor, peer, call, "")
+            self._done(peer, call, "")
             return
-        task = BackendJob(key, StartUninstall(*key, supervisor.settings.cache_dir))
+        task = BackendJob(key, StartUninstall(*key, self._settings.cache_dir))
         task.waiters.append((peer, call))
         self._tasks[key] = task
-        waiting = set(models_using(supervisor, key))
-
-        def gone(name: str, _result: object) -> None:
-            waiting.discard(name)
-            if not waiting:
-                self._start(supervisor, task)
-
-        if not waiting:
-            self._start(supervisor, task)
-        for name in list(waiting):
+        models = self._models_using(key)
+        for name in models:
             log.info("unloading for the removal of its backend", model=name, backend=task.name)
-            supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
+        self._internal_calls.unload(models, partial(self._start, task))
 
     def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
         """Let a call wait for a running job of the same kind; raises ``conflict`` if the opposite job runs."""
@@ -164,19 +171,17 @@ class BackendJobs:
 
     # Jobs
 
-    def _begin(self, supervisor: Supervisor, peer: str, call: Call, task: BackendJob) -> None:
+    def _begin(self, peer: str, call: Call, task: BackendJob) -> None:
         task.waiters.append((peer, call))
         self._tasks[task.key] = task
-        self._start(supervisor, task)
+        self._start(task)
 
-    def _start(self, supervisor: Supervisor, task: BackendJob) -> None:
-        job, _ = jobs.start(supervisor, MODULE, self._ended, task.order)
+    def _start(self, task: BackendJob) -> None:
+        job = self._jobs.start(MODULE, self._ended, task.order)
         self._by_job[job] = task
         log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
 
-    def take_over(
-        self, _supervisor: Supervisor, job: str, _child: ChildProcess, order: StartInstall | StartUninstall
-    ) -> jobs.OnEnded | None:
+    def take_over(self, job: str, order: StartInstall | StartUninstall) -> OnEnded | None:
         """Register a job that an earlier supervisor started; None if another job does the same work."""
         key = (order.recipe, order.backend)
         if key in self._tasks:
@@ -184,22 +189,21 @@ class BackendJobs:
         self._tasks[key] = self._by_job[job] = BackendJob(key, order)
         return self._ended
 
-    def _progress(self, supervisor: Supervisor, job: str, message: InstallProgress, _payload: bytes) -> None:
+    def _progress(self, job: str, message: InstallProgress, _payload: bytes) -> None:
         task = self._by_job.get(job)
         for peer, call in task.waiters if task else ():
-            if isinstance(call, InstallBackend) and call.progress and supervisor.peers.get(peer) is not None:
-                supervisor.bus.send(
-                    peer, Progress(call.number, f"{call.recipe}:{call.backend}", *structs.astuple(message))
-                )
+            if isinstance(call, InstallBackend) and call.progress:
+                name = f"{call.recipe}:{call.backend}"
+                self._calls.tell(peer, Progress(call.number, name, *structs.astuple(message)))
 
-    def _result(self, supervisor: Supervisor, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
+    def _result(self, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
         """Keep the result of a job until its process has ended, and let it exit."""
         task = self._by_job.get(job)
         if task is not None:
             task.result = message if isinstance(message, Installed) else message.failure
-        jobs.dismiss(supervisor, job)
+        self._jobs.dismiss(job)
 
-    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+    def _ended(self, job: str, why: str) -> None:
         task = self._by_job.pop(job)
         del self._tasks[task.key]
         doing = "installation" if isinstance(task.order, StartInstall) else "removal"
@@ -213,36 +217,34 @@ class BackendJobs:
             log.info("backend job complete", backend=task.name, order=type(task.order).__name__, version=version)
         for peer, call in task.waiters:
             if isinstance(result, Installed):
-                self._done(supervisor, peer, call, version, result.files)
+                self._done(peer, call, version, result.files)
             else:
-                jobs.reply(supervisor, peer, call.number, result)
-        supervisor.reconcile()
+                self._calls.reply(peer, call.number, result)
+        self._decisions.reconcile()
 
-    def _done(self, supervisor: Supervisor, peer: str, call: Call, version: str, files: int = 1) -> None:
-        jobs.reply(supervisor, peer, call.number, BackendDone(call.recipe, call.backend, version, files))
+    def _done(self, peer: str, call: Call, version: str, files: int = 1) -> None:
+        self._calls.reply(peer, call.number, BackendDone(call.recipe, call.backend, version, files))
 
+    def _install_order(self, key: Key, backend: BackendDescriptor, pin: PinnedRelease) -> StartInstall:
+        return StartInstall(
+            *key,
+            version=pin.version,
+            digest=pin.digest,
+            cache_dir=self._settings.cache_dir,
+            executable=backend.executable,
+            wheels=pin.wheels,
+            archive=pin.archive,
+            retire=not self._models_using(key),
+        )
 
-def _install_order(supervisor: Supervisor, key: Key, backend: BackendDescriptor, pin: PinnedRelease) -> StartInstall:
-    return StartInstall(
-        *key,
-        version=pin.version,
-        digest=pin.digest,
-        cache_dir=supervisor.settings.cache_dir,
-        executable=backend.executable,
-        wheels=pin.wheels,
-        archive=pin.archive,
-        retire=not models_using(supervisor, key),
-    )
-
-
-def models_using(supervisor: Supervisor, key: Key) -> list[str]:
-    """Return the models that run on an installation."""
-    found: list[str] = []
-    for each in supervisor.scheduler.view.models():
-        if not each.counts_as_loaded or each.spec is None:
-            continue
-        descriptor = DESCRIPTORS.get(each.spec.recipe)
-        backend = descriptor.backend(each.spec.backend) if descriptor else None
-        if backend is not None and installation_key(each.spec.recipe, backend) == key:
-            found.append(each.name)
-    return found
+    def _models_using(self, key: Key) -> list[str]:
+        """Return the models that run on an installation."""
+        found: list[str] = []
+        for each in self._view.models():
+            if not each.counts_as_loaded or each.spec is None:
+                continue
+            descriptor = DESCRIPTORS.get(each.spec.recipe)
+            backend = descriptor.backend(each.spec.backend) if descriptor else None
+            if backend is not None and installation_key(each.spec.recipe, backend) == key:
+                found.append(each.name)
+        return found

@@ -11,10 +11,10 @@ from msgspec import structs
 from protocol.failures import Failure
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view import ModelView, SchedulerView
 from workers.backends.registry import DESCRIPTORS
 
 log = logs.get_logger()
@@ -44,22 +44,23 @@ def with_context(spec: ModelSpec, wanted: int, model: ModelView | None) -> Model
     return structs.replace(spec, options={**spec.options, **own}, asked={**spec.asked, **own})
 
 
-def enlarge_context(supervisor: Supervisor, target: ModelTarget, wanted: int, now: float) -> ModelTarget:
+def enlarge_context(
+    view: SchedulerView, internal_calls: InternalCalls, target: ModelTarget, wanted: int
+) -> ModelTarget:
     """Return the target of a request that wants a context of this many tokens.
 
     A loaded model with fewer is loaded again for it.
 
     If a model cannot be loaded with them, it is loaded without: the request may fit anyway.
     """
-    model = supervisor.scheduler.view.model(target.name)
+    model = view.model(target.name)
     spec = with_context(target.spec, wanted, model) if target.spec is not None else None
     if spec is None:
         return target
     if model is None or not (model.worker or model.keep_loaded):
         return target._replace(spec=spec, fallback=target.spec)
     log.info("loading again with a larger context", model=target.name, context=spec.options[_OPTION])
-    number = supervisor.internal_calls.begin(_log_failure)
-    supervisor.scheduler.load_requested("", number, target._replace(spec=spec), now)
+    internal_calls.load(target._replace(spec=spec), _log_failure)
     return target
 
 

@@ -4,95 +4,137 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
 
 from protocol import RELEASE
+from protocol.config.settings import Settings
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.internal_errors import InternalErrors
 from supervisor.keeper import process_tree
 from supervisor.machine.process_memory import resident_bytes
+from supervisor.metrics.collection import MetricsCollections
+from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
-from supervisor.runtime.supervisor import Handler, Supervisor
-from supervisor.scheduler.view import ModelView
+from supervisor.models.registry import ModelRegistry
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.logbook import LogBook
+from supervisor.scheduler.view import ModelView, SchedulerView
 
 
-def requests_observed(supervisor: Supervisor, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
-    """Add what a gateway has counted."""
-    supervisor.metrics.requests_observed(message.series)
+class ServerSnapshots:
+    """Reads the present state of the server from all its parts."""
+
+    def __init__(
+        self,
+        process_context: ProcessContext,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        workers: WorkerProcesses,
+        models: ModelRegistry,
+        view: SchedulerView,
+        metrics: ServerMetrics,
+        logbook: LogBook,
+        errors: InternalErrors,
+    ) -> None:
+        """Read these."""
+        self._process_context, self._loop, self._bus = process_context, loop, bus
+        self._peers, self._workers, self._models, self._view = peers, workers, models, view
+        self._metrics, self._logbook, self._errors = metrics, logbook, errors
+
+    def take(self, engines: list[EngineMetrics]) -> ServerSnapshot:
+        """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
+        models = self._view.models()
+        serving = {model.worker for model in models if model.serves}
+        processes: dict[str, int] = {}
+        for each in self._peers.all():
+            if each.id not in serving:
+                processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
+        return ServerSnapshot(
+            version=RELEASE,
+            uptime=process_tree.age(self._process_context.keeper),
+            active_requests=sum(model.running for model in models),
+            models=[self._model(model) for model in models if model.queued or model.worker],
+            process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
+            bus_drops={
+                "malformed": self._bus.malformed,
+                "undeliverable": self._bus.undeliverable,
+                "log_records": self._logbook.lost,
+            },
+            internal_errors=self._errors.count + self._loop.errors,
+            engines=engines,
+            short_names=self._short_names([*(model.name for model in models), *self._metrics.average_speeds()]),
+        )
+
+    def _short_names(self, models: Iterable[str]) -> dict[str, str]:
+        entries = (self._models.known(name) for name in models)
+        return {entry.name: entry.short_name for entry in entries if entry is not None}
+
+    def _model(self, model: ModelView) -> ModelSnapshot:
+        facts = model.facts
+        if not model.serves or facts is None:
+            return ModelSnapshot(model.name, loaded=False, queued=model.queued)
+        return ModelSnapshot(
+            model.name,
+            loaded=True,
+            queued=model.queued,
+            slots=facts.slots,
+            slots_busy=model.busy,
+            parameters=facts.parameters,
+            context=facts.context,
+            gpu_layers=facts.gpu_layers,
+            worker_bytes=resident_bytes(self._workers.pid(model.worker)),
+            engine_bytes=resident_bytes(facts.engine_pid),
+        )
 
 
-def metrics_collected(supervisor: Supervisor, peer: str, message: MetricsCollected, payload: bytes) -> None:
-    """Take the answer of a gateway or a worker."""
-    supervisor.metrics_collections.answered(peer, message.number, None if message.late else payload)
+class MetricsCalls:
+    """Takes these messages."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        peers: PeerRegistry,
+        view: SchedulerView,
+        metrics: ServerMetrics,
+        collections: MetricsCollections,
+        snapshots: ServerSnapshots,
+        calls: GatewayCalls,
+    ) -> None:
+        """Count in ``metrics``, and collect from other processes with ``collections``."""
+        self._settings, self._peers, self._view = settings, peers, view
+        self._metrics, self._collections, self._snapshots, self._calls = metrics, collections, snapshots, calls
 
-def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: bytes) -> None:
-    """Answer with all metrics as text once all processes have reported, or the time is over."""
-    workers = {model.worker: model.name for model in supervisor.scheduler.view.models() if model.serves}
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of these messages."""
+        return {RequestsObserved: self._observed, MetricsCollected: self._collected, GetMetrics: self._get}
 
-    def answer(answers: dict[str, bytes]) -> None:
-        # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
-        # import it.
-        from supervisor.metrics import exposition  # noqa: PLC0415
+    def _observed(self, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
+        """Add what a gateway has counted."""
+        self._metrics.requests_observed(message.series)
 
-        engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
-        now = take_snapshot(supervisor, [engine for engine in engines if engine.text != b""])
-        with_mullama = supervisor.settings.mullama_metrics
-        text = exposition.render(supervisor.metrics, now, with_mullama=with_mullama, models=call.models)
-        supervisor.calls.answer(peer, call.number, text)
+    def _collected(self, peer: str, message: MetricsCollected, payload: bytes) -> None:
+        """Take the answer of a gateway or a worker."""
+        self._collections.answered(peer, message.number, None if message.late else payload)
 
-    supervisor.metrics_collections.collect([*supervisor.peers.of("gateway"), *workers], answer)
+    def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
+        """Answer with all metrics as text once all processes have reported, or the time is over."""
+        workers = {model.worker: model.name for model in self._view.models() if model.serves}
 
+        def answer(answers: dict[str, bytes]) -> None:
+            # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
+            # import it.
+            from supervisor.metrics import exposition  # noqa: PLC0415
 
-def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> ServerSnapshot:
-    """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
-    models = supervisor.scheduler.view.models()
-    serving = {model.worker for model in models if model.serves}
-    processes: dict[str, int] = {}
-    for each in supervisor.peers.all():
-        if each.id not in serving:
-            processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
-    return ServerSnapshot(
-        version=RELEASE,
-        uptime=process_tree.age(supervisor.process_context.keeper),
-        active_requests=sum(model.running for model in models),
-        models=[_model(supervisor, model) for model in models if model.queued or model.worker],
-        process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
-        bus_drops={
-            "malformed": supervisor.bus.malformed,
-            "undeliverable": supervisor.bus.undeliverable,
-            "log_records": supervisor.logbook.lost,
-        },
-        internal_errors=supervisor.errors.count + supervisor.loop.errors,
-        engines=engines,
-        short_names=_short_names(supervisor, [*(model.name for model in models), *supervisor.metrics.average_speeds()]),
-    )
+            engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
+            now = self._snapshots.take([engine for engine in engines if engine.text != b""])
+            with_mullama = self._settings.mullama_metrics
+            text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
+            self._calls.answer(peer, call.number, text)
 
-
-def _short_names(supervisor: Supervisor, models: Iterable[str]) -> dict[str, str]:
-    entries = (supervisor.models.known(name) for name in models)
-    return {entry.name: entry.short_name for entry in entries if entry is not None}
-
-
-def _model(supervisor: Supervisor, model: ModelView) -> ModelSnapshot:
-    facts = model.facts
-    if not model.serves or facts is None:
-        return ModelSnapshot(model.name, loaded=False, queued=model.queued)
-    return ModelSnapshot(
-        model.name,
-        loaded=True,
-        queued=model.queued,
-        slots=facts.slots,
-        slots_busy=model.busy,
-        parameters=facts.parameters,
-        context=facts.context,
-        gpu_layers=facts.gpu_layers,
-        worker_bytes=resident_bytes(supervisor.workers.pid(model.worker)),
-        engine_bytes=resident_bytes(facts.engine_pid),
-    )
-
-
-HANDLERS: Final[dict[type, Handler]] = {
-    RequestsObserved: requests_observed,
-    MetricsCollected: metrics_collected,
-    GetMetrics: get_metrics,
-}
+        self._collections.collect([*self._peers.of("gateway"), *workers], answer)

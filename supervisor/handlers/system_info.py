@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -24,11 +23,12 @@ from protocol.messages.system_info import (
     SystemInfo,
 )
 from protocol.runtime import logs
-from protocol.runtime.loop import Timer
+from protocol.runtime.loop import Loop, Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
-from supervisor.processes.child_processes import ChildProcess
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.jobs import Jobs
+from supervisor.scheduler.view import SchedulerView
 from workers.backends.registry import DESCRIPTORS
 
 TOOLS: Final = (
@@ -89,8 +89,17 @@ def _with_program(backend: BackendStatus, program: ProgramStatus) -> BackendStat
 class SystemInspection:
     """Answers questions about the machine. At most one job inspects it at a time."""
 
-    def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, RecipeStatus]]) -> None:
+    def __init__(
+        self,
+        machine: MachineInfo,
+        recipes: Callable[[Collection[str]], dict[str, RecipeStatus]],
+        loop: Loop,
+        view: SchedulerView,
+        jobs: Jobs,
+        calls: GatewayCalls,
+    ) -> None:
         """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
+        self._loop, self._view, self._jobs, self._calls = loop, view, jobs, calls
         self.machine = machine
         """What is known so far."""
         self._from_kernel = machine
@@ -101,20 +110,19 @@ class SystemInspection:
         self._waiting: list[tuple[str, GetSystemInfo]] = []
         self._probing = False
         self._job = ""
-        self._child: ChildProcess | None = None
         self._timeout: Timer | None = None
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {GetSystemInfo: self._get, MachineProbed: self._result}
 
-    def _get(self, supervisor: Supervisor, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
-        if supervisor.scheduler.view.closing or self._is_current(call, supervisor.loop.now()):
-            self._answer(supervisor, peer, call)
+    def _get(self, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
+        if self._view.closing or self._is_current(call, self._loop.now()):
+            self._answer(peer, call)
             return
         self._waiting.append((peer, call))
         if not self._probing:
-            self._begin(supervisor)
+            self._begin()
 
     def _is_current(self, call: GetSystemInfo, now: float) -> bool:
         """Return whether what is known is recent enough for a call.
@@ -129,47 +137,45 @@ class SystemInspection:
         fresh = self._probed_at is not None and now - self._probed_at < PROBE_INTERVAL_S
         return fresh or (not call.verbose and (not self._tools or self._probed is not None))
 
-    def _answer(self, supervisor: Supervisor, peer: str, call: GetSystemInfo) -> None:
+    def _answer(self, peer: str, call: GetSystemInfo) -> None:
         packages = self._probed.packages if call.verbose and self._probed else None
         recipes = self._recipes(self.machine.devices)
         if self._probed is not None:
             apply_program_status(recipes, self._probed.programs)
         report = SystemInfo(self.machine, recipes, packages)
-        jobs.reply(supervisor, peer, call.number, report)
+        self._calls.reply(peer, call.number, report)
 
-    def _begin(self, supervisor: Supervisor) -> None:
+    def _begin(self) -> None:
         self._probing = True
-        self._probed_at = supervisor.loop.now()
-        self._job, self._child = jobs.start(supervisor, MODULE, self._ended)
-        self._timeout = supervisor.loop.call_later(PROBE_TIMEOUT_S, partial(self._time_out, supervisor))
+        self._probed_at = self._loop.now()
+        self._job = self._jobs.start(MODULE, self._ended)
+        self._timeout = self._loop.call_later(PROBE_TIMEOUT_S, self._time_out)
 
-    def _result(self, supervisor: Supervisor, peer: str, message: MachineProbed, _payload: bytes) -> None:
-        jobs.dismiss(supervisor, peer)
+    def _result(self, peer: str, message: MachineProbed, _payload: bytes) -> None:
+        self._jobs.dismiss(peer)
         if peer != self._job:
             return
         for explanation in message.probe_errors:
             log.warning("a tool did not answer", problem=explanation)
         self._probed = message
         self.machine = merge_probe(self._from_kernel, message)
-        self._answer_all(supervisor)
+        self._answer_all()
 
-    def _answer_all(self, supervisor: Supervisor) -> None:
+    def _answer_all(self) -> None:
         self._probing = False
         waiting, self._waiting = self._waiting, []
         for peer, call in waiting:
-            self._answer(supervisor, peer, call)
+            self._answer(peer, call)
 
-    def _time_out(self, supervisor: Supervisor) -> None:
+    def _time_out(self) -> None:
         log.warning("the machine was not inspected in time", seconds=PROBE_TIMEOUT_S)
-        self._answer_all(supervisor)
-        if self._child is not None:
-            supervisor.processes.kill(self._child)
+        self._answer_all()
+        self._jobs.kill(self._job)
 
-    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+    def _ended(self, job: str, why: str) -> None:
         if job == self._job:
-            self._child = None
             if self._timeout is not None:
                 self._timeout.cancel()
             if self._probing:
                 log.warning("the inspection of the machine ended without a result", why=why)
-                self._answer_all(supervisor)
+                self._answer_all()

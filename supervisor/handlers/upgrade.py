@@ -11,8 +11,12 @@ from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.loaded_code import LOADED_CODE
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.view import SchedulerView
 
 RETRY_S: Final = 10.0
 """Seconds after a failed takeover before a release that can no longer serve lets the installed one try again."""
@@ -37,15 +41,23 @@ class UpgradeStarter(Protocol):
 class Upgrades:
     """The calls for an upgrade of one supervisor: the one to be replaced, or the one that has taken over."""
 
-    def __init__(self, supervisor: Supervisor, keeper: UpgradeStarter) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        keeper: UpgradeStarter,
+        gateway: GatewayProcess,
+        view: SchedulerView,
+        calls: GatewayCalls,
+    ) -> None:
         """Ask ``keeper`` for upgrades."""
-        self._supervisor, self._keeper = supervisor, keeper
+        self._loop, self._keeper, self._gateway = loop, keeper, gateway
+        self._view, self._calls = view, calls
         self._callers: list[tuple[str, int]] = []
         self._last_failure: Failure | None = None
         """Why the last upgrade failed. It may be the upgrade that this supervisor's predecessor made way for."""
         self._must_follow = False
         """Whether this release can no longer serve."""
-        supervisor.gateway.on_not_understood = self._cannot_serve
+        gateway.on_not_understood = self._cannot_serve
         keeper.on_upgrade_begun = self._begun
         keeper.on_upgrade_refused = self._refused
         keeper.on_upgrade_failed = self._failed
@@ -54,18 +66,18 @@ class Upgrades:
         """Return the handler of the call."""
         return {UpgradeServer: self._requested}
 
-    def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
-        if supervisor.scheduler.view.closing:
-            supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
+    def _requested(self, peer: str, call: UpgradeServer, _payload: bytes) -> None:
+        if self._view.closing:
+            self._calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun or (call.replaces == LOADED_CODE and self._last_failure is None):
             # An order to the previous supervisor may have been lost with it.
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
         elif self._last_failure is not None and call.replaces in (None, LOADED_CODE):
-            supervisor.calls.refuse(peer, call.number, self._last_failure)
+            self._calls.refuse(peer, call.number, self._last_failure)
         else:
             report = UpgradeReport(RELEASE, os.getpid())
-            supervisor.gateway.when_serving(partial(supervisor.calls.answer, peer, call.number, report))
+            self._gateway.when_serving(partial(self._calls.answer, peer, call.number, report))
 
     def _cannot_serve(self) -> None:
         """Let the installed release take over without being asked: only it can start gateways that are understood."""
@@ -80,7 +92,7 @@ class Upgrades:
         if self._last_failure is None:
             self._keeper.upgrade()
         else:
-            self._supervisor.loop.call_later(RETRY_S, self._keeper.upgrade)
+            self._loop.call_later(RETRY_S, self._keeper.upgrade)
 
     def _begun(self) -> None:
         self._last_failure = None
@@ -98,5 +110,4 @@ class Upgrades:
     def _refuse_callers(self, failure: Failure) -> None:
         callers, self._callers = self._callers, []
         for peer, number in callers:
-            if self._supervisor.peers.get(peer) is not None:
-                self._supervisor.calls.refuse(peer, number, failure)
+            self._calls.reply(peer, number, failure)

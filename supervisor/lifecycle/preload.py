@@ -10,12 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.config.settings import Settings
 from protocol.failures import Failure, LemonbusError
 from protocol.messages.models import Loaded
 from protocol.models.recipes import ModelType
 from protocol.runtime import logs
-from supervisor.handlers import requests
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.handlers.model_targets import ModelTargets
+from supervisor.models.registry import ModelRegistry
+from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.internal_calls import InternalCalls
 
 log = logs.get_logger()
 
@@ -50,9 +53,17 @@ def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
 class ModelPreload:
     """Loads models at the start."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        internal_calls: InternalCalls,
+        decisions: Decisions,
+    ) -> None:
         """Load nothing yet."""
-        self._supervisor = supervisor
+        self._settings, self._models, self._targets = settings, models, targets
+        self._internal_calls, self._decisions = internal_calls, decisions
         self._announced = False
         self._loading: set[str] = set()
         self.on_finished: Callable[[], None] = lambda: None
@@ -60,24 +71,20 @@ class ModelPreload:
 
     def load(self) -> None:
         """Load the models named in the settings, and print a command for the first one that is ready."""
-        supervisor = self._supervisor
-        names = supervisor.models.configuration.preload
+        names = self._models.configuration.preload
         self._loading = set(names)
         if not names:
             self.on_finished()
         for name in names:
-            number = supervisor.internal_calls.begin(partial(self._loaded, name))
             try:
-                supervisor.scheduler.load_requested(
-                    "", number, requests.resolve_target(supervisor, name), supervisor.loop.now()
-                )
+                self._internal_calls.load(self._targets.resolve(name), partial(self._loaded, name))
             except LemonbusError as problem:
                 self._loaded(name, problem.failure)
-        supervisor.reconcile()
+        self._decisions.reconcile()
 
     def warn(self) -> None:
         """Warn about unknown models in the configuration: they may be registered later."""
-        for problem in self._supervisor.models.unknown_in_configuration():
+        for problem in self._models.unknown_in_configuration():
             log.warning("configured model is not known", problem=problem)
 
     def _loaded(self, name: str, result: object) -> None:
@@ -90,13 +97,13 @@ class ModelPreload:
             self.on_finished()
 
     def _announce(self, model: str) -> None:
-        url = self._supervisor.settings.base_url
+        url = self._settings.base_url
         if self._announced:
             log.info("loaded at start", model=model, url=url)
             return
         self._announced = True
-        entry = self._supervisor.models.find(model)
-        line = example_command(url, model, entry.type if entry else "", bool(self._supervisor.settings.api_key))
+        entry = self._models.find(model)
+        line = example_command(url, model, entry.type if entry else "", bool(self._settings.api_key))
         on_terminal = os.isatty(2)
         log.info("loaded at start", model=model, url=url, **({} if on_terminal else {"try": line}))
         if on_terminal:

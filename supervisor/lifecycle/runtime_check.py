@@ -13,8 +13,13 @@ from typing import Final
 
 from protocol.config.settings import SETTINGS_FILE
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.runtime.messages import Messages
+from supervisor.scheduler.view import SchedulerView
 
 CHECK_INTERVAL_S: Final = 1.0
 _CONFIRMATIONS: Final = 3
@@ -26,10 +31,19 @@ log = logs.get_logger()
 class RuntimeDirectoryCheck:
     """Checks about every second that all sockets and files are where they were."""
 
-    def __init__(self, supervisor: Supervisor, end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: ProcessContext,
+        loop: Loop,
+        peers: PeerRegistry,
+        workers: WorkerProcesses,
+        view: SchedulerView,
+        messages: Messages,
+        end: Callable[[], None],
+    ) -> None:
         """Remember what is there now. ``end`` is called once, when the server cannot go on."""
-        self._supervisor, self._end = supervisor, end
-        context = supervisor.process_context
+        self._peers, self._workers, self._view = peers, workers, view
+        self._messages, self._end = messages, end
         sockets = (endpoints.bus(context.runtime), endpoints.logs(context.runtime, context.boot))
         files = [
             *map(endpoints.socket_file, sockets),
@@ -39,10 +53,10 @@ class RuntimeDirectoryCheck:
         self._inodes = {path: _inode(path) for path in [*files, endpoints.lock_file(context.runtime)]}
         self._found: tuple[Path, int] | None = None
         """What was missing at the last check, and for how many checks in a row."""
-        supervisor.loop.every(CHECK_INTERVAL_S, self._check)
+        loop.every(CHECK_INTERVAL_S, self._check)
 
     def _check(self) -> None:
-        if self._supervisor.scheduler.view.closing or self._supervisor.transition is not None:
+        if self._view.closing or self._messages.transition is not None:
             return  # a supervisor that hands over has written the settings of its successor
         missing = self._missing()
         if missing is None:
@@ -66,13 +80,12 @@ class RuntimeDirectoryCheck:
         return next((path for path in self._worker_sockets() if path is not None and not _inode(path)), None)
 
     def _worker_sockets(self) -> list[Path | None]:
-        supervisor = self._supervisor
         working = [
             worker
-            for worker in supervisor.peers.of("worker")
-            if (known := supervisor.scheduler.view.worker(worker)) and not known.is_stopping
+            for worker in self._peers.of("worker")
+            if (known := self._view.worker(worker)) and not known.is_stopping
         ]
-        return [supervisor.workers.socket_file(worker) for worker in working]
+        return [self._workers.socket_file(worker) for worker in working]
 
 
 def _inode(path: Path) -> int:

@@ -6,50 +6,29 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.messages.backend_installs import StartInstall, StartUninstall
-from protocol.messages.model_files import StartPull
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.backends import inventory
 from supervisor.bus.sockets import BindError
-from supervisor.handlers import metrics, peers, requests, responses, server_state
-from supervisor.handlers.backends import BackendJobs
-from supervisor.handlers.models import downloads, loading, pull, sampling_defaults
-from supervisor.handlers.models.deletion import Deletions
-from supervisor.handlers.models.file_headers import FileHeaders
-from supervisor.handlers.models.model_details import ModelDescriptions
-from supervisor.handlers.models.model_lists import ModelLists
-from supervisor.handlers.models.variants import VariantQueries
-from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.upgrade import Upgrades
 from supervisor.keeper import channel
 from supervisor.lifecycle import startup
 from supervisor.lifecycle.keeper_client import KeeperClient
-from supervisor.lifecycle.preload import ModelPreload
-from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
-from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession
-from supervisor.machine import hardware
-from supervisor.models import compatibility
+from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.models.options.settings_check import check_settings
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
-from supervisor.recovery.recovering import Recovery
-from supervisor.recovery.taken_over_jobs import TakeOver
-from supervisor.reload import outdated
 from supervisor.reload.reloader import Reloader
 from supervisor.runtime.handler_table import merge_handlers
-from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()
 
@@ -116,40 +95,50 @@ def _serve(
         if not keeper.predecessors:
             runtime.release()
         return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path)))
+    parts, closing = supervisor.parts, supervisor.shutdown
     if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
-        supervisor.processes.use_fork_server(fork_server)
-    keeper.on_fork_server = supervisor.processes.use_fork_server
-    supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
-    closing = GracefulShutdown(supervisor)
-    succession = Succession(supervisor, keeper)
+        parts.processes.use_fork_server(fork_server)
+    keeper.on_fork_server = parts.processes.use_fork_server
+    view = parts.scheduler.view
+    succession = Succession(settings, loop, parts.peers, parts.gateway, parts.barrier, view, parts.messages, keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, closing.begin)
     loop.on_signal(signal.SIGHUP, lambda: None)  # the keeper answers a signal to a whole control group
     keeper.on_end = closing.ordered
-    keeper.on_exited = supervisor.processes.keeper_reaped
+    keeper.on_exited = parts.processes.keeper_reaped
     _log_start(given, process_context, keeper)
-    reloader = Reloader(supervisor, succession, given.secrets)
+    reloader = Reloader(
+        settings,
+        process_context,
+        loop,
+        listener_fd,
+        parts.processes,
+        parts.models,
+        view,
+        parts.calls,
+        parts.errors,
+        succession,
+        given.secrets,
+    )
     reloader.on_hangups_done = keeper.reloaded
-    keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
-    supervisor.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
-    handlers = _handlers(supervisor)
+    keeper.on_reload = partial(parts.messages.when_serving, reloader.hangup)
+    parts.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     if keeper.predecessors:
-        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context))
-        supervisor.when_serving(partial(outdated.bring_up_to_date, supervisor))
-    upgrades = Upgrades(supervisor, keeper)
-    supervisor.open(merge_handlers([handlers.messages, reloader.handlers(), upgrades.handlers()]))
+        supervisor.take_over(surviving_processes.find(process_context))
+    upgrades = Upgrades(loop, keeper, parts.gateway, view, parts.calls)
+    parts.messages.add(merge_handlers([reloader.handlers(), upgrades.handlers()]))
+    supervisor.open()
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
-    RuntimeDirectoryCheck(supervisor, closing.begin_failed)
-    preload = ModelPreload(supervisor)
-    preload.warn()
-    _preload(supervisor, preload, keeper)
+    supervisor.watch_runtime_directory()
+    supervisor.preload.warn()
+    _preload(supervisor, keeper)
     memory.tune_gc()
     loop.run()
     log.info("stopped" if succession.ends_server else "handed over")
     logs.set_sink(None)
-    supervisor.state_writer.close()
-    supervisor.bus.close()
+    parts.state_writer.close()
+    parts.bus.close()
     if not succession.ends_server:
         keeper.handed_over()
         return 0
@@ -158,7 +147,7 @@ def _serve(
     return _refused(keeper, closing.exit_code if succession.keeper_lives else startup.EXIT_FAILED)
 
 
-def _preload(supervisor: Supervisor, preload: ModelPreload, keeper: KeeperClient) -> None:
+def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
     """Load the models for the start, unless an earlier supervisor of this server has already finished this."""
 
     def finished() -> None:
@@ -169,8 +158,8 @@ def _preload(supervisor: Supervisor, preload: ModelPreload, keeper: KeeperClient
     if preloaded >= 0:
         os.close(preloaded)
     else:
-        preload.on_finished = finished
-        supervisor.when_serving(preload.load)
+        supervisor.preload.on_finished = finished
+        supervisor.parts.messages.when_serving(supervisor.preload.load)
 
 
 def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: KeeperClient) -> None:
@@ -182,53 +171,3 @@ def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: 
         log.info("starting", version=RELEASE, url=url, boot=process_context.boot, runtime=runtime)
     for warning in given.warnings:
         log.warning("configuration", problem=warning)
-
-
-class _Handlers(NamedTuple):
-    """The handlers of all messages, and what takes over an earlier supervisor's jobs, by the types of their orders."""
-
-    messages: dict[type, Handler]
-    jobs: dict[type, TakeOver]
-
-
-def _handlers(supervisor: Supervisor) -> _Handlers:
-    settings = supervisor.settings
-    defaults = sampling_defaults.SamplingDefaultsStore(
-        Path(settings.state_dir) / sampling_defaults.FILE,
-        supervisor.models.problems.append,
-        supervisor.state_writer.finish,
-    )
-    known = inventory.BackendInventory(settings)
-    for wrong in known.releases.problems:
-        log.warning("backend releases", problem=wrong)
-    inspection = SystemInspection(hardware.read_machine(settings.machine_dir), known.recipes)
-    supervisor.models.machine = compatibility.capacity_of(inspection.machine)
-    installs = BackendJobs(known, lambda: inspection.machine.devices)
-    headers = FileHeaders()
-    defaults.send_to_new_workers(supervisor)
-    messages = merge_handlers(
-        [
-            peers.HANDLERS,
-            requests.HANDLERS,
-            downloads.HANDLERS,
-            server_state.HANDLERS,
-            metrics.HANDLERS,
-            pull.HANDLERS,
-            responses.HANDLERS,
-            Deletions().handlers(),
-            loading.HANDLERS,
-            defaults.handlers(),
-            inspection.handlers(),
-            installs.handlers(),
-            VariantQueries().handlers(),
-            headers.handlers(),
-            ModelDescriptions(headers).handlers(),
-            ModelLists(headers).handlers(),
-        ]
-    )
-    jobs: dict[type, TakeOver] = {
-        StartPull: downloads.take_over,
-        StartInstall: installs.take_over,
-        StartUninstall: installs.take_over,
-    }
-    return _Handlers(messages, jobs)

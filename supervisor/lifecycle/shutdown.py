@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.config.settings import Settings
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
-from protocol.runtime.loop import Timer
+from protocol.runtime.loop import Loop, Timer
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.handlers.other_versions import OtherVersions
 from supervisor.lifecycle.startup import EXIT_FAILED
+from supervisor.processes.child_processes import ChildProcesses
+from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.listener import shut_listener
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.messages import Messages
+from supervisor.scheduler.scheduler import Scheduler
 
 _KILL_DELAY_S: Final = 5.0
 """Seconds after the grace period in which workers and gateways report the requests that they ended."""
@@ -20,15 +28,30 @@ log = logs.get_logger()
 class GracefulShutdown:
     """The shutdown, begun by an order of the keeper. A second order ends everything at once."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        listen_fd: int,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        processes: ChildProcesses,
+        gateway: GatewayProcess,
+        scheduler: Scheduler,
+        decisions: Decisions,
+        messages: Messages,
+        other_versions: OtherVersions,
+    ) -> None:
         """Shut nothing down yet."""
-        self._supervisor = supervisor
+        self._settings, self._loop, self._listen_fd = settings, loop, listen_fd
+        self._bus, self._peers, self._processes, self._gateway = bus, peers, processes, gateway
+        self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
+        self._other_versions = other_versions
         self._ordered = False
         self._gateway_stopped = False
         self._deadline: Timer | None = None
         self.exit_code = 0
         """What the process is to exit with."""
-        supervisor.on_process_ended = self._check
 
     def begin_failed(self) -> None:
         """Begin the orderly shutdown of a server that cannot go on: it exits with 1."""
@@ -39,63 +62,56 @@ class GracefulShutdown:
         """Handle the keeper's order to end."""
         if self._ordered:
             log.warning("second signal, ending at once")
-            self._supervisor.processes.kill_all()
+            self._processes.kill_all()
         self._ordered = True
         self.begin()
 
     def begin(self) -> None:
         """Accept no more requests. End when running ones have ended, at the latest after the grace period."""
-        self._supervisor.when_serving(self._begin)
+        self._messages.when_serving(self._begin)
 
     def _begin(self) -> None:
-        supervisor = self._supervisor
-        if supervisor.scheduler.view.closing:
+        if self._scheduler.view.closing:
             return
-        grace = supervisor.settings.grace
-        log.info(
-            "stopping", running=supervisor.scheduler.view.running, queued=supervisor.scheduler.view.queued, grace=grace
-        )
-        for gateway in supervisor.peers.of("gateway"):
-            supervisor.bus.send(gateway, Draining(grace))
-        supervisor.scheduler.close()
-        for on_closing in supervisor.on_closing:
-            on_closing()
-        for job in supervisor.peers.of("job"):
-            supervisor.bus.send(job, Shutdown(0.0, "draining"))
-        supervisor.reconcile()
-        self._deadline = supervisor.loop.call_later(grace, self._end_grace)
-        supervisor.loop.every(0.02, self._check)
+        grace = self._settings.grace
+        log.info("stopping", running=self._scheduler.view.running, queued=self._scheduler.view.queued, grace=grace)
+        for gateway in self._peers.of("gateway"):
+            self._bus.send(gateway, Draining(grace))
+        self._scheduler.close()
+        self._other_versions.tell_to_leave()
+        for job in self._peers.of("job"):
+            self._bus.send(job, Shutdown(0.0, "draining"))
+        self._decisions.reconcile()
+        self._deadline = self._loop.call_later(grace, self._end_grace)
+        self._loop.every(0.02, self._check)
 
     def _check(self) -> None:
-        supervisor = self._supervisor
-        if not supervisor.scheduler.view.closing:
+        if not self._scheduler.view.closing:
             return
-        if supervisor.gateway.child is None:
+        if self._gateway.child is None:
             self._shut_listener()
-        if supervisor.scheduler.view.running == 0:
+        if self._scheduler.view.running == 0:
             self._stop_rest()
-        if len(supervisor.processes) == 0:
-            supervisor.loop.stop()
+        if len(self._processes) == 0:
+            self._loop.stop()
 
     def _stop_rest(self) -> None:
-        supervisor = self._supervisor
         if not self._gateway_stopped:
             self._gateway_stopped = True
-            supervisor.gateway.terminate()
-        supervisor.scheduler.stop_all_workers()
-        supervisor.execute_effects()
+            self._gateway.terminate()
+        self._scheduler.stop_all_workers()
+        self._decisions.carry_out()
 
     def _end_grace(self) -> None:
-        supervisor = self._supervisor
-        log.warning("grace is over", running=supervisor.scheduler.view.running)
-        for worker in supervisor.peers.of("worker"):
-            supervisor.bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
-        supervisor.gateway.terminate()
-        supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
+        log.warning("grace is over", running=self._scheduler.view.running)
+        for worker in self._peers.of("worker"):
+            self._bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
+        self._gateway.terminate()
+        self._loop.call_later(_KILL_DELAY_S, self._processes.kill_all)
 
     def _shut_listener(self) -> None:
         """Refuse new connections, which would otherwise wait until this process ends.
 
         A gateway that ended in order has already done this.
         """
-        shut_listener(self._supervisor.listen_fd)
+        shut_listener(self._listen_fd)

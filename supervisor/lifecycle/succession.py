@@ -6,11 +6,17 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from protocol.config.settings import Settings
 from protocol.messages.peers import Pong
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.keeper import channel
 from supervisor.lifecycle.keeper_client import KeeperClient
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.runtime.messages import Messages
+from supervisor.scheduler.view import SchedulerView
 
 log = logs.get_logger()
 
@@ -21,13 +27,13 @@ class _HandOver:
     Peers ask the successor again for what was not answered, and report again what was not read.
     """
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, barrier: WorkerBarrier) -> None:
+        self._barrier = barrier
 
     def received(self, peer: str, message: Any, _payload: bytes) -> None:
         """Only take note of answers to pings."""
         if isinstance(message, Pong):
-            self._supervisor.worker_barrier.pong(peer, message.number)
+            self._barrier.pong(peer, message.number)
 
     def worker_ended(self, worker: str) -> None:
         """Do nothing: the successor finds that the process does not exist."""
@@ -39,13 +45,24 @@ class _HandOver:
 class Succession:
     """Ends the loop of a supervisor whose server goes on, or whose keeper is gone."""
 
-    def __init__(self, supervisor: Supervisor, keeper: KeeperClient) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        peers: PeerRegistry,
+        gateway: GatewayProcess,
+        barrier: WorkerBarrier,
+        view: SchedulerView,
+        messages: Messages,
+        keeper: KeeperClient,
+    ) -> None:
         """Obey the keeper from now on, and tell it when the gateways serve."""
-        self._supervisor, self._keeper = supervisor, keeper
+        self._settings, self._loop, self._peers, self._barrier = settings, loop, peers, barrier
+        self._view, self._messages, self._keeper = view, messages, keeper
         self.ends_server = True
         """Whether the end of the loop is the end of the server; False if a successor takes over."""
         self.keeper_lives = True
-        supervisor.gateway.when_serving(self._ready)
+        gateway.when_serving(self._ready)
         keeper.on_hand_over = self.take_over
         keeper.on_keeper_gone = self._keeper_gone
 
@@ -55,21 +72,20 @@ class Succession:
 
     def take_over(self) -> None:
         """Let a new supervisor take over. Only this one ends, once its peers have read what it sent."""
-        supervisor = self._supervisor
-        if supervisor.transition is not None:
-            supervisor.when_serving(self.take_over)
-        elif not supervisor.scheduler.view.closing:
+        if self._messages.transition is not None:
+            self._messages.when_serving(self.take_over)
+        elif not self._view.closing:
             self.ends_server = False
-            supervisor.transition = _HandOver(supervisor)
-            on_bus = [peer for role in ("gateway", "worker", "job") for peer in supervisor.peers.of(role)]
-            supervisor.worker_barrier.wait(on_bus, supervisor.loop.stop)
+            self._messages.begin(_HandOver(self._barrier))
+            on_bus = [peer for role in ("gateway", "worker", "job") for peer in self._peers.of(role)]
+            self._barrier.wait(on_bus, self._loop.stop)
 
     def _ready(self) -> None:
         """Say that clients are answered."""
-        self._keeper.ready(f"serving at {self._supervisor.settings.base_url}")
+        self._keeper.ready(f"serving at {self._settings.base_url}")
 
     def _keeper_gone(self) -> None:
         """End at once, so that the lock and the listener are free. The other processes let their streams end."""
         log.critical("the keeper is gone: this server ends, its streams have the grace")
         self.keeper_lives = False
-        self._supervisor.loop.stop()
+        self._loop.stop()

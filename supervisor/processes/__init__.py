@@ -1,5 +1,5 @@
 """The processes of this server: starting and killing them, and noticing their end or their silence.
 
-`runtime.supervisor` owns all of these objects; handlers import `download_registry`. What a process is started for is
+`lifecycle.parts` makes all of these objects. What a process is started for is
 decided elsewhere (`supervisor.scheduler`, handlers). The only messages here are about the life of the peers.
 """

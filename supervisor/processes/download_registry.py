@@ -9,7 +9,6 @@ from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, DownloadReport, Pulled
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.processes.child_processes import ChildProcess
 
 SHOWN_S: Final = 30.0
 """How long an ended download is still shown."""
@@ -27,14 +26,16 @@ class DownloadWaiter(NamedTuple):
 class RunningDownload:
     """The download of one model."""
 
-    def __init__(self, model: str, sources: list[CheckpointSource], pending: CatalogueEntry | None = None) -> None:
-        """Not started yet. ``pending``: what to register once its files are there."""
+    def __init__(
+        self, job: str, model: str, sources: list[CheckpointSource], pending: CatalogueEntry | None = None
+    ) -> None:
+        """``pending``: what to register once its files are there."""
+        self.job = job
         self.model = model
         self.sources = sources
         self.pending = pending
         self.provisional = False
         """Whether its model was adopted for this download, to be forgotten if that fails."""
-        self.child: ChildProcess | None = None
         self.waiters: list[DownloadWaiter] = []
         self.last: Progress | None = None
         self.result: Pulled | Failure | None = None
@@ -100,7 +101,7 @@ class DownloadRegistry:
         pending: CatalogueEntry | None = None,
     ) -> RunningDownload:
         """Register a new download, done by ``job``."""
-        download = self._by_model[model] = self._by_job[job] = RunningDownload(model, sources, pending)
+        download = self._by_model[model] = self._by_job[job] = RunningDownload(job, model, sources, pending)
         if waiter:
             download.waiters.append(waiter)
         return download

@@ -65,7 +65,6 @@ class GatewayProcess:
         self._when_serving: list[Callable[[], None]] = []
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not restarted."""
-        self.on_ended: Callable[[], None] = lambda: None
         self.on_not_understood: Callable[[], None] = lambda: None
         """Called when a gateway that was started for this release speaks another version: other files are installed now."""
 
@@ -113,7 +112,6 @@ class GatewayProcess:
                 if child in replaced:
                     replaced.remove(child)
             log.info("replaced gateway gone", gateway_pid=survivor.pid, why=why)
-            self.on_ended()
 
         child = self._processes.adopt(survivor, ended)
         return child
@@ -212,4 +210,3 @@ class GatewayProcess:
             pause = self._backoff.pause(self._loop.now())
             log.error("gateway died", why=why, restart_in=pause)
             self._loop.call_later(pause, self.start)
-        self.on_ended()

@@ -20,15 +20,12 @@ class WorkerProcesses:
         self,
         processes: ChildProcesses,
         process_context: ProcessContext,
-        on_ended: Callable[[str, str], None],
         fingerprint: str = "",
     ) -> None:
-        """``on_ended(worker, why)`` is called once for each worker that has ended.
-
-        ``fingerprint``: of the settings and the release that workers get at their start.
-        """
-        self._processes, self._context, self._on_ended = processes, process_context, on_ended
-        self._fingerprint = fingerprint
+        """``fingerprint``: of the settings and the release that workers get at their start."""
+        self._processes, self._context, self._fingerprint = processes, process_context, fingerprint
+        self.on_ended: Callable[[str, str], None] = lambda _worker, _why: None
+        """Called with the name of each worker that has ended, and why."""
         self._outdated: set[str] = set()
         self._children: dict[str, ChildProcess] = {}
         self._endpoints: dict[str, str] = {}
@@ -88,7 +85,7 @@ class WorkerProcesses:
         self._children.pop(worker, None)
         self._outdated.discard(worker)
         try:
-            self._on_ended(worker, why)
+            self.on_ended(worker, why)
         finally:
             if file := self.socket_file(worker):
                 file.unlink(missing_ok=True)

@@ -26,16 +26,26 @@ from protocol.messages.peers import Hello, Peer, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
-from supervisor.handlers import peers
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.handlers.other_versions import OtherVersions
+from supervisor.handlers.peer_ends import GatewayEnds
+from supervisor.handlers.peers import PeerMessages
+from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
-from supervisor.recovery.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.recovery.taken_over_workers import TakenOverWorkers
+from supervisor.responses.journaled_store import JournaledStore
+from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.jobs import Jobs
+from supervisor.runtime.messages import Messages
 from supervisor.scheduler.recovery.recovery_events import World
-from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
+from supervisor.scheduler.recovery.snapshots import is_consistent, to_be_submitted
 
 TIMEOUT_S: Final = 2.0
 """A running process says Hello within milliseconds after it has noticed that its supervisor has ended."""
@@ -50,49 +60,65 @@ log = logs.get_logger()
 class Recovery:
     """The transition of a supervisor that takes over. It ends when everything is taken over."""
 
-    def __init__(self, supervisor: Supervisor, job_kinds: Mapping[type, TakeOver]) -> None:
-        """Take part from now on. Nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
-        self._supervisor = supervisor
-        self._jobs = TakenOverJobs(supervisor, job_kinds, self._job_ended)
+    def __init__(
+        self,
+        process_context: ProcessContext,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        gateway: GatewayProcess,
+        workers: TakenOverWorkers,
+        jobs: Jobs,
+        job_kinds: Mapping[type, TakeOver],
+        responses: JournaledStore,
+        messages: Messages,
+        decisions: Decisions,
+        peer_messages: PeerMessages,
+        gateway_ends: GatewayEnds,
+        other_versions: OtherVersions,
+        kill: Callable[[str], None],
+    ) -> None:
+        """Take part from now on. Nothing is adopted before :meth:`begin`.
+
+        ``job_kinds``: see :class:`TakenOverJobs`. ``kill`` kills the process of a peer, given by its name.
+        """
+        self._process_context, self._loop, self._bus, self._peers = process_context, loop, bus, peers
+        self._gateway, self._workers, self._all_jobs = gateway, workers, jobs
+        self._jobs = TakenOverJobs(jobs, job_kinds, self._job_ended)
+        self._responses, self._messages, self._decisions = responses, messages, decisions
+        self._peer_messages, self._gateway_ends = peer_messages, gateway_ends
+        self._other_versions, self._kill = other_versions, kill
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
-        self._workers: dict[str, WorkerSnapshot] = {}
         self._gateways: dict[str, GatewaySnapshot] = {}
         self._arrivals: dict[str, float] = {}
         """Peer → when its snapshot arrived."""
-        self._starting: set[str] = set()
-        """Workers that have not said Hello to any supervisor."""
-        self._other_versions = OtherVersions(supervisor)
         self._then: list[Callable[[], None]] = []
-        self._began = self._ticked = supervisor.loop.now()
+        self._began = self._ticked = loop.now()
         self._seconds = 0.0
         self._over = False
-        supervisor.transition = self
+        messages.begin(self)
 
     def begin(self, survivors: Sequence[SurvivingProcess]) -> None:
         """Adopt what runs."""
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         if masters:
-            for gateway in self._supervisor.gateway.adopt(masters, self._gateway_ended):
+            for gateway in self._gateway.adopt(masters, self._gateway_ended):
                 self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
-        counts = {"workers": len(self._supervisor.workers.names()), "jobs": len(self._supervisor.job_processes)}
+        counts = {"workers": len(self._workers.names()), "jobs": len(self._all_jobs.names())}
         log.info("recovering", **counts, missing=len(self._expected.missing))
-        self._supervisor.loop.call_later(0.0, self._tick)
+        self._loop.call_later(0.0, self._tick)
 
     def when_over(self, callback: Callable[[], None]) -> None:
         """Call back when everything is taken over."""
         self._then.append(callback)
 
     def _adopt(self, survivor: SurvivingProcess) -> None:
-        supervisor = self._supervisor
         if survivor.role == "worker":
-            supervisor.workers.adopt(survivor)
-            if supervisor.workers.may_have_model(survivor):
+            if self._workers.adopt(survivor):
                 self._expected.expect(survivor.peer)
-            else:
-                self._starting.add(survivor.peer)
         elif survivor.role == "job":
             if survivor.welcomed:
                 self._jobs.adopt(survivor)
@@ -106,10 +132,10 @@ class Recovery:
         """Take a message."""
         if isinstance(message, Hello):
             self._hello(peer, message, payload)
-        elif not self._supervisor.peers.message_received(peer, self._supervisor.loop.now()):
+        elif not self._peers.message_received(peer, self._loop.now()):
             log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
-            peers.pong(self._supervisor, peer, message, payload)
+            self._peer_messages.pong(peer, message, payload)
         else:
             self._keep(peer, message, payload)
         self._end_if_complete()
@@ -117,22 +143,21 @@ class Recovery:
     def _keep(self, peer: str, message: Any, payload: bytes) -> None:
         if isinstance(message, SubmitRequest | Cancel):
             self._expected.submitted({RequestKey(peer, message.number, message.attempt)})
-        if not self._kept.keep(peer, message, payload, self._supervisor.loop.now()):
+        if not self._kept.keep(peer, message, payload, self._loop.now()):
             attempt = getattr(message, "attempt", 0)
-            self._supervisor.bus.send(peer, Refused(getattr(message, "number", 0), attempt, _FULL))
+            self._bus.send(peer, Refused(getattr(message, "number", 0), attempt, _FULL))
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
-        supervisor = self._supervisor
-        known = message.role == "gateway" or peer in (*supervisor.workers.names(), *supervisor.job_processes)
-        if message.boot != supervisor.process_context.boot or not known:
-            supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        known = message.role == "gateway" or peer in (*self._workers.names(), *self._all_jobs.names())
+        if message.boot != self._process_context.boot or not known:
+            self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
             return
         self._forget(peer)
         if message.role == "gateway":
-            self._expected.reported(supervisor.gateway.joined(message, self._gateway_ended))
+            self._expected.reported(self._gateway.joined(message, self._gateway_ended))
         self._expected.reported(peer)
         if message.role == "worker":
-            supervisor.workers.publishes_at(peer, message.endpoint)
+            self._workers.publishes_at(peer, message.endpoint)
         if message.version not in UNDERSTOOD:
             self._other_versions.let_leave(peer, message)
             return
@@ -141,29 +166,29 @@ class Recovery:
         except envelope.MalformedError as problem:
             why = f"its snapshot cannot be used: {problem}"
             log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, why=why)
-            supervisor.kill_process(peer)
+            self._kill(peer)
             return
-        supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
-        supervisor.welcome(peer, message.role)
+        self._peers.add(Peer(message.role, peer, message.pid), self._loop.now())
+        self._peer_messages.welcome(peer, message.role)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
-        self._arrivals[peer] = self._supervisor.loop.now()
+        self._arrivals[peer] = self._loop.now()
         if message.role == "worker":
             snapshot: WorkerSnapshot = envelope.unpack_payload(payload, WorkerSnapshot)
             if not is_consistent(snapshot):
                 raise envelope.MalformedError(f"it contradicts itself: {snapshot.state} without a model")
-            self._workers[peer] = snapshot
+            self._workers.report(peer, snapshot)
         elif message.role == "gateway":
             self._gateways[peer] = envelope.unpack_payload(payload, GatewaySnapshot)
             self._expected.announced(peer, to_be_submitted({peer: self._gateways[peer]}))
-            self._supervisor.gateway.worker_up(peer)
+            self._gateway.worker_up(peer)
         else:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 
     def worker_ended(self, worker: str) -> None:
         """Forget a worker that has ended meanwhile: the gateways settle its requests."""
         self._forget(worker)
-        self._starting.discard(worker)
+        self._workers.ended(worker)
         self._expected.reported(worker)
         self._end_soon()
 
@@ -173,27 +198,27 @@ class Recovery:
 
     def _gateway_ended(self, gateway: str) -> None:
         self._expected.reported(gateway)
-        if self._supervisor.peers.get(gateway) is not None:
+        if self._peers.get(gateway) is not None:
             self._forget(gateway)
-            peers.gateway_gone(self._supervisor, gateway)
+            self._gateway_ends.gone(gateway)
         self._end_soon()
 
     def _forget(self, peer: str) -> None:
         self._kept.drop(peer)
         self._expected.forget_requests(peer)
-        self._workers.pop(peer, None)
+        self._workers.forget(peer)
         self._gateways.pop(peer, None)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _end_soon(self) -> None:
         if not self._over:
-            self._supervisor.loop.call_later(0.0, self._end_if_complete)
+            self._loop.call_later(0.0, self._end_if_complete)
 
     def _tick(self) -> None:
         if self._over:
             return
-        now = self._supervisor.loop.now()
+        now = self._loop.now()
         self._seconds += min(now - self._ticked, _LONGEST_TICK_S)
         self._ticked = now
         if self._seconds >= TIMEOUT_S:
@@ -201,9 +226,9 @@ class Recovery:
             return
         if self._expected.all_reported:
             # A gateway may get a worker's answer to a request before it could submit that again.
-            self._expected.submitted(known_attempts(self._workers))
+            self._expected.submitted(self._workers.known_attempts())
         self._end_if_complete()
-        self._supervisor.loop.call_later(_TICK_S, self._tick)
+        self._loop.call_later(_TICK_S, self._tick)
 
     def _end_if_complete(self) -> None:
         if self._over:
@@ -213,62 +238,44 @@ class Recovery:
 
     def _end(self) -> None:
         self._over = True
-        supervisor = self._supervisor
         missing = self._kill_missing()
-        world = self._take_over_workers()
-        taken_over = self._jobs.take_over(supervisor)
+        world = self._workers.take_over(self._gateways, self._arrivals)
+        taken_over = self._jobs.take_over()
         self._tell_gateways(world)
-        for worker in self._workers:
-            for on_hello in supervisor.on_worker_hello:
-                on_hello(worker)
+        for worker in self._workers.reported():
+            self._peer_messages.greet_worker(worker)
         waited = len(self._kept)
-        for gateway in supervisor.responses.owners() - self._gateways.keys():
-            supervisor.responses.gateway_gone(gateway)
-        supervisor.transition = None
-        for kept in self._kept.take(frozenset(self._gateways), supervisor.loop.now()):
-            supervisor.handle(kept.peer, kept.message, kept.payload)
-        supervisor.serve()
+        for gateway in self._responses.owners() - self._gateways.keys():
+            self._responses.gateway_gone(gateway)
+        self._messages.end_transition()
+        for kept in self._kept.take(frozenset(self._gateways), self._loop.now()):
+            self._messages.handle(kept.peer, kept.message, kept.payload)
+        self._decisions.start()
         log.info(
             "recovered",
-            workers=len(self._workers),
+            workers=len(self._workers.reported()),
             gateways=len(self._gateways),
             attempts=sum(len(running.attempts) for running in world.workers),
             kept=waited,
             jobs=taken_over,
             killed=missing,
-            milliseconds=round((supervisor.loop.now() - self._began) * 1000),
+            milliseconds=round((self._loop.now() - self._began) * 1000),
         )
         for callback in self._then:
             callback()
 
-    def _take_over_workers(self) -> World:
-        """Tell the scheduler what runs. If our own code raises, begin anew without this, rather than not at all."""
-        supervisor = self._supervisor
-        try:
-            starting = sorted(self._starting - self._workers.keys())
-            world = join_snapshots(self._workers, self._gateways, self._arrivals, starting)
-            supervisor.models.restore([running.spec for running in world.workers if running.spec is not None])
-            supervisor.scheduler.recovered(world, supervisor.loop.now())
-        except Exception as problem:  # noqa: BLE001 - logged and counted
-            supervisor.errors.failure_of(problem, where="recovery")
-            for worker in supervisor.workers.names():
-                supervisor.workers.kill(worker)
-            return World()
-        return world
-
     def _kill_missing(self) -> list[str]:
         missing = self._expected.missing
         for name in missing:
-            self._supervisor.kill_process(name)
+            self._kill(name)
         if missing:
             log.error("processes killed, they did not report to this supervisor", processes=missing)
         return missing
 
     def _tell_gateways(self, world: World) -> None:
-        supervisor = self._supervisor
         workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
         for gateway in self._gateways:
             for worker in workers:
-                if endpoint := supervisor.workers.endpoint(worker):
-                    supervisor.bus.send(gateway, WorkerUp(worker, endpoint))
-            supervisor.bus.send(gateway, Recovered(workers))
+                if endpoint := self._workers.endpoint(worker):
+                    self._bus.send(gateway, WorkerUp(worker, endpoint))
+            self._bus.send(gateway, Recovered(workers))

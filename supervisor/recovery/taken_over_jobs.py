@@ -13,62 +13,61 @@ from protocol.messages.model_files import StartRemoval
 from protocol.messages.recovery import JobSnapshot
 from protocol.runtime import logs
 from protocol.wire import envelope
-from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.surviving_processes import SurvivingProcess
-from supervisor.runtime import jobs
-from supervisor.runtime.jobs import OnEnded
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.runtime.jobs import Jobs, OnEnded
 
 log = logs.get_logger()
 
-TakeOver = Callable[[Supervisor, str, ChildProcess, Any], OnEnded | None]
-"""(supervisor, job, its process, its order) → what to call at its end; None if the job is not wanted."""
+TakeOver = Callable[[str, Any], OnEnded | None]
+"""(job, its order) → what to call at its end; None if the job is not wanted."""
 
 
 class TakenOverJobs:
     """The jobs that outlived a supervisor."""
 
-    def __init__(self, supervisor: Supervisor, kinds: Mapping[type, TakeOver], ended: Callable[[str], None]) -> None:
+    def __init__(self, jobs: Jobs, kinds: Mapping[type, TakeOver], ended: Callable[[str], None]) -> None:
         """``kinds``: type of an order → what takes its job over. ``ended(job)`` is called when one of them has ended."""
-        self._supervisor, self._ended = supervisor, ended
+        self._jobs, self._ended = jobs, ended
         self._kinds: dict[type, TakeOver] = {**kinds, StartRemoval: _leave_alone}
-        self._children: dict[str, ChildProcess] = {}
+        self._adopted: set[str] = set()
         self._orders: dict[str, Any] = {}
         self._on_ended: dict[str, OnEnded] = {}
 
     def adopt(self, survivor: SurvivingProcess) -> None:
         """Watch a job from now on."""
-        self._children[survivor.peer] = jobs.adopt(self._supervisor, survivor, self._job_ended)
+        self._adopted.add(survivor.peer)
+        self._jobs.adopt(survivor, self._job_ended)
 
     def end(self, survivor: SurvivingProcess) -> None:
         """Kill a job. Nothing more that it reports is taken over."""
-        self._supervisor.processes.kill(jobs.adopt(self._supervisor, survivor, self._job_ended))
+        self._jobs.adopt(survivor, self._job_ended)
+        self._jobs.kill(survivor.peer)
 
     def reported(self, job: str, snapshot: JobSnapshot) -> None:
         """Note what a job does; raises ``MalformedError`` for an order that does not decode."""
-        self._orders[job] = envelope.decode(snapshot.order)[0] if snapshot.order else None
+        order = envelope.decode(snapshot.order)[0] if snapshot.order else None
+        if job in self._adopted:
+            self._orders[job] = order
 
-    def take_over(self, supervisor: Supervisor) -> int:
+    def take_over(self) -> int:
         """Let the jobs go on that can, and end the others; return how many go on."""
         for job, order in self._orders.items():
-            child = self._children.get(job)
             take_over = self._kinds.get(type(order))
-            on_ended = take_over(supervisor, job, child, order) if take_over is not None and child is not None else None
+            on_ended = take_over(job, order) if take_over is not None else None
             if on_ended is not None:
                 self._on_ended[job] = on_ended
-            elif child is not None:
+            else:
                 log.info("job ended, it is started again on request", job=job, order=type(order).__name__)
-                supervisor.processes.kill(child)
+                self._jobs.kill(job)
         return len(self._on_ended)
 
-    def _job_ended(self, supervisor: Supervisor, job: str, why: str) -> None:
-        self._children.pop(job, None)
+    def _job_ended(self, job: str, why: str) -> None:
         self._orders.pop(job, None)
         on_ended = self._on_ended.pop(job, None)
         if on_ended is not None:
-            on_ended(supervisor, job, why)
+            on_ended(job, why)
         self._ended(job)
 
 
-def _leave_alone(_supervisor: Supervisor, _job: str, _child: ChildProcess, _order: StartRemoval) -> OnEnded:
-    return lambda _supervisor, _job, _why: None
+def _leave_alone(_job: str, _order: StartRemoval) -> OnEnded:
+    return lambda _job, _why: None

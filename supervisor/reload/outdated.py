@@ -11,22 +11,27 @@ from functools import partial
 
 from protocol.config.settings import Settings
 from protocol.failures import Failure, LemonbusError
+from protocol.messages.peers import SetRequestRules
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
+from supervisor.bus.sockets import SupervisorBus
 from supervisor.models.options.model_configuration import ModelKey, engine_fingerprint
+from supervisor.models.registry import ModelRegistry
+from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.reload.plan import ReloadableModel
-from supervisor.runtime import request_rules
-from supervisor.runtime.supervisor import Supervisor
+from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.view import SchedulerView
 
 log = logs.get_logger()
 
 
-def reloadable_models(supervisor: Supervisor, new: Settings) -> list[ReloadableModel]:
+def reloadable_models(models: ModelRegistry, view: SchedulerView, new: Settings) -> list[ReloadableModel]:
     """Return the models that have an engine, with what the sections say now and in the new settings."""
-    before, after = supervisor.models.configuration, supervisor.models.configuration_of(new)
+    before, after = models.configuration, models.configuration_of(new)
     found = []
-    for model in supervisor.scheduler.view.models():
+    for model in view.models():
         if model.worker and model.spec is not None:
             key = ModelKey(model.name, model.spec.recipe)
             names = frozenset({before.section_of(model.name), after.section_of(model.name)})
@@ -34,34 +39,56 @@ def reloadable_models(supervisor: Supervisor, new: Settings) -> list[ReloadableM
     return found
 
 
-def bring_up_to_date(supervisor: Supervisor) -> None:
-    """Replace what is outdated, and tell workers their new rules.
+class OutdatedProcesses:
+    """What was taken over and is outdated."""
 
-    To be called once, when everything that runs was taken over.
-    """
-    request_rules.send_to_loaded(supervisor)
-    scheduler = supervisor.scheduler
-    workers = [each.worker for each in scheduler.view.workers()]
-    scheduler.stop_spares([worker for worker in workers if supervisor.workers.is_outdated(worker)])
-    outdated = [
-        (model.name, model.spec)
-        for model in scheduler.view.models()
-        if model.worker and model.spec is not None and _is_outdated(supervisor, model.spec)
-    ]
-    for name, spec in outdated:
-        try:
-            fresh = supervisor.models.spec(name, spec.asked)
-        except LemonbusError as problem:
-            log.warning("model not reloaded for its new configuration", model=name, reason=problem.failure.message)
-            continue
-        log.info("model is reloaded for its new configuration when its requests have ended", model=name)
-        number = supervisor.internal_calls.begin(partial(_reloaded, name))
-        scheduler.load_requested("", number, ModelTarget(name, fresh.type, fresh), supervisor.loop.now())
+    def __init__(
+        self,
+        bus: SupervisorBus,
+        workers: WorkerProcesses,
+        models: ModelRegistry,
+        scheduler: Scheduler,
+        internal_calls: InternalCalls,
+    ) -> None:
+        """Replace nothing yet."""
+        self._bus, self._workers, self._models = bus, workers, models
+        self._scheduler, self._internal_calls = scheduler, internal_calls
 
+    def bring_up_to_date(self) -> None:
+        """Replace what is outdated, and tell workers their new rules.
 
-def _is_outdated(supervisor: Supervisor, spec: ModelSpec) -> bool:
-    configured = supervisor.models.configuration.of(ModelKey(spec.name, spec.recipe))
-    return spec.configured != engine_fingerprint(configured)
+        To be called once, when everything that runs was taken over.
+        """
+        self._send_rules()
+        workers = [each.worker for each in self._scheduler.view.workers()]
+        self._scheduler.stop_spares([worker for worker in workers if self._workers.is_outdated(worker)])
+        outdated = [
+            (model.name, model.spec)
+            for model in self._scheduler.view.models()
+            if model.worker and model.spec is not None and self._is_outdated(model.spec)
+        ]
+        for name, spec in outdated:
+            try:
+                fresh = self._models.spec(name, spec.asked)
+            except LemonbusError as problem:
+                log.warning("model not reloaded for its new configuration", model=name, reason=problem.failure.message)
+                continue
+            log.info("model is reloaded for its new configuration when its requests have ended", model=name)
+            self._internal_calls.load(ModelTarget(name, fresh.type, fresh), partial(_reloaded, name))
+
+    def _send_rules(self) -> None:
+        """Tell workers that have a model how the configuration changes its requests: it may say other things now.
+
+        Other workers get the rules with each start of an engine (``effect_executor.py``).
+        """
+        for worker in self._scheduler.view.workers():
+            if worker.spec is not None:
+                rules = self._models.configuration.request_rules(worker.spec)
+                self._bus.send(worker.worker, SetRequestRules(rules))
+
+    def _is_outdated(self, spec: ModelSpec) -> bool:
+        configured = self._models.configuration.of(ModelKey(spec.name, spec.recipe))
+        return spec.configured != engine_fingerprint(configured)
 
 
 def _reloaded(name: str, result: object) -> None:

@@ -22,13 +22,19 @@ from protocol.config.settings import Settings, read_origins, write_settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange, SettingEffect
 from protocol.runtime import logs
-from supervisor.processes.child_processes import ChildProcess
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from supervisor.internal_errors import InternalErrors
+from supervisor.models.registry import ModelRegistry
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.listener import bind_listener, shut_listener
 from supervisor.processes.setting_effects import EFFECTS
 from supervisor.reload.outdated import reloadable_models
 from supervisor.reload.plan import plan_reload
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.scheduler.view import SchedulerView
 
 MODULE: Final = "supervisor.reload.resolution"
 READING_TIMEOUT_S: Final = 10.0
@@ -61,12 +67,23 @@ class Reloader:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        settings: Settings,
+        process_context: ProcessContext,
+        loop: Loop,
+        listen_fd: int,
+        processes: ChildProcesses,
+        models: ModelRegistry,
+        view: SchedulerView,
+        calls: GatewayCalls,
+        errors: InternalErrors,
         successor: Successor,
         secrets: Mapping[str, str],
     ) -> None:
         """``secrets``: variables with keys, which were removed from the environment at the start."""
-        self._supervisor, self._successor, self._secrets = supervisor, successor, secrets
+        self._settings, self._process_context, self._loop, self._listen_fd = settings, process_context, loop, listen_fd
+        self._processes, self._models, self._view = processes, models, view
+        self._calls, self._errors = calls, errors
+        self._successor, self._secrets = successor, secrets
         self.on_hangups_done: Callable[[int], None] = lambda _: None
         """Called at the end of each reading, whatever its result, with the number of :meth:`hangup` calls that it was for."""
         self._callers: list[_Caller] = []
@@ -83,7 +100,7 @@ class Reloader:
         """Reload because of SIGHUP; the result is in the log."""
         self._ask(_Caller("", 0, dry_run=False))
 
-    def _requested(self, _supervisor: Supervisor, peer: str, call: ReloadSettings, _payload: bytes) -> None:
+    def _requested(self, peer: str, call: ReloadSettings, _payload: bytes) -> None:
         self._ask(_Caller(peer, call.number, call.dry_run, call.repeated))
 
     def _ask(self, caller: _Caller) -> None:
@@ -99,29 +116,27 @@ class Reloader:
         self._output.clear()
         read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         environment = {**self._secrets, RESULT_VARIABLE: str(write_fd)}
-        loop = self._supervisor.loop
         try:
             os.set_blocking(write_fd, True)
-            child = self._supervisor.processes.start(
+            child = self._processes.start(
                 "configuration", MODULE, partial(self._ended, read_fd), environment, [write_fd]
             )
         finally:
             os.close(write_fd)
-        loop.on_readable(read_fd, partial(self._receive, read_fd))
-        loop.call_later(READING_TIMEOUT_S, partial(self._give_up, child))
+        self._loop.on_readable(read_fd, partial(self._receive, read_fd))
+        self._loop.call_later(READING_TIMEOUT_S, partial(self._give_up, child))
 
     def _receive(self, read_fd: int) -> None:
         piece = os.read(read_fd, _READ_SIZE)
         self._output += piece
         if not piece:
-            self._supervisor.loop.on_readable(read_fd, None)
+            self._loop.on_readable(read_fd, None)
 
     def _give_up(self, child: ChildProcess) -> None:
-        self._supervisor.processes.kill(child)  # does nothing if it has ended
+        self._processes.kill(child)  # does nothing if it has ended
 
     def _ended(self, read_fd: int, why: str) -> None:
-        loop = self._supervisor.loop
-        loop.on_readable(read_fd, None)
+        self._loop.on_readable(read_fd, None)
         try:
             while piece := os.read(read_fd, _READ_SIZE):
                 self._output += piece
@@ -132,7 +147,7 @@ class Reloader:
         try:
             self._finish(self._resolution(why))
         except (LemonbusError, OSError) as problem:  # a full disk, for example
-            self._refuse(self._supervisor.errors.failure_of(problem, where="reload"))
+            self._refuse(self._errors.failure_of(problem, where="reload"))
         finally:
             self.on_hangups_done(sum(not caller.peer for caller in self._callers))
             self._callers, self._next = self._next, []
@@ -153,8 +168,10 @@ class Reloader:
     def _finish(self, found: Resolution) -> None:
         if found.settings is None:
             raise (found.failure or Failure(Code.INTERNAL, "the configuration was not read")).raised()
-        old = self._supervisor.settings
-        changes = plan_reload(old, found.settings, found.origins, reloadable_models(self._supervisor, found.settings))
+        old = self._settings
+        changes = plan_reload(
+            old, found.settings, found.origins, reloadable_models(self._models, self._view, found.settings)
+        )
         if self._is_to_be_applied:
             if changes:
                 self._apply(old, found, changes)
@@ -164,8 +181,8 @@ class Reloader:
             listener.close()
         for caller in self._callers:
             report = ReloadReport(not caller.dry_run, changes, found.warnings, caller.repeated)
-            if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
-                self._supervisor.calls.answer(caller.peer, caller.number, report)
+            if caller.peer:
+                self._calls.reply(caller.peer, caller.number, report)
 
     @property
     def _is_to_be_applied(self) -> bool:
@@ -180,7 +197,7 @@ class Reloader:
         effective = settings_until_next_start(old, new)
         if effective != old:
             kept = {name for name in setting_fields() if getattr(effective, name) != getattr(new, name)}
-            before = read_origins(self._supervisor.process_context.runtime)
+            before = read_origins(self._process_context.runtime)
             origins = {name: origin for name, origin in found.origins.items() if name not in kept}
             self._hand_over(old, effective, origins | {name: before[name] for name in kept & before.keys()})
         for change in changes:
@@ -190,7 +207,7 @@ class Reloader:
         """Give the new settings to a successor; raises a failure or OSError, in which case nothing has changed."""
         listener = self._listener(old, new)
         try:
-            write_settings(new, self._supervisor.process_context.runtime, origins)
+            write_settings(new, self._process_context.runtime, origins)
         except OSError:
             if listener is not None:
                 listener.close()
@@ -198,21 +215,21 @@ class Reloader:
         if listener is not None:
             self._successor.hold_listener(listener)
             if old.port == new.port:  # the former address would still get connections, which no gateway accepts
-                shut_listener(self._supervisor.listen_fd)
-        self._supervisor.loop.call_last(self._successor.take_over)
+                shut_listener(self._listen_fd)
+        self._loop.call_last(self._successor.take_over)
 
     def _listener(self, old: Settings, new: Settings, *, listens: bool = True) -> socket.socket | None:
         """Return a listener at the new address, None if it is the present one; raises a failure if there can be none."""
         if (old.host, old.port) == (new.host, new.port):
             return None
-        return bind_listener(new, patience=0.0, present_fd=self._supervisor.listen_fd, listens=listens)
+        return bind_listener(new, patience=0.0, present_fd=self._listen_fd, listens=listens)
 
     def _refuse(self, failure: Failure) -> None:
         if self._is_to_be_applied:
             log.error("configuration not reloaded: it stays as it was", reason=failure.message)
         for caller in self._callers:
-            if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
-                self._supervisor.calls.refuse(caller.peer, caller.number, failure)
+            if caller.peer:
+                self._calls.reply(caller.peer, caller.number, failure)
 
 
 def settings_until_next_start(old: Settings, new: Settings) -> Settings:

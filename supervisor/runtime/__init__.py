@@ -1,5 +1,5 @@
-"""The running supervisor: the object, its log and jobs, and how the scheduler's effects and the answers to calls leave it.
+"""What runs between the bus and the scheduler: messages to handlers, decisions, their effects, answers to calls, jobs, the log.
 
-Handlers import `supervisor.Supervisor` and `jobs`. Nothing here decides which request or model runs:
+Handlers are given these objects. Nothing here decides which request or model runs:
 `supervisor.scheduler` does. The other processes are in `supervisor.processes`, start and end in `supervisor.lifecycle`.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.failures import Code, Failure
-from protocol.messages.calls import CallResult
+from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
 from protocol.wire import envelope
 from supervisor.bus.sockets import SupervisorBus
@@ -38,6 +38,25 @@ class GatewayCalls:
                 self.refuse(gateway, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
 
         self._state_writer.when_written(written)
+
+    def reply(self, gateway: str, number: int, result: object, *, when_written: bool = False) -> None:
+        """Answer a call that has waited, with a report or a failure, unless its gateway is gone.
+
+        ``when_written``: hold back a report until the changed state files are on the disk.
+        """
+        if self._peers.get(gateway) is None:
+            return
+        if isinstance(result, Failure):
+            self.refuse(gateway, number, result)
+        elif when_written:
+            self.answer_when_written(gateway, number, result)
+        else:
+            self.answer(gateway, number, result)
+
+    def tell(self, gateway: str, progress: Progress) -> None:
+        """Tell a call that waits how far its job is, unless its gateway is gone."""
+        if self._peers.get(gateway) is not None:
+            self._bus.send(gateway, progress)
 
     def refuse(self, gateway: str, number: int, failure: Failure) -> None:
         """Refuse a call."""

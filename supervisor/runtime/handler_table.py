@@ -1,16 +1,17 @@
-"""Which function handles which message: merged from the tables of all handler files, without duplicates."""
+"""Which function handles which message: merged from the tables of all handlers, without duplicates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-H = TypeVar("H")
+Handler = Callable[[str, Any, bytes], None]
+"""(the peer that sent the message, the message, its payload)."""
 
 
-def merge_handlers(tables: Iterable[Mapping[type, H]]) -> dict[type, H]:
+def merge_handlers(tables: Iterable[Mapping[type, Handler]]) -> dict[type, Handler]:
     """Return one table of all handlers; raises ``TypeError`` if two tables handle the same message."""
-    merged: dict[type, H] = {}
+    merged: dict[type, Handler] = {}
     for table in tables:
         for message, handler in table.items():
             if message in merged:

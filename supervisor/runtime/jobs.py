@@ -12,86 +12,86 @@ from typing import Final
 import msgspec
 
 from protocol import ids
-from protocol.failures import Failure
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import PEER_VARIABLE
-from supervisor.processes.child_processes import ChildProcess
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.surviving_processes import SurvivingProcess
-from supervisor.runtime.supervisor import Supervisor
 
 HELLO_TIMEOUT_S: Final = 20.0
 """How long a job may take to report. On a loaded machine, Python alone takes seconds."""
 
 log = logs.get_logger()
-OnEnded = Callable[[Supervisor, str, str], None]
+OnEnded = Callable[[str, str], None]
+"""Gets the name of a job, and why its process ended."""
 
 
-def start(
-    supervisor: Supervisor, module: str, on_ended: OnEnded, order: msgspec.Struct | None = None
-) -> tuple[str, ChildProcess]:
-    """Start a job; return its name and its process. ``on_ended`` is called once, with the job and why it ended."""
-    job = ids.peer_id("job")
-    if order is not None:
-        supervisor.job_orders[job] = order
-    ended = partial(_job_ended, supervisor, job, on_ended)
-    child = supervisor.processes.start("job", module, ended, {PEER_VARIABLE: job})
-    supervisor.job_processes[job] = child
-    supervisor.loop.call_later(HELLO_TIMEOUT_S, partial(_kill_if_silent, supervisor, job))
-    return job, child
+class Jobs:
+    """The jobs that run."""
 
+    def __init__(self, loop: Loop, processes: ChildProcesses, peers: PeerRegistry, bus: SupervisorBus) -> None:
+        """None runs."""
+        self._loop, self._processes, self._peers, self._bus = loop, processes, peers, bus
+        self._children: dict[str, ChildProcess] = {}
+        self._orders: dict[str, msgspec.Struct] = {}
+        """Job → its order, as long as the job runs."""
 
-def adopt(supervisor: Supervisor, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
-    """Take over a job that an earlier supervisor started; ``on_ended`` as in :func:`start`."""
-    ended = partial(_job_ended, supervisor, survivor.peer, on_ended)
-    child = supervisor.job_processes[survivor.peer] = supervisor.processes.adopt(survivor, ended)
-    return child
+    def start(self, module: str, on_ended: OnEnded, order: msgspec.Struct | None = None) -> str:
+        """Start a job; return its name. ``on_ended`` is called once."""
+        job = ids.peer_id("job")
+        if order is not None:
+            self._orders[job] = order
+        ended = partial(self._ended, job, on_ended)
+        self._children[job] = self._processes.start("job", module, ended, {PEER_VARIABLE: job})
+        self._loop.call_later(HELLO_TIMEOUT_S, partial(self._kill_if_silent, job))
+        return job
 
+    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
+        """Take over a job that an earlier supervisor started; ``on_ended`` as in :meth:`start`."""
+        ended = partial(self._ended, survivor.peer, on_ended)
+        self._children[survivor.peer] = self._processes.adopt(survivor, ended)
 
-def _kill_if_silent(supervisor: Supervisor, job: str) -> None:
-    """Kill a job that has not said Hello in time: it is stopped, or runs something else."""
-    child = supervisor.job_processes.get(job)
-    if child is not None and supervisor.peers.get(job) is None:
-        log.error("job killed", job=job, why=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
-        supervisor.processes.kill(child)
+    def names(self) -> list[str]:
+        """Return the jobs whose processes run."""
+        return list(self._children)
 
+    def kill(self, job: str) -> None:
+        """Kill a job, if it still runs. Everything else follows from its end."""
+        child = self._children.get(job)
+        if child is not None:
+            self._processes.kill(child)
 
-def send_order(supervisor: Supervisor, job: str) -> None:
-    """Send its order to a job that has said Hello and has none."""
-    message = supervisor.job_orders.get(job)
-    if message is not None:
-        supervisor.bus.send(job, message)
+    def give_up(self, job: str) -> None:
+        """Kill a job, and count it as ended even if it cannot be killed: see :meth:`ChildProcesses.give_up`."""
+        child = self._children.get(job)
+        if child is not None:
+            self._processes.give_up(child)
 
+    def send_order(self, job: str) -> None:
+        """Send its order to a job that has said Hello and has none."""
+        order = self._orders.get(job)
+        if order is not None:
+            self._bus.send(job, order)
 
-def dismiss(supervisor: Supervisor, job: str) -> None:
-    """Let a job exit after its result was read.
+    def dismiss(self, job: str) -> None:
+        """Let a job exit after its result was read.
 
-    A job waits for this, because its end might be noticed before its result.
-    """
-    supervisor.bus.send(job, Shutdown(0.0, "done"))
+        A job waits for this, because its end might be noticed before its result.
+        """
+        self._bus.send(job, Shutdown(0.0, "done"))
 
+    def _kill_if_silent(self, job: str) -> None:
+        """Kill a job that has not said Hello in time: it is stopped, or runs something else."""
+        if job in self._children and self._peers.get(job) is None:
+            log.error("job killed", job=job, why=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
+            self.kill(job)
 
-def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, when_written: bool = False) -> None:
-    """Answer a call that waited for a job, with a report or a failure, unless its gateway is gone.
-
-    ``when_written``: hold back a report until the changed state files are on the disk.
-    """
-    if supervisor.peers.get(peer) is None:
-        return
-    if isinstance(result, Failure):
-        supervisor.calls.refuse(peer, number, result)
-    elif when_written:
-        supervisor.calls.answer_when_written(peer, number, result)
-    else:
-        supervisor.calls.answer(peer, number, result)
-
-
-def _job_ended(supervisor: Supervisor, job: str, on_ended: OnEnded, why: str) -> None:
-    supervisor.job_orders.pop(job, None)
-    supervisor.job_processes.pop(job, None)
-    supervisor.peers.remove(job)
-    supervisor.bus.forget(job)
-    try:
-        on_ended(supervisor, job, why)
-    finally:
-        supervisor.on_process_ended()
+    def _ended(self, job: str, on_ended: OnEnded, why: str) -> None:
+        self._orders.pop(job, None)
+        self._children.pop(job, None)
+        self._peers.remove(job)
+        self._bus.forget(job)
+        on_ended(job, why)

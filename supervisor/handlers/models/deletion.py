@@ -13,17 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveFailed, StartRemoval
 from protocol.models import prompt_caches
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
 from protocol.runtime import logs
-from supervisor.handlers.models import downloads
+from supervisor.handlers.model_targets import ModelTargets
+from supervisor.handlers.models.downloads import Downloads
+from supervisor.internal_errors import InternalErrors
+from supervisor.metrics.latest_stats import LatestStats
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import LATEST
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.models.registry import ModelRegistry
+from supervisor.processes.download_registry import DownloadRegistry
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.jobs import Jobs
+from supervisor.scheduler.scheduler import Scheduler
 
 MODULE: Final = "workers.jobs.remove"
 
@@ -88,49 +97,64 @@ def _repository(checkpoint: str) -> str:
 class Deletions:
     """The deletions in progress."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        downloads: Downloads,
+        registry: DownloadRegistry,
+        scheduler: Scheduler,
+        internal_calls: InternalCalls,
+        stats: LatestStats,
+        jobs: Jobs,
+        calls: GatewayCalls,
+        errors: InternalErrors,
+    ) -> None:
         """No deletion is under way."""
+        self._settings, self._models, self._targets = settings, models, targets
+        self._downloads, self._registry = downloads, registry
+        self._scheduler, self._internal_calls, self._stats = scheduler, internal_calls, stats
+        self._jobs, self._calls, self._errors = jobs, calls, errors
         self._by_job: dict[str, _Deletion] = {}
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {DeleteModel: self._delete, Removed: self._result, RemoveFailed: self._result}
 
-    def _delete(self, supervisor: Supervisor, peer: str, call: DeleteModel, _payload: bytes) -> None:
-        if call.name_only and self._name_removed(supervisor, peer, call):
+    def _delete(self, peer: str, call: DeleteModel, _payload: bytes) -> None:
+        if call.name_only and self._name_removed(peer, call):
             return
-        download = supervisor.downloads.running_for(call.model)
-        entry = download.pending if download and download.pending else supervisor.models.resolve(call.model)
-        supervisor.models.check_not_deleting(entry.name)
+        download = self._registry.running_for(call.model)
+        entry = download.pending if download and download.pending else self._models.resolve(call.model)
+        self._models.check_not_deleting(entry.name)
         if entry.path:
             reason = f"model {entry.name} is a file that was not downloaded here: remove the file itself"
             raise invalid(reason, "model_name")
-        if not self._known(supervisor, entry):
+        if not self._known(entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        self._check_removable(supervisor, entry)
-        supervisor.models.deleting.add(entry.name)
+        self._check_removable(entry)
+        self._models.deleting.add(entry.name)
         deletion = _Deletion(entry, peer, call.number)
         why = Failure(Code.CONFLICT, f"model {entry.name} was deleted while it was downloaded", model=entry.name)
-        unload = partial(self._step, supervisor, deletion, self._unload)
-        if not downloads.cancel(supervisor, entry.name, why, unload):
+        unload = partial(self._step, deletion, self._unload)
+        if not self._downloads.cancel(entry.name, why, unload):
             unload()
 
-    @staticmethod
-    def _name_removed(supervisor: Supervisor, peer: str, call: DeleteModel) -> bool:
+    def _name_removed(self, peer: str, call: DeleteModel) -> bool:
         """Remove another name of a model and answer; return False for its own name.
 
         Raises ``conflict`` if the model has others.
         """
-        names = supervisor.models.user_names
+        names = self._models.user_names
         alias = call.model.removesuffix(LATEST)
         if alias in names.aliases:
-            supervisor.models.drop_alias(alias)
-            supervisor.running_names.pop(call.model, None)
-            supervisor.running_names.pop(alias, None)
-            supervisor.calls.answer_when_written(peer, call.number, Deleted(alias))
+            self._models.drop_alias(alias)
+            self._targets.forget_names(call.model, alias)
+            self._calls.answer_when_written(peer, call.number, Deleted(alias))
             return True
-        model = supervisor.models.resolve(call.model).name
-        if alias in supervisor.models.configuration.aliases:
+        model = self._models.resolve(call.model).name
+        if alias in self._models.configuration.aliases:
             reason = f"{alias} is an alias of {model} in the configuration: remove it there, or delete {model}"
             raise Failure(Code.CONFLICT, reason, model=model).raised()
         others = names.of(model)
@@ -139,71 +163,64 @@ class Deletions:
             raise Failure(Code.CONFLICT, reason, model=model).raised()
         return False
 
-    @staticmethod
-    def _check_removable(supervisor: Supervisor, entry: CatalogueEntry) -> None:
+    def _check_removable(self, entry: CatalogueEntry) -> None:
         """Raise ``conflict`` for a model of the catalogue whose files all belong to other models as well: it would stay as it is."""
-        models = supervisor.models
+        models = self._models
         if models.registered(entry.name) or entry.name in models.adopted.entries or not models.downloaded(entry):
             return
-        plan = plan_deletion(entry, models.others(entry), supervisor.settings.cache_dir, set())
+        plan = plan_deletion(entry, models.others(entry), self._settings.cache_dir, set())
         if plan.kept_for and not (plan.order.files or plan.order.tag):
             reason = f"model {entry.name} has the same files as {' and '.join(plan.kept_for)}: delete that first"
             raise Failure(Code.CONFLICT, reason, model=entry.name).raised()
 
-    def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
+    def _known(self, entry: CatalogueEntry) -> bool:
         """Return whether anything of the model can be deleted: a download, a registration, a worker, or a file."""
-        models = supervisor.models
-        if supervisor.downloads.running_for(entry.name) or models.registered(entry.name):
+        models = self._models
+        if self._registry.running_for(entry.name) or models.registered(entry.name):
             return True
         if models.adopted.is_kept(entry.name):
             return True
-        model = supervisor.scheduler.view.model(entry.name)
+        model = self._scheduler.view.model(entry.name)
         if model is not None and model.worker:
             return True
-        wanted = plan_deletion(entry, [], supervisor.settings.cache_dir, set()).order
+        wanted = plan_deletion(entry, [], self._settings.cache_dir, set()).order
         return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
 
-    def _step(self, supervisor: Supervisor, deletion: _Deletion, step: Callable[[Supervisor, _Deletion], None]) -> None:
+    def _step(self, deletion: _Deletion, step: Callable[[_Deletion], None]) -> None:
         """Do the next step of a deletion. If it raises, the deletion ends with that failure and the model stays."""
         try:
-            step(supervisor, deletion)
+            step(deletion)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the model must not stay "being deleted"
-            self._end(supervisor, deletion, supervisor.errors.failure_of(problem, model=deletion.entry.name))
+            self._end(deletion, self._errors.failure_of(problem, model=deletion.entry.name))
 
-    def _unload(self, supervisor: Supervisor, deletion: _Deletion) -> None:
+    def _unload(self, deletion: _Deletion) -> None:
         name = deletion.entry.name
-        for called in [called for called, entry_found in supervisor.running_names.items() if entry_found == name]:
-            del supervisor.running_names[called]
-        supervisor.scheduler.model_deleted(name)
-        model = supervisor.scheduler.view.model(name)
-        if model is None or not model.unloadable:
-            self._remove(supervisor, deletion)
-            return
-        number = supervisor.internal_calls.begin(lambda _result: self._step(supervisor, deletion, self._remove))
-        supervisor.scheduler.unload_requested("", number, name)
+        self._targets.forget_model(name)
+        self._scheduler.model_deleted(name)
+        self._internal_calls.unload([name], partial(self._step, deletion, self._remove))
 
-    def _remove(self, supervisor: Supervisor, deletion: _Deletion) -> None:
+    def _remove(self, deletion: _Deletion) -> None:
         entry = deletion.entry
-        supervisor.scheduler.model_deleted(entry.name)
-        busy = {folder for model in supervisor.downloads.running() for folder in _hub_folders(supervisor, model)}
-        plan = plan_deletion(entry, supervisor.models.others(entry), supervisor.settings.cache_dir, busy)
-        supervisor.models.forget(entry)
-        supervisor.scheduler.forget_use(entry.name)
-        supervisor.stats_by_model.pop(entry.name, None)
+        self._scheduler.model_deleted(entry.name)
+        busy = {folder for model in self._registry.running() for folder in self._hub_folders(model)}
+        plan = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, busy)
+        self._models.forget(entry)
+        self._scheduler.forget_use(entry.name)
+        self._stats.forget(entry.name)
         deletion.kept_for = plan.kept_for
-        if plan.empty and not prompt_caches.entries_of(supervisor.settings.cache_dir, entry.name):
-            self._end(supervisor, deletion, None)
+        if plan.empty and not prompt_caches.entries_of(self._settings.cache_dir, entry.name):
+            self._end(deletion, None)
             return
-        job, _ = jobs.start(supervisor, MODULE, self._ended, plan.order)
+        job = self._jobs.start(MODULE, self._ended, plan.order)
         self._by_job[job] = deletion
 
-    def _result(self, supervisor: Supervisor, job: str, message: Removed | RemoveFailed, _payload: bytes) -> None:
+    def _result(self, job: str, message: Removed | RemoveFailed, _payload: bytes) -> None:
         deletion = self._by_job.get(job)
         if deletion is not None:
             deletion.result = message
-        jobs.dismiss(supervisor, job)
+        self._jobs.dismiss(job)
 
-    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+    def _ended(self, job: str, why: str) -> None:
         deletion = self._by_job.pop(job)
         result = deletion.result
         failure = result.failure if isinstance(result, RemoveFailed) else None
@@ -211,17 +228,22 @@ class Deletions:
             reason = f"deleting {deletion.entry.name} was interrupted ({why}); delete it again"
             failure = Failure(Code.INTERNAL, reason, model=deletion.entry.name)
         deletion.files = result.files if isinstance(result, Removed) else 0
-        self._end(supervisor, deletion, failure)
+        self._end(deletion, failure)
 
-    def _end(self, supervisor: Supervisor, deletion: _Deletion, failure: Failure | None) -> None:
+    def _end(self, deletion: _Deletion, failure: Failure | None) -> None:
         name = deletion.entry.name
-        supervisor.models.deleting.discard(name)
+        self._models.deleting.discard(name)
         if failure is not None:
             log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
         result = failure or Deleted(name, deletion.files, deletion.kept_for)
-        jobs.reply(supervisor, deletion.peer, deletion.number, result, when_written=True)
+        self._calls.reply(deletion.peer, deletion.number, result, when_written=True)
+
+    def _hub_folders(self, model: str) -> list[str]:
+        download = self._registry.running_for(model)
+        parsed = [parse(source.checkpoint) for source in download.sources] if download else []
+        return [checkpoint.folder for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)]
 
 
 class _Deletion:
@@ -232,12 +254,6 @@ class _Deletion:
         self.kept_for: list[str] = []
         self.files = 0
         self.result: Removed | RemoveFailed | None = None
-
-
-def _hub_folders(supervisor: Supervisor, model: str) -> list[str]:
-    download = supervisor.downloads.running_for(model)
-    parsed = [parse(source.checkpoint) for source in download.sources] if download else []
-    return [checkpoint.folder for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)]
 
 
 def _has_partial_download(repository: Path) -> bool:

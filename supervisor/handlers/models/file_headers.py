@@ -9,13 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from protocol.config.settings import Settings
 from protocol.messages.model_details import Described, FileFacts, StartDescription
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
 from supervisor.models.files import ModelFiles
 from supervisor.models.header_reads import PAUSE_S, FileKey, HeaderReads
-from supervisor.processes.child_processes import ChildProcess
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.jobs import Jobs
+from supervisor.scheduler.view import SchedulerView
 
 MODULE: Final = "workers.jobs.describe"
 FILE_DEADLINE_S: Final = 5.0
@@ -39,12 +41,11 @@ def file_key(found: ModelFiles) -> FileKey:
 class FileHeaders:
     """What is known about files, and the calls that wait for more."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings, loop: Loop, jobs: Jobs, view: SchedulerView) -> None:
         """Nothing was read yet."""
+        self._settings, self._loop, self._jobs, self._view = settings, loop, jobs, view
         self._reads = HeaderReads()
         self._waiting: list[_WaitingCall] = []
-        self._children: dict[str, ChildProcess] = {}
-        """Job → its process, until that has ended."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -54,31 +55,28 @@ class FileHeaders:
         """Return what is known about a file's content."""
         return self._reads.facts(key)
 
-    def when_read(
-        self, supervisor: Supervisor, keys: frozenset[FileKey], seconds: float, answer: Callable[[], None]
-    ) -> None:
+    def when_read(self, keys: frozenset[FileKey], seconds: float, answer: Callable[[], None]) -> None:
         """Call ``answer`` when these files were read, at once if none need be read, and at the latest after ``seconds``."""
         waiting = _WaitingCall(keys, answer)
         self._waiting.append(waiting)
-        if supervisor.scheduler.view.closing:
+        if self._view.closing:
             self._answer(waiting)
             return
-        self._go_on(supervisor)
+        self._go_on()
         if waiting in self._waiting:
-            supervisor.loop.call_later(seconds, partial(self._time_out, waiting, seconds))
+            self._loop.call_later(seconds, partial(self._time_out, waiting, seconds))
 
-    def _go_on(self, supervisor: Supervisor) -> None:
+    def _go_on(self) -> None:
         """Answer the calls that no longer wait for a file; read more files for the others."""
-        now = supervisor.loop.now()
+        now = self._loop.now()
         for waiting in list(self._waiting):
             if all(self._reads.settled(key, now) for key in waiting.keys):
                 self._answer(waiting)
         files = self._reads.next_files((key for waiting in self._waiting for key in sorted(waiting.keys)), now)
         if files:
-            job, child = jobs.start(supervisor, MODULE, self._ended, StartDescription([key.path for key in files]))
-            self._children[job] = child
+            job = self._jobs.start(MODULE, self._ended, StartDescription([key.path for key in files]))
             self._reads.begin(job, files)
-            self._watch(supervisor, job, START_DEADLINE_S)
+            self._watch(job, START_DEADLINE_S)
 
     def _answer(self, waiting: _WaitingCall) -> None:
         self._waiting.remove(waiting)
@@ -91,34 +89,33 @@ class FileHeaders:
 
     # The job
 
-    def _result(self, supervisor: Supervisor, job: str, message: Described, _payload: bytes) -> None:
+    def _result(self, job: str, message: Described, _payload: bytes) -> None:
         if self._reads.received(job, message.facts):
-            jobs.dismiss(supervisor, job)
+            self._jobs.dismiss(job)
         else:
-            self._watch(supervisor, job)
-        self._go_on(supervisor)
+            self._watch(job)
+        self._go_on()
 
-    def _watch(self, supervisor: Supervisor, job: str, start: float = 0.0) -> None:
+    def _watch(self, job: str, start: float = 0.0) -> None:
         """Give up a job that does not read another file in time. ``start``: seconds that its start may take."""
         before = self._reads.progress(job)
         if before is not None:
-            seconds = start + min(FILE_DEADLINE_S, supervisor.settings.peer_silence)
-            supervisor.loop.call_later(seconds, partial(self._give_up_if_stuck, supervisor, job, before))
+            seconds = start + min(FILE_DEADLINE_S, self._settings.peer_silence)
+            self._loop.call_later(seconds, partial(self._give_up_if_stuck, job, before))
 
-    def _give_up_if_stuck(self, supervisor: Supervisor, job: str, before: int) -> None:
+    def _give_up_if_stuck(self, job: str, before: int) -> None:
         if self._reads.progress(job) != before:
             return
-        stuck = self._reads.give_up(job, supervisor.loop.now())
+        stuck = self._reads.give_up(job, self._loop.now())
         log.error("job hangs at a model file", job=job, path=stuck.path if stuck else "", retry_in=PAUSE_S)
-        supervisor.processes.give_up(self._children[job])
-        self._go_on(supervisor)
+        self._jobs.give_up(job)
+        self._go_on()
 
-    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
-        self._children.pop(job, None)
+    def _ended(self, job: str, why: str) -> None:
         unread = self._reads.ended(job)
         if unread:
             log.warning("headers of model files were not read", files=len(unread), why=why)
         # The failure may be over by the next call, so it is not remembered. These calls do not wait for another job.
         for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
             self._answer(waiting)
-        self._go_on(supervisor)
+        self._go_on()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from msgspec import structs
 
@@ -13,90 +12,153 @@ from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from protocol.runtime import logs
+from protocol.runtime.loop import Loop
 from supervisor.handlers.context_size import with_context
-from supervisor.handlers.requests import resolve_target
+from supervisor.handlers.model_targets import ModelTargets
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import MERGED_ARGS
 from supervisor.models.options.model_configuration import ttl_or_never
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.models.registry import ModelRegistry
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
+from supervisor.scheduler.scheduler import Scheduler
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 log = logs.get_logger()
 
 
-def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: bytes) -> None:
-    """Load a model, after its download if necessary; answered when it is ready.
+class ModelLoading:
+    """Loads, unloads and pins models for calls."""
 
-    Options to be saved are saved once the model is ready with them: options that prevent a load must not break every
-    later one.
-    """
-    known = supervisor.models.find(call.model)
-    if call.unless_loaded:
-        _check_not_loaded(supervisor, known.name if known else call.model)
-    entry = _requested_entry(supervisor, call)
-    name = entry.name
-    try:
-        target, options = _load_target(supervisor, entry, call)
-    except Exception:
-        if known is None:
-            supervisor.models.adopted.forget(name)
-        raise
-    if target.spec is not None:
-        supervisor.models.adopted.keep(name)  # forgotten again if its first load fails
-    number = call.number
-    if call.save_options or call.set_default:
-        on_result = partial(_finish_load, supervisor, peer, call, name, options)
-        peer, number = "", supervisor.internal_calls.begin(on_result)
-    supervisor.scheduler.load_requested(peer, number, target._replace(provisional=known is None), supervisor.loop.now())
+    def __init__(
+        self,
+        loop: Loop,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        scheduler: Scheduler,
+        internal_calls: InternalCalls,
+        calls: GatewayCalls,
+    ) -> None:
+        """Take the models from ``models``."""
+        self._loop, self._models, self._targets, self._scheduler = loop, models, targets, scheduler
+        self._internal_calls, self._calls = internal_calls, calls
 
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of these messages."""
+        return {LoadModel: self._load, UnloadModel: self._unload, PinModel: self._pin}
 
-def _check_not_loaded(supervisor: Supervisor, name: str) -> None:
-    if supervisor.scheduler.view.serving(name) is not None:
-        reason = f"Model {name!r} is loaded already: unload it first, or use it as it is"
-        raise Failure(Code.CONFLICT, reason, model=name).raised()
+    def _load(self, peer: str, call: LoadModel, _payload: bytes) -> None:
+        """Load a model, after its download if necessary; answered when it is ready.
 
+        Options to be saved are saved once the model is ready with them: options that prevent a load must not break every
+        later one.
+        """
+        known = self._models.find(call.model)
+        if call.unless_loaded:
+            self._check_not_loaded(known.name if known else call.model)
+        entry = self._requested_entry(call)
+        name = entry.name
+        try:
+            target, options = self._load_target(entry, call)
+        except Exception:
+            if known is None:
+                self._models.adopted.forget(name)
+            raise
+        if target.spec is not None:
+            self._models.adopted.keep(name)  # forgotten again if its first load fails
+        target = target._replace(provisional=known is None)
+        if call.save_options or call.set_default:
+            self._internal_calls.load(target, partial(self._finish_load, peer, call, name, options))
+        else:
+            self._scheduler.load_requested(peer, call.number, target, self._loop.now())
 
-def _load_target(
-    supervisor: Supervisor, entry: CatalogueEntry, call: LoadModel
-) -> tuple[ModelTarget, dict[str, OptionValue]]:
-    """Return the model to load, and the options of the call that may be saved; raises what is wrong with them."""
-    options = supervisor.models.options.check(entry.name, call.options)
-    descriptor = supervisor.models.descriptor(entry)
-    options |= device_option(descriptor, call.device, options)
-    saved = dict(options)
-    arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
-    if call.merge_args is False and arguments:
-        options.setdefault(arguments, "")
-    elif call.merge_args and arguments in options:
-        options[MERGED_ARGS] = True
-    backend_class(entry.recipe)
-    target = resolve_target(supervisor, entry, options, ignore_saved=call.save_options)
-    if target.spec is not None:
-        supervisor.models.specs.precheck(target.spec)
-    whatever = not options and not call.save_options
-    if call.context and whatever and target.spec is not None:
-        larger = with_context(target.spec, call.context, supervisor.scheduler.view.model(target.name))
-        if larger is not None:
-            target, whatever = target._replace(spec=larger), False
-    asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
-    return target._replace(asked=asked, any=whatever, options={} if target.spec else options), saved
+    def _check_not_loaded(self, name: str) -> None:
+        if self._scheduler.view.serving(name) is not None:
+            reason = f"Model {name!r} is loaded already: unload it first, or use it as it is"
+            raise Failure(Code.CONFLICT, reason, model=name).raised()
 
+    def _load_target(self, entry: CatalogueEntry, call: LoadModel) -> tuple[ModelTarget, dict[str, OptionValue]]:
+        """Return the model to load, and the options of the call that may be saved; raises what is wrong with them."""
+        options = self._models.options.check(entry.name, call.options)
+        descriptor = self._models.descriptor(entry)
+        options |= device_option(descriptor, call.device, options)
+        saved = dict(options)
+        arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
+        if call.merge_args is False and arguments:
+            options.setdefault(arguments, "")
+        elif call.merge_args and arguments in options:
+            options[MERGED_ARGS] = True
+        backend_class(entry.recipe)
+        target = self._targets.resolve(entry, options, ignore_saved=call.save_options)
+        if target.spec is not None:
+            self._models.specs.precheck(target.spec)
+        whatever = not options and not call.save_options
+        if call.context and whatever and target.spec is not None:
+            larger = with_context(target.spec, call.context, self._scheduler.view.model(target.name))
+            if larger is not None:
+                target, whatever = target._replace(spec=larger), False
+        asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
+        return target._replace(asked=asked, any=whatever, options={} if target.spec else options), saved
 
-def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
-    """Return the model of a load. An unregistered checkpoint gets an entry under its own name."""
-    if call.recipe and call.recipe not in DESCRIPTORS:
-        reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
-        raise invalid(reason, "recipe")
-    if call.path:
-        _check_not_loaded(supervisor, call.model)
-        return supervisor.models.adopted.adopt_file(call.model, call.path, call.mmproj)
-    recipe = call.recipe or guess_recipe(call.model, call.device)
-    entry = supervisor.models.resolve_or_adopt(call.model, recipe)
-    if call.recipe and call.recipe != entry.recipe:
-        raise invalid(f"{entry.name} is a model for recipe {entry.recipe}, not {call.recipe}", "recipe")
-    return entry
+    def _requested_entry(self, call: LoadModel) -> CatalogueEntry:
+        """Return the model of a load. An unregistered checkpoint gets an entry under its own name."""
+        if call.recipe and call.recipe not in DESCRIPTORS:
+            reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
+            raise invalid(reason, "recipe")
+        if call.path:
+            self._check_not_loaded(call.model)
+            return self._models.adopted.adopt_file(call.model, call.path, call.mmproj)
+        recipe = call.recipe or guess_recipe(call.model, call.device)
+        entry = self._models.resolve_or_adopt(call.model, recipe)
+        if call.recipe and call.recipe != entry.recipe:
+            raise invalid(f"{entry.name} is a model for recipe {entry.recipe}, not {call.recipe}", "recipe")
+        return entry
+
+    def _finish_load(
+        self, peer: str, call: LoadModel, name: str, options: dict[str, OptionValue], result: object
+    ) -> None:
+        """If the model is ready with the options, save them and, if requested, make it the default model; then answer."""
+        failure = result if isinstance(result, Failure) else None
+        if_not_written = (
+            f". Model {name} is loaded with these options until it is unloaded; later loads do not use them. "
+            "Let the server write into its state directory, which `lemonbus config` shows, and load the model again"
+        )
+        if failure is None:
+            try:
+                if call.save_options:
+                    self._models.options.save(name, options)
+                if call.set_default:
+                    entry = self._models.known(name)
+                    self._models.user_names.set_default(entry.short_name if entry is not None else call.model)
+            except LemonbusError as problem:
+                failure = structs.replace(problem.failure, message=f"{problem.failure.message}{if_not_written}")
+        if failure is not None:
+            self._calls.reply(peer, call.number, failure)
+        elif isinstance(result, Loaded):
+            self._calls.answer_when_written(peer, call.number, result, if_not_written)
+
+    def _unload(self, peer: str, call: UnloadModel, _payload: bytes) -> None:
+        """Unload one model, or all; answered when they are unloaded."""
+        if call.model:
+            known = self._models.find(call.model)
+            name = known.name if known else call.model  # a model whose files were removed may still be loaded
+            if not self._scheduler.unload_requested(peer, call.number, name):
+                raise _not_loaded(call.model, known)
+            return
+        names = [model.name for model in self._scheduler.view.models() if model.unloadable]
+        self._internal_calls.unload(names, partial(self._calls.answer, peer, call.number, names))
+
+    def _pin(self, peer: str, call: PinModel, _payload: bytes) -> None:
+        """Pin or unpin a loaded model; answered when its worker remembers this for another supervisor."""
+        known = self._models.find(call.model)
+        name = known.name if known else call.model
+        asked = PolicyOverrides(pinned=call.pinned)
+        if not self._scheduler.overrides_requested(peer, call.number, name, asked):
+            raise _not_loaded(call.model, known)
+        log.info("model pinned" if call.pinned else "model unpinned", model=name)
 
 
 def guess_recipe(checkpoint: str, device: str) -> str:
@@ -127,69 +189,7 @@ def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, 
     return {option: fitting[0].name}
 
 
-def _finish_load(
-    supervisor: Supervisor, peer: str, call: LoadModel, name: str, options: dict[str, OptionValue], result: object
-) -> None:
-    """If the model is ready with the options, save them and, if requested, make it the default model; then answer."""
-    number = call.number
-    failure = result if isinstance(result, Failure) else None
-    if_not_written = (
-        f". Model {name} is loaded with these options until it is unloaded; later loads do not use them. "
-        "Let the server write into its state directory, which `lemonbus config` shows, and load the model again"
-    )
-    if failure is None:
-        try:
-            if call.save_options:
-                supervisor.models.options.save(name, options)
-            if call.set_default:
-                entry = supervisor.models.known(name)
-                supervisor.models.user_names.set_default(entry.short_name if entry is not None else call.model)
-        except LemonbusError as problem:
-            failure = structs.replace(problem.failure, message=f"{problem.failure.message}{if_not_written}")
-    if supervisor.peers.get(peer) is None:
-        return
-    if failure is not None:
-        supervisor.calls.refuse(peer, number, failure)
-    elif isinstance(result, Loaded):
-        supervisor.calls.answer_when_written(peer, number, result, if_not_written)
-
-
-def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:
-    """Unload one model, or all; answered when they are unloaded."""
-    if call.model:
-        known = supervisor.models.find(call.model)
-        name = known.name if known else call.model  # a model whose files were removed may still be loaded
-        if not supervisor.scheduler.unload_requested(peer, call.number, name):
-            raise _not_loaded(call.model, known)
-        return
-    names = [model.name for model in supervisor.scheduler.view.models() if model.unloadable]
-    waiting = set(names)
-    if not names:
-        supervisor.calls.answer(peer, call.number, [])
-
-    def gone(name: str, _result: object) -> None:
-        waiting.discard(name)
-        if not waiting:
-            supervisor.calls.answer(peer, call.number, names)
-
-    for name in names:
-        supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
-
-
-def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes) -> None:
-    """Pin or unpin a loaded model; answered when its worker remembers this for another supervisor."""
-    known = supervisor.models.find(call.model)
-    name = known.name if known else call.model
-    asked = PolicyOverrides(pinned=call.pinned)
-    if not supervisor.scheduler.overrides_requested(peer, call.number, name, asked):
-        raise _not_loaded(call.model, known)
-    log.info("model pinned" if call.pinned else "model unpinned", model=name)
-
-
 def _not_loaded(name: str, known: CatalogueEntry | None) -> LemonbusError:
     if known is None:
         return Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised()
     return Failure(Code.NOT_LOADED, f"Model not loaded: {known.name}", model=known.name).raised()
-
-
-HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model, PinModel: pin_model}

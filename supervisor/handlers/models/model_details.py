@@ -14,6 +14,7 @@ import msgspec
 from msgspec import structs
 
 from protocol.config.model_sections import MASK
+from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.model_details import (
     ConfiguredModel,
@@ -28,18 +29,21 @@ from protocol.messages.model_details import (
 from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
+from protocol.runtime.loop import Loop
+from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.file_headers import FileHeaders, file_key
 from supervisor.handlers.models.model_lists import with_loaded_state
+from supervisor.internal_errors import InternalErrors
 from supervisor.models import files
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.names import LATEST, NameIndex
 from supervisor.models.registry import ModelRegistry
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
 from supervisor.scheduler.policy import NO_TTL
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view import ModelView, SchedulerView
 from workers.backends.registry import DESCRIPTORS
 
 MAX_DESCRIBED: Final = 1000
@@ -60,38 +64,48 @@ def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> in
 class ModelDescriptions:
     """Answers ``DescribeModels``, and the small calls related to it."""
 
-    def __init__(self, headers: FileHeaders) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        headers: FileHeaders,
+        view: SchedulerView,
+        calls: GatewayCalls,
+        errors: InternalErrors,
+    ) -> None:
         """Take what files say from ``headers``."""
-        self._headers = headers
+        self._settings, self._loop, self._models, self._targets = settings, loop, models, targets
+        self._headers, self._view, self._calls, self._errors = headers, view, calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {
             DescribeModels: self._describe,
-            CopyModel: copy_model,
-            ListDefaultModels: list_default_models,
-            ShowModel: show_model,
+            CopyModel: self._copy,
+            ListDefaultModels: self._list_defaults,
+            ShowModel: self._show,
         }
 
-    def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
-        found = _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
+    def _describe(self, peer: str, call: DescribeModels, _payload: bytes) -> None:
+        found = self._downloaded(call.model)[:MAX_DESCRIBED]
         keys = frozenset(file_key(files_found) for _, _, files_found in found)
-        self._headers.when_read(supervisor, keys, TIMEOUT_S, partial(self._answer, supervisor, peer, call))
+        self._headers.when_read(keys, TIMEOUT_S, partial(self._answer, peer, call))
 
-    def _answer(self, supervisor: Supervisor, peer: str, call: DescribeModels) -> None:
+    def _answer(self, peer: str, call: DescribeModels) -> None:
         try:
-            default = _default_model(supervisor)
+            default = self._default_model()
             result: object = [
-                self._details(supervisor, *each, default=default, whole=bool(call.model))
-                for each in _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
+                self._details(*each, default=default, whole=bool(call.model))
+                for each in self._downloaded(call.model)[:MAX_DESCRIBED]
             ]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
-            result = supervisor.errors.failure_of(problem, model=call.model)
-        jobs.reply(supervisor, peer, call.number, result)
+            result = self._errors.failure_of(problem, model=call.model)
+        self._calls.reply(peer, call.number, result)
 
     def _details(
         self,
-        supervisor: Supervisor,
         entry: CatalogueEntry,
         listed: ModelEntry,
         found: ModelFiles,
@@ -100,12 +114,12 @@ class ModelDescriptions:
         whole: bool,
     ) -> ModelDetails:
         facts = self._headers.facts(file_key(found))
-        model = supervisor.scheduler.view.model(entry.name)
+        model = self._view.model(entry.name)
         engine = model.facts if model is not None else None
-        options = _options(supervisor, entry, found)
+        options = self._options(entry, found)
         descriptor = DESCRIPTORS.get(entry.recipe)
         return ModelDetails(
-            entry=with_loaded_state(supervisor, listed),
+            entry=with_loaded_state(self._view, listed),
             path=found.path,
             size=found.size,
             modified=found.modified,
@@ -113,7 +127,7 @@ class ModelDescriptions:
             is_default=entry.name == default,
             state=model.state.value if model is not None else "",
             granted=model.running if model is not None else 0,
-            expires_at=_expires_at(supervisor, model) if model is not None else 0.0,
+            expires_at=self._expires_at(model) if model is not None else 0.0,
             context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
             gpu_layers=gpu_layers(options, engine.gpu_layers if engine else 0, facts.layers),
             memory=model.memory if model is not None else 0,
@@ -121,88 +135,80 @@ class ModelDescriptions:
             options=options,
         )
 
+    def _expires_at(self, model: ModelView) -> float:
+        """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
+        if model.ttl == NO_TTL:
+            return 0.0
+        now = self._loop.now()
+        return time.time() + (now + model.ttl if model.expires_at is None else model.expires_at) - now
 
-def _expires_at(supervisor: Supervisor, model: ModelView) -> float:
-    """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
-    if model.ttl == NO_TTL:
-        return 0.0
-    now = supervisor.loop.now()
-    return time.time() + (now + model.ttl if model.expires_at is None else model.expires_at) - now
+    def _downloaded(self, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:
+        """Return the downloaded models, or the one with this name; raises ``model_not_found`` if it is not downloaded."""
+        models = self._models
+        listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
+        cache_dir = self._settings.cache_dir
+        entries = [(entry, each) for each in listed if (entry := models.known(each.id)) is not None]
+        located = [(entry, each, found) for entry, each in entries if (found := files.locate(entry, cache_dir))]
+        if name and not located:
+            reason = f"Model {printable(name)!r} not found: it is known but not downloaded; pull it first"
+            raise Failure(Code.MODEL_NOT_FOUND, reason, model=listed[0].id, param="model").raised()
+        return located
 
+    def _default_model(self) -> str:
+        """Return the registered name of the default model; empty if there is none."""
+        name = self._models.user_names.default
+        entry = self._models.find(name) if name else None
+        return entry.name if entry is not None else ""
 
-def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:
-    """Return the downloaded models, or the one with this name; raises ``model_not_found`` if it is not downloaded."""
-    models = supervisor.models
-    listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
-    cache_dir = supervisor.settings.cache_dir
-    entries = [(entry, each) for each in listed if (entry := models.known(each.id)) is not None]
-    located = [(entry, each, found) for entry, each in entries if (found := files.locate(entry, cache_dir))]
-    if name and not located:
-        reason = f"Model {printable(name)!r} not found: it is known but not downloaded; pull it first"
-        raise Failure(Code.MODEL_NOT_FOUND, reason, model=listed[0].id, param="model").raised()
-    return located
+    def _options(self, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
+        """Return the options with which a model is or would be loaded."""
+        model = self._view.model(entry.name)
+        if model is not None and model.worker and model.spec is not None:
+            return model.spec.options
+        try:
+            return self._models.spec(entry, {}, found=found).options
+        except LemonbusError:
+            return {}  # its recipe cannot be run here, or an option in the configuration is wrong: a load says which
 
+    def _copy(self, peer: str, call: CopyModel, _payload: bytes) -> None:
+        """Give a model another name; answered when it is on the disk."""
+        model = self._models.resolve(call.source).name
+        alias = call.destination.removesuffix(LATEST)
+        if not 0 < len(alias) <= MAX_NAME_LENGTH or not alias.isprintable() or alias != alias.strip():
+            raise invalid(f"`destination` must be at most {MAX_NAME_LENGTH} printable characters", "destination")
+        self._models.add_alias(alias, model)
+        self._targets.forget_names(alias, alias + LATEST)
+        self._calls.answer_when_written(peer, call.number, model)
 
-def _default_model(supervisor: Supervisor) -> str:
-    """Return the registered name of the default model; empty if there is none."""
-    name = supervisor.models.user_names.default
-    entry = supervisor.models.find(name) if name else None
-    return entry.name if entry is not None else ""
+    def _list_defaults(self, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
+        """Answer with the models of the quick start."""
+        self._calls.answer(peer, call.number, _default_models())
 
-
-def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
-    """Return the options with which a model is or would be loaded."""
-    model = supervisor.scheduler.view.model(entry.name)
-    if model is not None and model.worker and model.spec is not None:
-        return model.spec.options
-    try:
-        return supervisor.models.spec(entry, {}, found=found).options
-    except LemonbusError:
-        return {}  # its recipe cannot be run here, or an option in the configuration is wrong: a load says which
-
-
-def copy_model(supervisor: Supervisor, peer: str, call: CopyModel, _payload: bytes) -> None:
-    """Give a model another name; answered when it is on the disk."""
-    model = supervisor.models.resolve(call.source).name
-    alias = call.destination.removesuffix(LATEST)
-    if not 0 < len(alias) <= MAX_NAME_LENGTH or not alias.isprintable() or alias != alias.strip():
-        raise invalid(f"`destination` must be at most {MAX_NAME_LENGTH} printable characters", "destination")
-    supervisor.models.add_alias(alias, model)
-    supervisor.running_names.pop(alias, None)
-    supervisor.running_names.pop(alias + LATEST, None)
-    supervisor.calls.answer_when_written(peer, call.number, model)
-
-
-def list_default_models(supervisor: Supervisor, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
-    """Answer with the models of the quick start."""
-    supervisor.calls.answer(peer, call.number, _default_models())
+    def _show(self, peer: str, call: ShowModel, _payload: bytes) -> None:
+        """Show the configuration of a model; raises ``model_not_found``."""
+        models = self._models
+        entry = models.resolve(call.model)
+        scheduled = self._view.model(entry.name)
+        loaded = scheduled.spec if scheduled is not None and scheduled.worker else None
+        listed = models.entry(entry)
+        self._calls.answer(
+            peer,
+            call.number,
+            ConfiguredModel(
+                entry=listed,
+                names=listed.other_names,
+                options=_options_by_origin(models, entry),
+                settings=_settings_by_origin(models, entry),
+                groups=sorted(models.configuration.groups_of(entry.name)),
+                state=scheduled.state.value if scheduled is not None else "",
+                loaded_options=loaded.options if loaded is not None else {},
+            ),
+        )
 
 
 @cache
 def _default_models() -> list[DefaultModel]:
     return catalogue.default_models(NameIndex(catalogue.built_in()).resolve)
-
-
-def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: bytes) -> None:
-    """Show the configuration of a model; raises ``model_not_found``."""
-    models = supervisor.models
-    entry = models.resolve(call.model)
-    scheduled = supervisor.scheduler.view.model(entry.name)
-    loaded = scheduled.spec if scheduled is not None and scheduled.worker else None
-    listed = models.entry(entry)
-    supervisor.calls.answer(
-        peer,
-        call.number,
-        ConfiguredModel(
-            entry=listed,
-            names=listed.other_names,
-            options=_options_by_origin(models, entry),
-            settings=_settings_by_origin(models, entry),
-            groups=sorted(models.configuration.groups_of(entry.name)),
-            state=scheduled.state.value if scheduled is not None else "",
-            loaded_options=loaded.options if loaded is not None else {},
-        ),
-    )
 
 
 def _options_by_origin(models: ModelRegistry, entry: CatalogueEntry) -> list[ConfiguredValue]:

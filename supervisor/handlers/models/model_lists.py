@@ -10,8 +10,11 @@ from msgspec import structs
 
 from protocol.messages.models import GetModel, ListModels, ModelEntry
 from supervisor.handlers.models.file_headers import FileHeaders, file_key
-from supervisor.runtime import jobs
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.internal_errors import InternalErrors
+from supervisor.models.registry import ModelRegistry
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
+from supervisor.scheduler.view import SchedulerView
 
 HEADER_WAIT_S: Final = 0.5
 """How long a list waits for headers that were never read; after that, they are left out."""
@@ -22,54 +25,60 @@ MAX_READ: Final = 1000
 class ModelLists:
     """Answers the calls."""
 
-    def __init__(self, headers: FileHeaders) -> None:
+    def __init__(
+        self,
+        models: ModelRegistry,
+        headers: FileHeaders,
+        view: SchedulerView,
+        calls: GatewayCalls,
+        errors: InternalErrors,
+    ) -> None:
         """Take what files say from ``headers``."""
-        self._headers = headers
+        self._models, self._headers, self._view = models, headers, view
+        self._calls, self._errors = calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {ListModels: self._list, GetModel: self._get}
 
-    def _list(self, supervisor: Supervisor, peer: str, call: ListModels, _payload: bytes) -> None:
-        entries = supervisor.models.entries(call.show_all)
-        self._when_read(supervisor, entries, partial(self._answer, supervisor, peer, call, entries))
+    def _list(self, peer: str, call: ListModels, _payload: bytes) -> None:
+        entries = self._models.entries(call.show_all)
+        self._when_read(entries, partial(self._answer, peer, call, entries))
 
-    def _get(self, supervisor: Supervisor, peer: str, call: GetModel, _payload: bytes) -> None:
-        entries = [supervisor.models.entry(supervisor.models.resolve(call.name))]
-        self._when_read(supervisor, entries, partial(self._answer, supervisor, peer, call, entries))
+    def _get(self, peer: str, call: GetModel, _payload: bytes) -> None:
+        entries = [self._models.entry(self._models.resolve(call.name))]
+        self._when_read(entries, partial(self._answer, peer, call, entries))
 
-    def _when_read(self, supervisor: Supervisor, entries: list[ModelEntry], answer: Callable[[], None]) -> None:
+    def _when_read(self, entries: list[ModelEntry], answer: Callable[[], None]) -> None:
         downloaded = [entry.id for entry in entries if entry.downloaded][:MAX_READ]
-        found = [files for name in downloaded if (files := supervisor.models.listed_files(name))]
-        self._headers.when_read(supervisor, frozenset(map(file_key, found)), HEADER_WAIT_S, answer)
+        found = [files for name in downloaded if (files := self._models.listed_files(name))]
+        self._headers.when_read(frozenset(map(file_key, found)), HEADER_WAIT_S, answer)
 
-    def _answer(
-        self, supervisor: Supervisor, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]
-    ) -> None:
+    def _answer(self, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]) -> None:
         try:
-            saved = supervisor.models.options.saved()
-            described = [self._with_context(supervisor, with_loaded_state(supervisor, entry)) for entry in entries]
+            saved = self._models.options.saved()
+            described = [self._with_context(with_loaded_state(self._view, entry)) for entry in entries]
             shown = [
                 structs.replace(entry, saved_options=saved[entry.id]) if entry.id in saved else entry
                 for entry in described
             ]
             result: object = shown if isinstance(call, ListModels) else shown[0]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
-            result = supervisor.errors.failure_of(problem)
-        jobs.reply(supervisor, peer, call.number, result)
+            result = self._errors.failure_of(problem)
+        self._calls.reply(peer, call.number, result)
 
-    def _with_context(self, supervisor: Supervisor, entry: ModelEntry) -> ModelEntry:
-        found = supervisor.models.listed_files(entry.id) if entry.downloaded else None
+    def _with_context(self, entry: ModelEntry) -> ModelEntry:
+        found = self._models.listed_files(entry.id) if entry.downloaded else None
         if found is None:
             return entry
         trained = self._headers.facts(file_key(found)).context_length
-        model = supervisor.scheduler.view.model(entry.id)
+        model = self._view.model(entry.id)
         engine = model.facts if model is not None else None
-        context = (engine.context if engine else 0) or supervisor.models.context_size(entry.id) or trained
+        context = (engine.context if engine else 0) or self._models.context_size(entry.id) or trained
         return structs.replace(entry, context_length=context, max_context_window=trained)
 
 
-def with_loaded_state(supervisor: Supervisor, entry: ModelEntry) -> ModelEntry:
+def with_loaded_state(view: SchedulerView, entry: ModelEntry) -> ModelEntry:
     """Return an entry that says whether its model is loaded."""
-    loaded = supervisor.scheduler.view.serving(entry.id) is not None
+    loaded = view.serving(entry.id) is not None
     return structs.replace(entry, loaded=loaded) if loaded else entry

@@ -15,8 +15,11 @@ from protocol.messages.peers import SamplingDefaults
 from protocol.models.checkpoints import printable
 from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
 from protocol.runtime import logs
+from supervisor.bus.sockets import SupervisorBus
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.runtime.gateway_calls import GatewayCalls
+from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS
 
 FILE: Final = "params.json"
@@ -25,7 +28,7 @@ log = logs.get_logger()
 
 
 class SamplingDefaultsStore:
-    """The defaults that are set, and the messages about them."""
+    """The defaults that are set."""
 
     def __init__(self, path: Path, report: Callable[[str], None], finish: FinishWrite = finish_write) -> None:
         """Read the file.
@@ -76,27 +79,31 @@ class SamplingDefaultsStore:
         }
         return ParamsReport(effective_params(self.values), list(self.values), ignored)
 
-    # Messages
+
+class SamplingDefaultsCalls:
+    """The messages about them."""
+
+    def __init__(
+        self, defaults: SamplingDefaultsStore, calls: GatewayCalls, bus: SupervisorBus, peers: PeerRegistry
+    ) -> None:
+        """Answer with ``defaults``, and send them to the workers."""
+        self._defaults, self._calls, self._bus, self._peers = defaults, calls, bus, peers
 
     def handlers(self) -> dict[type, Handler]:
-        """Return the handlers of the messages about sampling defaults."""
+        """Return the handlers of these messages."""
         return {GetParams: self._get, SetParams: self._set}
 
-    def send_to_new_workers(self, supervisor: Supervisor) -> None:
-        """From now on, send the set defaults to each worker that says Hello."""
+    def send(self, worker: str) -> None:
+        """Send the set defaults to a worker that has said Hello."""
+        if self._defaults.values:
+            self._bus.send(worker, SamplingDefaults(self._defaults.values))
 
-        def send(worker: str) -> None:
-            if self.values:
-                supervisor.bus.send(worker, SamplingDefaults(self.values))
+    def _get(self, peer: str, call: GetParams, _payload: bytes) -> None:
+        self._calls.answer(peer, call.number, self._defaults.report())
 
-        supervisor.on_worker_hello.append(send)
-
-    def _get(self, supervisor: Supervisor, peer: str, call: GetParams, _payload: bytes) -> None:
-        supervisor.calls.answer(peer, call.number, self.report())
-
-    def _set(self, supervisor: Supervisor, peer: str, call: SetParams, _payload: bytes) -> None:
-        if self.change(call.values):
-            log.info("generation parameters set", **self.values)
-            for worker in supervisor.peers.of("worker"):
-                supervisor.bus.send(worker, SamplingDefaults(self.values))
-        supervisor.calls.answer_when_written(peer, call.number, self.report())
+    def _set(self, peer: str, call: SetParams, _payload: bytes) -> None:
+        if self._defaults.change(call.values):
+            log.info("generation parameters set", **self._defaults.values)
+            for worker in self._peers.of("worker"):
+                self._bus.send(worker, SamplingDefaults(self._defaults.values))
+        self._calls.answer_when_written(peer, call.number, self._defaults.report())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,7 @@ from supervisor.handlers.system_info import (
     SystemInspection,
     merge_probe,
 )
-from supervisor.runtime import jobs
+from supervisor.runtime.jobs import OnEnded
 
 CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))
@@ -42,55 +42,44 @@ class InspectionHarness:
         monkeypatch.setattr(shutil, "which", lambda name: name if name in tools else None)
         self.time = 1000.0
         self.answers: dict[tuple[str, int], SystemInfo] = {}
-        self.jobs: list[tuple[str, Callable[[str], None]]] = []
+        self.jobs: list[tuple[str, OnEnded]] = []
         self.killed = 0
-        self.present = {"g1", "g2"}
         self.timers: list[Any] = []
-        self.supervisor = cast(
-            "Any",
-            SimpleNamespace(
-                scheduler=SimpleNamespace(view=SimpleNamespace(closing=False)),
-                loop=SimpleNamespace(now=lambda: self.time, call_later=self._later),
-                processes=SimpleNamespace(start=self._start, kill=self._kill),
-                peers=SimpleNamespace(
-                    get=lambda peer: peer if peer in self.present else None, remove=lambda _peer: None
-                ),
-                bus=SimpleNamespace(forget=lambda _peer: None, send=lambda peer, _leave: self.released.append(peer)),
-                job_orders={},
-                job_processes={},
-                endpoint=lambda job: f"ipc:///nowhere/{job}",
-                calls=SimpleNamespace(
-                    answer=lambda peer, number, report: self.answers.update({(peer, number): report})
-                ),
-                on_process_ended=lambda: None,
-            ),
-        )
-        self.inspection = SystemInspection(MACHINE, lambda devices: {"on": list(devices)})
+        self.view: Any = SimpleNamespace(closing=False)
+        loop: Any = SimpleNamespace(now=lambda: self.time, call_later=self._later)
+        jobs: Any = SimpleNamespace(start=self._start, kill=self._kill, dismiss=self.released.append)
+        calls: Any = SimpleNamespace(reply=self._reply)
+        self.inspection = SystemInspection(MACHINE, lambda devices: {"on": list(devices)}, loop, self.view, jobs, calls)
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> Any:
         timer = SimpleNamespace(seconds=seconds, callback=callback, cancelled=False)
         timer.cancel = lambda: setattr(timer, "cancelled", True)
-        if seconds != jobs.HELLO_TIMEOUT_S:
-            self.timers.append(timer)
+        self.timers.append(timer)
         return timer
 
-    def _start(self, _role: str, module: str, died: Callable[[str], None], extra: dict[str, str]) -> object:
+    def _start(self, module: str, ended: OnEnded) -> str:
         assert module == system_info.MODULE
-        self.jobs.append((extra["LEMONBUS_PEER"], died))
-        return object()
+        job = f"j{len(self.jobs) + 1}"
+        self.jobs.append((job, ended))
+        return job
 
-    def _kill(self, _child: object) -> None:
+    def _kill(self, job: str) -> None:
+        assert job == self.jobs[-1][0]
         self.killed += 1
+
+    def _reply(self, peer: str, number: int, report: SystemInfo) -> None:
+        self.answers[peer, number] = report
 
     def ask(self, number: int, peer: str = "g1", *, verbose: bool = False) -> None:
         call = GetSystemInfo(number, verbose)
-        self.inspection.handlers()[GetSystemInfo](self.supervisor, peer, call, b"")
+        self.inspection.handlers()[GetSystemInfo](peer, call, b"")
 
     def report_result(self, found: MachineProbed = FOUND, peer: str = "") -> None:
-        self.inspection.handlers()[MachineProbed](self.supervisor, peer or self.jobs[-1][0], found, b"")
+        self.inspection.handlers()[MachineProbed](peer or self.jobs[-1][0], found, b"")
 
     def end(self, job: int = -1) -> None:
-        self.jobs[job][1]("exit 0")
+        name, ended = self.jobs[job]
+        ended(name, "exit 0")
 
 
 def test_without_tools_the_answer_is_what_the_kernel_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,17 +170,9 @@ def test_a_hung_job_is_killed_and_its_late_result_ignored(monkeypatch: pytest.Mo
     assert len(harness.answers) == 1
 
 
-def test_a_gateway_that_has_ended_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
-    harness.ask(1)
-    harness.present.clear()
-    harness.report_result()
-    assert harness.answers == {}
-
-
 def test_a_closing_supervisor_starts_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch, ["rocm-smi"])
-    harness.supervisor.scheduler.view.closing = True
+    harness.view.closing = True
     harness.ask(1, verbose=True)
     assert (harness.jobs, len(harness.answers)) == ([], 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,6 @@ from protocol.messages.peers import LoadedCode
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from supervisor.handlers.upgrade import RETRY_S, Upgrades
 from supervisor.runtime.loaded_code import LOADED_CODE
-from supervisor.runtime.supervisor import Supervisor
 
 PEER = "g1"
 
@@ -40,20 +39,12 @@ class UpgradeCalls:
     def __init__(self) -> None:
         self.keeper = RecordedKeeper()
         self.answers: dict[int, Code | UpgradeReport] = {}
-        self.gateway = SimpleNamespace(when_serving=lambda callback: callback(), on_not_understood=None)
+        self.gateway: Any = SimpleNamespace(when_serving=lambda callback: callback(), on_not_understood=None)
         self.later: list[tuple[float, Callable[[], None]]] = []
-        calls = SimpleNamespace(answer=self._answer, refuse=self._refuse)
-        self._supervisor = cast(
-            "Supervisor",
-            SimpleNamespace(
-                scheduler=SimpleNamespace(view=SimpleNamespace(closing=False)),
-                calls=calls,
-                peers={PEER: "a gateway"},
-                gateway=self.gateway,
-                loop=SimpleNamespace(call_later=lambda seconds, callback: self.later.append((seconds, callback))),
-            ),
-        )
-        self._handler = Upgrades(self._supervisor, self.keeper).handlers()[UpgradeServer]
+        calls: Any = SimpleNamespace(answer=self._answer, refuse=self._refuse, reply=self._refuse)
+        loop: Any = SimpleNamespace(call_later=lambda seconds, callback: self.later.append((seconds, callback)))
+        view: Any = SimpleNamespace(closing=False)
+        self._handler = Upgrades(loop, self.keeper, self.gateway, view, calls).handlers()[UpgradeServer]
 
     def _answer(self, _peer: str, number: int, report: UpgradeReport) -> None:
         self.answers[number] = report
@@ -62,7 +53,7 @@ class UpgradeCalls:
         self.answers[number] = failure.code
 
     def ask(self, number: int, **fields: Any) -> None:
-        self._handler(self._supervisor, PEER, UpgradeServer(number, **fields), b"")
+        self._handler(PEER, UpgradeServer(number, **fields), b"")
 
     def asked_later(self, number: int) -> Code | UpgradeReport:
         self.ask(number, begun=True)

@@ -14,7 +14,6 @@ import zmq
 
 from protocol import VERSION, ids
 from protocol.config.settings import Settings
-from protocol.messages.model_files import StartPull
 from protocol.messages.peers import EngineReady, Hello
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import Caller, SubmitRequest
@@ -24,12 +23,8 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
 from protocol.worker_states import WorkerState
-from supervisor.handlers import peers, requests
-from supervisor.handlers.models import downloads
+from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.processes.surviving_processes import SurvivingProcess
-from supervisor.recovery.recovering import Recovery
-from supervisor.runtime.handler_table import merge_handlers
-from supervisor.runtime.supervisor import Supervisor
 
 MODEL = "SmolLM2-135M-Instruct-GGUF"
 SPEC = ModelSpec(MODEL, "checkpoint", "llamacpp", "cpu", "llm", "/models/m.gguf")
@@ -95,8 +90,9 @@ class TakingOver:
         settings = Settings(state_dir=str(folder), cache_dir=str(folder), runtime_dir=str(self.runtime.path))
         context = ProcessContext(self.runtime.path, self.boot, os.getpid())
         self.supervisor = Supervisor(settings, context, self.loop, -1)
-        self.supervisor.gateway.start = lambda: None  # type: ignore[method-assign]
-        self.supervisor.workers.start = lambda _worker: None  # type: ignore[method-assign]
+        self.parts = self.supervisor.parts
+        self.parts.gateway.start = lambda: None  # type: ignore[method-assign]
+        self.parts.workers.start = lambda _worker: None  # type: ignore[method-assign]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._peers: list[PeerStandIn] = []
         self._survivors: list[SurvivingProcess] = []
@@ -108,7 +104,7 @@ class TakingOver:
         process = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self._processes.append(process)
         if fingerprint is None:
-            fingerprint = self.supervisor.workers._fingerprint
+            fingerprint = self.parts.workers._fingerprint
         pidfd = os.pidfd_open(process.pid)
         self._survivors.append(SurvivingProcess(process.pid, role, name, pidfd, fingerprint, welcomed=connected))
         return self.peer(role, name, process.pid)
@@ -128,7 +124,7 @@ class TakingOver:
         assert master.stdout is not None
         with master.stdout as words:
             pid = int(words.readline())
-        fingerprint = self.supervisor.gateway._fingerprint
+        fingerprint = self.parts.gateway._fingerprint
         pidfd = os.pidfd_open(master.pid)
         self._survivors.append(SurvivingProcess(master.pid, "gateway", "", pidfd, fingerprint, heartbeat_fd=beat))
         return self.peer("gateway", name, pid)
@@ -139,13 +135,12 @@ class TakingOver:
         return made
 
     def begin(self) -> None:
-        recovery = Recovery(self.supervisor, {StartPull: downloads.take_over})
-        recovery.begin(self._survivors)
-        self.supervisor.open(merge_handlers([peers.HANDLERS, requests.HANDLERS, downloads.HANDLERS]))
+        self.supervisor.take_over(self._survivors)
+        self.supervisor.open()
 
     @property
     def over(self) -> bool:
-        return self.supervisor.transition is None
+        return self.parts.messages.transition is None
 
     def run_until(self, done: Callable[[], object]) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -160,12 +155,12 @@ class TakingOver:
     def close(self) -> None:
         for peer in self._peers:
             peer.close()
-        self.supervisor.scheduler.close()
+        self.parts.scheduler.close()
         for process in self._processes:
             os.killpg(process.pid, 9) if process.poll() is None else None
             process.wait()
-        self.supervisor.state_writer.close()
-        self.supervisor.bus.close()
+        self.parts.state_writer.close()
+        self.parts.bus.close()
         self.loop.close()
         self.runtime.release()
 

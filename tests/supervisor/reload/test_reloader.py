@@ -26,12 +26,12 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.lifecycle.parts import Parts
 from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
 from supervisor.lifecycle.succession import Succession
 from supervisor.reload import resolution
 from supervisor.reload.reloader import Reloader, settings_until_next_start
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
-from supervisor.runtime.supervisor import Supervisor
 from tests.support.ports import free_port
 
 GATEWAY = "g1"
@@ -53,7 +53,7 @@ class Takeovers:
 
 
 class Reloading:
-    """A supervisor with its reloader, and what it answered."""
+    """The parts of a supervisor with its reloader, and what it answered."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file = folder / "lemonbus.toml"
@@ -71,12 +71,24 @@ class Reloading:
         write_settings(self.settings, self.runtime.path)
         loop = Loop()
         context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid())
-        self.supervisor = Supervisor(self.settings, context, loop, -1)
-        self.supervisor.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
+        parts = self.parts = Parts(self.settings, context, loop, -1)
+        self.parts.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
         self.takeovers = Takeovers()
-        self.reloader = Reloader(self.supervisor, self.takeovers, {})
+        self.reloader = Reloader(
+            self.settings,
+            context,
+            loop,
+            -1,
+            parts.processes,
+            parts.models,
+            parts.scheduler.view,
+            parts.calls,
+            parts.errors,
+            self.takeovers,
+            {},
+        )
         self.answers: dict[int, Any] = {}
-        monkeypatch.setattr(self.supervisor.bus, "send", self._sent)
+        monkeypatch.setattr(self.parts.bus, "send", self._sent)
 
     def _sent(self, _peer: str, message: Any, payload: bytes = b"") -> None:
         if isinstance(message, CallResult):
@@ -84,9 +96,14 @@ class Reloading:
         elif isinstance(message, Refused):
             self.answers[message.number] = message.failure
 
+    def check_directory(self, end: Callable[[], None]) -> None:
+        parts = self.parts
+        view = parts.scheduler.view
+        RuntimeDirectoryCheck(parts.process_context, parts.loop, parts.peers, parts.workers, view, parts.messages, end)
+
     def ask(self, number: int, *, dry_run: bool = False) -> None:
         (handler,) = self.reloader.handlers().values()
-        handler(self.supervisor, GATEWAY, ReloadSettings(number, dry_run), b"")
+        handler(GATEWAY, ReloadSettings(number, dry_run), b"")
 
     def answer(self, number: int) -> Any:
         self.run_until(lambda: number in self.answers)
@@ -96,18 +113,18 @@ class Reloading:
         end = time.monotonic() + 20
         while not done():
             assert time.monotonic() < end
-            self.supervisor.loop.run_once(0.1)
+            self.parts.loop.run_once(0.1)
 
     @property
     def written(self) -> Settings:
         return read_settings(self.runtime.path)
 
     def close(self) -> None:
-        self.supervisor.processes.kill_all()
-        self.run_until(lambda: len(self.supervisor.processes) == 0)
-        self.supervisor.state_writer.close()
-        self.supervisor.bus.close()
-        self.supervisor.loop.close()
+        self.parts.processes.kill_all()
+        self.run_until(lambda: len(self.parts.processes) == 0)
+        self.parts.state_writer.close()
+        self.parts.bus.close()
+        self.parts.loop.close()
         self.runtime.release()
 
 
@@ -285,14 +302,18 @@ def test_what_takes_effect_at_the_next_start_alone_leaves_the_present_settings_i
 def test_the_settings_of_a_successor_are_not_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     ended: list[bool] = []
-    RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))
-    Succession(reloading.supervisor, Mock()).take_over()
+    reloading.check_directory(lambda: ended.append(True))
+    parts = reloading.parts
+    view = parts.scheduler.view
+    Succession(
+        reloading.settings, parts.loop, parts.peers, parts.gateway, parts.barrier, view, parts.messages, Mock()
+    ).take_over()
     write_settings(reloading.settings, reloading.runtime.path)
     rounds: list[bool] = []
-    reloading.supervisor.loop.every(0.01, lambda: rounds.append(True))
+    reloading.parts.loop.every(0.01, lambda: rounds.append(True))
     reloading.run_until(lambda: len(rounds) > 10)
     assert not ended
-    reloading.supervisor.transition = None
+    reloading.parts.messages.end_transition()
     reloading.run_until(lambda: bool(ended))
 
 
@@ -302,7 +323,7 @@ def test_settings_that_were_deleted_while_no_supervisor_ran_are_missed(
     monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     (reloading.runtime.path / SETTINGS_FILE).unlink()
     ended: list[bool] = []
-    RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))
+    reloading.check_directory(lambda: ended.append(True))
     reloading.run_until(lambda: bool(ended))
 
 

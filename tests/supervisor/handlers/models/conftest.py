@@ -12,7 +12,7 @@ from tests.support.models.tiny_models import tiny_models
 
 
 @pytest.fixture
-def harness(make: MakeModels, extra: Path, monkeypatch: pytest.MonkeyPatch) -> DescriptionHarness:
+def harness(make: MakeModels, extra: Path) -> DescriptionHarness:
     for name in ("tiny-chat.gguf", "tiny-embed.gguf"):
         (extra / name).symlink_to(tiny_models() / "models" / name)
-    return DescriptionHarness(make(), monkeypatch)
+    return DescriptionHarness(make())

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from protocol.messages.model_details import (
+    CopyModel,
     Described,
     DescribeModels,
     FileFacts,
@@ -16,11 +15,11 @@ from protocol.messages.model_details import (
     StartDescription,
 )
 from protocol.messages.models import GetModel, ListModels
+from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.file_headers import FileHeaders
 from supervisor.handlers.models.model_details import ModelDescriptions
 from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.internal_errors import InternalErrors
-from supervisor.runtime import jobs
 from supervisor.scheduler.view import ModelView
 
 LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
@@ -29,7 +28,7 @@ LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 
 class DescriptionHarness:
     """The parts of a supervisor that descriptions use, over a real registry."""
 
-    def __init__(self, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, models: Any) -> None:
         self.answers: dict[int, Any] = {}
         self.orders: list[StartDescription] = []
         self.ended: list[Callable[[str], None]] = []
@@ -38,53 +37,49 @@ class DescriptionHarness:
         self.killed: list[str] = []
         self.loaded: dict[str, ModelView] = {}
         self.view = SimpleNamespace(closing=False, model=self.loaded.get, serving=self.loaded.get)
-        self.supervisor = cast(
-            "Any",
-            SimpleNamespace(
-                models=models,
-                settings=SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0),
-                scheduler=SimpleNamespace(view=self.view),
-                errors=InternalErrors(),
-                loop=SimpleNamespace(
-                    call_later=lambda seconds, then: self.timers.append((seconds, then)), now=lambda: self.now
-                ),
-                processes=SimpleNamespace(give_up=self.killed.append),
-                running_names={},
-                calls=SimpleNamespace(
-                    answer_when_written=lambda _peer, number, report: self.answers.update({number: report})
-                ),
-            ),
+        self.models = models
+        settings: Any = SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0)
+        loop: Any = SimpleNamespace(
+            call_later=lambda seconds, then: self.timers.append((seconds, then)), now=lambda: self.now
         )
-        headers = FileHeaders()
-        lists = ModelLists(headers)
-        self.handlers = {**headers.handlers(), **ModelDescriptions(headers).handlers(), **lists.handlers()}
-        monkeypatch.setattr(jobs, "start", self._start)
-        monkeypatch.setattr(jobs, "dismiss", lambda _supervisor, _job: None)
-        monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
+        jobs: Any = SimpleNamespace(start=self._start, dismiss=lambda _job: None, give_up=self.killed.append)
+        calls: Any = SimpleNamespace(
+            reply=lambda _peer, number, report: self._answer(number, report),
+            answer_when_written=lambda _peer, number, report: self.answers.update({number: report}),
+        )
+        view, errors = cast("Any", self.view), InternalErrors()
+        headers = FileHeaders(settings, loop, jobs, view)
+        targets = ModelTargets(models, view)
+        details = ModelDescriptions(settings, loop, models, targets, headers, view, calls, errors)
+        lists = ModelLists(models, headers, view, calls, errors)
+        self.handlers = {**headers.handlers(), **details.handlers(), **lists.handlers()}
 
-    def _start(self, supervisor: Any, _module: str, ended: Any, order: StartDescription) -> tuple[str, str]:
+    def _start(self, _module: str, ended: Any, order: StartDescription) -> str:
         self.orders.append(order)
         job = f"j{len(self.orders)}"
-        self.ended.append(lambda why: ended(supervisor, job, why))
-        return job, job
+        self.ended.append(lambda why: ended(job, why))
+        return job
 
     def _answer(self, number: int, report: Any) -> None:
         assert number not in self.answers, "answered twice"
         self.answers[number] = report
 
     def ask(self, number: int, name: str = "") -> None:
-        self.handlers[DescribeModels](self.supervisor, "g1", DescribeModels(number, name), b"")
+        self.handlers[DescribeModels]("g1", DescribeModels(number, name), b"")
+
+    def copy(self, number: int, source: str, destination: str) -> None:
+        self.handlers[CopyModel]("g1", CopyModel(number, source, destination), b"")
 
     def described(self, *facts: FileFacts) -> None:
         job = f"j{len(self.orders)}"
-        self.handlers[Described](self.supervisor, job, Described(list(facts)), b"")
+        self.handlers[Described](job, Described(list(facts)), b"")
         self.ended[-1]("exit 0")
 
     def list_models(self, number: int, *, show_all: bool = False) -> None:
-        self.handlers[ListModels](self.supervisor, "g1", ListModels(number, show_all), b"")
+        self.handlers[ListModels]("g1", ListModels(number, show_all), b"")
 
     def get_model(self, number: int, name: str) -> None:
-        self.handlers[GetModel](self.supervisor, "g1", GetModel(number, name), b"")
+        self.handlers[GetModel]("g1", GetModel(number, name), b"")
 
     def report(self, number: int) -> list[ModelDetails]:
         report: list[ModelDetails] = self.answers[number]

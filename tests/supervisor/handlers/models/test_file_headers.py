@@ -102,7 +102,7 @@ def test_a_job_that_hangs_is_replaced_and_its_file_is_not_tried_for_a_while(harn
 def test_a_job_that_goes_on_is_not_replaced(harness: DescriptionHarness) -> None:
     harness.ask(1)
     deadlines = harness.timers[:]
-    harness.handlers[Described](harness.supervisor, "j1", Described([LLAMA]), b"")
+    harness.handlers[Described]("j1", Described([LLAMA]), b"")
     harness.timers = deadlines
     fire(harness, TIMEOUT_S)
     assert harness.killed == []

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.model_details import (
-    CopyModel,
-)
 from protocol.messages.peers import EngineReady
-from supervisor.handlers.models.model_details import copy_model, gpu_layers
+from supervisor.handlers.models.model_details import gpu_layers
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness
@@ -37,7 +34,7 @@ def test_a_model_that_vanishes_meanwhile(harness: DescriptionHarness, extra: Pat
 
 def test_a_loaded_model_has_its_engines_figures(harness: DescriptionHarness) -> None:
     facts = EngineReady(slots=4, context=1024, engine_pid=1, backend_url="", seconds=0.5, gpu_layers=99)
-    spec = harness.supervisor.models.spec("extra.tiny-chat", {"ctx_size": 1024})
+    spec = harness.models.spec("extra.tiny-chat", {"ctx_size": 1024})
     harness.loaded["extra.tiny-chat"] = ModelView(
         "extra.tiny-chat",
         "llm",
@@ -73,13 +70,13 @@ def test_layers_on_a_gpu(options: dict[str, int | float | str], used: int, layer
 
 
 def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:
-    copy_model(harness.supervisor, "g1", CopyModel(1, "extra.tiny-chat", "mine:latest"), b"")
+    harness.copy(1, "extra.tiny-chat", "mine:latest")
     assert harness.answers[1] == "extra.tiny-chat"
-    harness.supervisor.models.user_names.set_default("mine")
+    harness.models.user_names.set_default("mine")
     harness.ask(2, "mine")
     harness.described(LLAMA)
     (details,) = harness.report(2)
     assert (details.entry.given_names, details.is_default) == (["mine"], True)
     for wrong in ("", ":latest", "a\n", " a"):
         with pytest.raises(LemonbusError):
-            copy_model(harness.supervisor, "g1", CopyModel(3, "mine", wrong), b"")
+            harness.copy(3, "mine", wrong)

@@ -70,7 +70,7 @@ def test_one_model_has_the_context_of_its_engine(harness: DescriptionHarness) ->
 
 
 def test_a_context_that_is_not_configured_is_the_trained_one(harness: DescriptionHarness) -> None:
-    harness.supervisor.models.options.save("extra.tiny-chat", {"ctx_size": 0})
+    harness.models.options.save("extra.tiny-chat", {"ctx_size": 0})
     harness.get_model(1, "extra.tiny-chat")
     harness.described(LLAMA)
     assert (harness.answers[1].context_length, harness.answers[1].max_context_window) == (2048, 2048)

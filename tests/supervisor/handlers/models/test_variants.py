@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_files import Inspected, ListVariants, StartInspection, Variants
 from supervisor.handlers.models.variants import MAX_JOBS, VariantQueries
-from supervisor.runtime import jobs
 
 
 class Listings:
-    """The handlers of listings over a supervisor without processes."""
+    """The handlers of listings without processes."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.begun: list[str] = []
         self.answers: dict[int, object] = {}
         self._numbers = iter(range(1, 100))
-        self._supervisor = cast(
-            "Any",
-            SimpleNamespace(settings=SimpleNamespace(offline=False), loop=SimpleNamespace(call_later=lambda *_: None)),
-        )
-        self._handlers = VariantQueries().handlers()
-        monkeypatch.setattr(jobs, "start", self._start)
-        monkeypatch.setattr(jobs, "dismiss", lambda *_: None)
-        monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
+        loop: Any = SimpleNamespace(call_later=lambda *_: None)
+        jobs: Any = SimpleNamespace(start=self._start, dismiss=lambda _job: None)
+        calls: Any = SimpleNamespace(reply=self._answer)
+        self._handlers = VariantQueries(Settings(), loop, jobs, calls).handlers()
 
-    def _start(self, _supervisor: Any, _module: str, _ended: Any, order: StartInspection) -> tuple[str, Any]:
+    def _start(self, _module: str, _ended: Any, order: StartInspection) -> str:
         self.begun.append(order.checkpoint)
-        return order.checkpoint, None
+        return order.checkpoint
 
-    def _answer(self, number: int, report: object) -> None:
+    def _answer(self, _peer: str, number: int, report: object) -> None:
         self.answers[number] = report
 
     def ask(self, checkpoint: str, key: str = "") -> int:
         call = ListVariants(next(self._numbers), checkpoint, key)
-        self._handlers[ListVariants](self._supervisor, "g1", call, b"")
+        self._handlers[ListVariants]("g1", call, b"")
         return call.number
 
     def refusal(self, checkpoint: str, key: str = "") -> Failure:
@@ -50,12 +46,12 @@ class Listings:
 
     def found(self, checkpoint: str) -> None:
         report = Variants(checkpoint, "llamacpp", "", [], [], [])
-        self._handlers[Inspected](self._supervisor, checkpoint, Inspected(checkpoint, report), b"")
+        self._handlers[Inspected](checkpoint, Inspected(checkpoint, report), b"")
 
 
 @pytest.fixture
-def listings(monkeypatch: pytest.MonkeyPatch) -> Listings:
-    return Listings(monkeypatch)
+def listings() -> Listings:
+    return Listings()
 
 
 def test_a_key_has_one_repository_listed_at_a_time(listings: Listings) -> None:
