@@ -67,7 +67,7 @@ def _soak(server: LemonbusServer, tally: Tally, seconds: float, seed: int, clien
 
 
 def _check_afterwards(server: LemonbusServer, tally: Tally) -> None:
-    """Everything must be as if nothing had happened: idle, every model answers, no spare process too many."""
+    """Check that everything is as if nothing had happened: idle, every model answers, no superfluous spare process."""
     try:
         wait_for(server._is_idle, "no grant and no queue is left", SETTLE_S)
         for model in (*oracle.TEXTS, oracle.ENDLESS):
@@ -93,7 +93,7 @@ def _answers(server: LemonbusServer, model: str) -> bool:
 
 
 def _check_log(lines: list[dict[str, object]], unread: list[str], tally: Tally) -> None:
-    """No line may be broken, and no programming error may have happened."""
+    """Check that no log line is broken and no programming error has happened."""
     for line in unread[:5]:
         tally.violate(f"a line of the log is not JSON: {line[:300]}")
     for record in lines:

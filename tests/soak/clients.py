@@ -13,12 +13,12 @@ from tests.support.clients.http_client import RawHttpClient
 from tests.support.clients.http_exchange import HttpExchange
 
 PATIENCE_S: Final = 90.0
-"""Within this time every request must have ended, whatever was killed meanwhile."""
+"""Every request must have ended within this time, whatever was killed meanwhile."""
 CHATS: Final = (*oracle.TEXTS, oracle.ENDLESS)
 
 
 class Tally:
-    """What happened: counts by kind, and the violations."""
+    """The results: counts by kind, and the violations."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

@@ -16,7 +16,7 @@ from tests.support.server import LemonbusServer
 
 PAUSES_S: Final = (0.3, 1.0, 2.5)
 STOPS_S: Final = (0.05, 0.5, 2.0, 6.0)
-"""How long a process is stopped; more than ``peer_silence`` has the supervisor kill and replace it."""
+"""How long a process is stopped. After more than ``peer_silence``, the supervisor kills and replaces it."""
 
 
 class FaultInjector(threading.Thread):

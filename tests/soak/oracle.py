@@ -1,4 +1,4 @@
-"""What a response may be while processes are killed and stopped: decided from the response alone. Pure."""
+"""Judges responses while processes are killed and stopped, from the response alone. Pure."""
 
 from __future__ import annotations
 

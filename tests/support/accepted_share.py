@@ -1,4 +1,4 @@
-"""Properties of what accepts some inputs and refuses others: a test whose inputs are nearly all refused proves nothing."""
+"""Properties of functions that accept some inputs and refuse others: a test whose inputs are nearly all refused proves nothing."""
 
 from __future__ import annotations
 

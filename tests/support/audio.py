@@ -1,4 +1,4 @@
-"""Recordings for tests: noise and tones in WAV files of any kind, and tones in what else people send."""
+"""Recordings for tests: noise and tones in WAV files of any kind, and tones in other formats that people send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests make once per machine and keep: tiny models, packages of npm."""
+"""Files that tests make once per machine and keep: tiny models, packages of npm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """Return the folder ``name`` of the cache; ``make`` fills it if it is not there. Other processes wait meanwhile.
 
-    ``name`` must change with what is made. A folder that could not be made whole is not there.
+    ``name`` must depend on what is made. A folder that could not be completed does not exist.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lemonbus-tests"
     cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How many functions are called while something runs: a measure of its work that no busy machine changes."""
+"""Counts the functions that are called while something runs: a measure of its work that does not depend on how busy the machine is."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def import_share(config: pytest.Config, number: int, processes: int) -> None:
     """Import every ``processes``-th module that is to be collected, from module ``number`` on.
 
     Each process imports all modules, and the first one to import a module rewrites its assertions, compiles it, and leaves
-    the result in a file for the others. In the same order, all would rewrite every module at the same time.
+    the result in a file for the others. If all had the same order, they would rewrite every module at the same time.
     """
     for path in modules(config.rootpath, config.args)[number::processes]:
         # Collection imports it again if that fails, and reports it.

@@ -1,4 +1,4 @@
-"""Programs that tests run if they are there: unpacked from the distribution's packages, so that no service is installed.
+"""Programs that tests run if they are available: unpacked from the distribution's packages, so that no service is installed.
 
     python -m tests.support.debian_packages nginx caddy openssl
 
@@ -22,7 +22,7 @@ def unpack(package: str) -> str:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return "this is not Debian"
     with tempfile.TemporaryDirectory() as folder:
-        # The user _apt may not write here; apt warns of that and downloads as we are.
+        # The user _apt may not write here; apt warns about it and downloads as this user.
         loaded = _run(["apt-get", "-q", "download", package], folder)
         if loaded.returncode:
             reasons = loaded.stderr.strip().splitlines() or ["no reason given"]

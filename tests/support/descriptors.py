@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left: this one for a while, or another one until the limit is set back."""
+"""A process without free file descriptors: this one for a while, or another one until its limit is restored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_descriptors(pid: int = 0) -> Iterator[None]:
-    """Let a process (0: this one) open nothing within the block; what is open works on."""
+    """Prevent a process (0: this one) from opening anything within the block; open descriptors keep working."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (5, hard))
     try:

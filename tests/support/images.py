@@ -1,4 +1,4 @@
-"""Models of pictures for the stand-in ``sd-server``, in a cache of the hub's, and a look at what was drawn."""
+"""Image models for the stand-in ``sd-server``, in a cache of the hub, and readers of the pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def downloaded(hf_home: Path, repo: str, file: str, data: bytes) -> Path:
 
 
 def png(width: int, height: int, grey: int = 128) -> bytes:
-    """Return a picture of one grey."""
+    """Return a picture in one shade of grey."""
     rows = (b"\0" + bytes([grey]) * 3 * width) * height
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
@@ -42,7 +42,7 @@ def png(width: int, height: int, grey: int = 128) -> bytes:
 
 
 class Seen(NamedTuple):
-    """A PNG: its sides, its pixels, and what is written in it."""
+    """A PNG: its sides, its pixels and its texts."""
 
     width: int
     height: int

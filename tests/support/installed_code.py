@@ -20,13 +20,13 @@ class InstalledCode:
     def __init__(self, folder: Path) -> None:
         """Install the present code into an empty folder."""
         self.folder = folder
-        # With its byte code, which is valid for the copies: it takes seconds to compile. Another process may just write some.
+        # With its byte code, which is valid for the copies, because compiling takes seconds. Another process may be writing some.
         unfinished = shutil.ignore_patterns("*.pyc.*")
         for package in PACKAGES:
             shutil.copytree(ROOT / package, folder / package, ignore=unfinished)
 
     def install(self, *, release: str = "", version: int = 0) -> None:
-        """Install another release, or one with another version of the protocol: the files change under what runs."""
+        """Install another release, or one with another version of the protocol: the files change while the server runs."""
         marker = self.folder / "protocol" / "__init__.py"
         text = marker.read_text()
         if release:
@@ -37,7 +37,7 @@ class InstalledCode:
 
     @contextlib.contextmanager
     def without(self, package: str) -> Iterator[None]:
-        """Let a package be missing, as while another release is installed."""
+        """Remove a package for a while, as during the installation of another release."""
         folder = self.folder / package
         hidden = folder.rename(self.folder / f"{package}.hidden")
         try:
@@ -51,6 +51,6 @@ class InstalledCode:
         self._write(path, path.read_text() + code)
 
     def _write(self, path: Path, text: str) -> None:
-        """Replace a file, and forget what was compiled of it: Python may not notice if it is changed within a second."""
+        """Replace a file, and delete its byte code, because Python may not notice a change within the same second."""
         path.write_text(text)
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a server under test writes to stderr, in a file, so that no reader has to keep up with the server."""
+"""The stderr of a server under test, in a file, so that no reader has to keep up with the server."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 
 
 class LogFile:
-    """A log that is still written."""
+    """A log that is still being written."""
 
     def __init__(self, path: Path) -> None:
         """Make the file."""
         self.stderr: BinaryIO = path.open("ab")
-        """For the one who writes; several may, a line at a time."""
+        """The file to write to; several processes may write lines to it."""
         self._reading = path.open("rb")
         self._lines: list[dict[str, Any]] = []
         self._strays: list[str] = []
@@ -29,7 +29,7 @@ class LogFile:
 
     @property
     def strays(self) -> list[str]:
-        """What is not a JSON line."""
+        """The lines that are not JSON."""
         self._read()
         return self._strays
 
@@ -45,7 +45,7 @@ class LogFile:
                     self._strays.append(line.decode("utf-8", "replace") + "\n")
 
     def close(self) -> None:
-        """Read what is there, and no more."""
+        """Read the present content, without waiting for more."""
         self._read()
         if self._rest:
             self._strays.append(self._rest.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Images that are not what they seem, for tests: small files that decode to much, and files that name other addresses."""
+"""Deceptive images for tests: small files that decode to much data, and files that name other addresses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def matroska() -> bytes:
 
 
 def many_scans(side: int, scans: int) -> bytes:
-    """Return a progressive JPEG of so many scans, which repeats that of the finest detail: each is work for all pixels."""
+    """Return a progressive JPEG with this many scans, which repeats the scan of the finest detail: each costs work for all pixels."""
     data = written(Image.new("L", (side, side)), "JPEG", progressive=True)
     last = data.rindex(b"\xff\xda")
     repeated = scans - data[:last].count(b"\xff\xda")

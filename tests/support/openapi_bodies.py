@@ -11,7 +11,7 @@ import msgspec
 
 
 def body_check(document: dict[str, Any]) -> Callable[[dict[str, Any], Any], None]:
-    """Return what raises if a body is not of a schema of the document: few are declared, and to compile one takes long."""
+    """Return a function that raises if a body does not fit a schema of the document. Few schemas are declared, and compiling one takes long."""
 
     @cache
     def validator(schema: bytes) -> jsonschema_rs.Validator:

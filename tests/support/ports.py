@@ -1,4 +1,4 @@
-"""Free ports below the kernel's ephemeral range, so that no connection of a test takes one in between."""
+"""Free ports below the kernel's ephemeral range, so that no outgoing connection can take one before it is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _steps = itertools.count()
 
 
 def free_port() -> int:
-    """Return a port on which no process listens, and that no other process of tests that still runs has been given.
+    """Return a port on which no process listens, and that was not given to another test process that is still running.
 
     Processes start at different places of the range, so that they seldom meet.
     """
@@ -33,6 +33,6 @@ def free_port() -> int:
 
 @cache
 def _given_ports() -> int:
-    """A file of which a process locks the byte of each port that it gives away, until it ends."""
+    """A file in which a process locks one byte for each port that it returns, until the process ends."""
     path = Path(tempfile.gettempdir()) / f"lemonbus-test-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

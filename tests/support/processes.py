@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.waiting import wait_for
 
 ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
-"""Environment variables in which engines are told the bearer token that they demand."""
+"""Environment variables that tell engines the bearer token that they must demand."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ def look(pid: int) -> ProcessInfo | None:
 
 
 def _read(pid: int, file: str) -> bytes:
-    """Return what a file of a process says.
+    """Return the content of a file of a process. It avoids ``pathlib``, because waiting tests look at all processes of
 
-    Without ``pathlib``: tests that wait look at all of a machine's processes twenty times a second.
+    the machine twenty times a second.
     """
     descriptor = os.open(f"/proc/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -79,17 +79,17 @@ def alive(pid: int) -> bool:
 
 
 _foreign: dict[tuple[bytes, int], float] = {}
-"""Runtime directory and pid → until when the process counts as another's without a look at its environment."""
+"""Runtime directory and pid → the time until which the process counts as another server's without a look at its environment."""
 _FOREIGN_S = 10.0
-"""For so long: a pid is not used again so soon."""
+"""How long such a result is valid: a pid is not used again so soon."""
 _SETTLED_S = 5.0
-"""Seconds after its start when a process has the environment that it keeps: it has been forked and has executed its program."""
+"""Seconds after its start by which a process has been forked and has executed its program, so that its environment no longer changes."""
 
 
 def of_server(runtime: Path) -> list[ProcessInfo]:
     """Return every process that has the runtime directory in its environment.
 
-    The children run in sessions of their own, so neither the group nor the parent tells whose they are.
+    The children run in sessions of their own, so neither the process group nor the parent identifies them.
     """
     mark = os.fsencode(runtime)
     found = []
@@ -115,7 +115,7 @@ def _all_pids() -> list[int]:
 
 
 def _age(pid: int) -> float:
-    """Return for how many seconds a process runs."""
+    """Return for how many seconds a process has been running."""
     ticks = int(_read(pid, "stat").rpartition(b")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
@@ -149,7 +149,7 @@ def kill(pid: int) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether no thread of a process runs any more: each stops by itself, a moment after the signal."""
+    """Return whether all threads of a process have stopped: each stops by itself, a moment after the signal."""
     try:
         states = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
@@ -159,13 +159,13 @@ def _is_stopped(pid: int) -> bool:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """SIGSTOP the process for the time of the block; afterwards SIGCONT, if it still is."""
+    """SIGSTOP the process during the block; then SIGCONT, if it still exists."""
     os.kill(pid, signal.SIGSTOP)
     try:
         wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
         yield
     finally:
-        # It may be killed and reaped between the two.
+        # The process may be killed and reaped between the two.
         with contextlib.suppress(ProcessLookupError):
             if alive(pid):
                 os.kill(pid, signal.SIGCONT)
@@ -180,6 +180,6 @@ def memory(pid: int) -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time that a process has used, its threads that have ended included."""
+    """Processor time that a process has used, including threads that have ended."""
     user, system = _read(pid, "stat").rsplit(b")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""How properties are checked: what each profile of hypothesis draws."""
+"""How properties are checked: the inputs that each profile of hypothesis draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def register_profiles() -> None:
     """Register ``lemonbus`` for `make test`, and load it; register ``deep`` for `make properties`.
 
     `make test` judges a change, so its inputs are the same for each change; `make properties` looks for new ones.
-    A property is not wrong because the machine was busy, so none has a deadline; the timeout of pytest bounds all tests.
+    A property must not fail because the machine is busy, so none has a deadline; pytest's timeout bounds all tests.
     """
     settings.register_profile("lemonbus", deadline=None, print_blob=True, derandomize=True)
     settings.register_profile("deep", settings.get_profile("lemonbus"), max_examples=1000, derandomize=False)
@@ -24,6 +24,6 @@ def examples(number: int) -> settings:
 
 
 def _draw_no_constants_of_imported_modules() -> None:
-    """Where the inputs are the same each time, draw no constants of our modules: a process imports what its tests need."""
+    """If the inputs must be the same each time, draw no constants from our modules, because each process imports different ones."""
     is_local = providers.is_local_module_file
     providers.is_local_module_file = lambda path: not settings().derandomize and is_local(path)

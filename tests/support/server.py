@@ -1,4 +1,4 @@
-"""The real thing under test: ``python -m supervisor.keeper`` with everything it starts, in folders of its own."""
+"""The real server under test: ``python -m supervisor.keeper`` with everything that it starts, in folders of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.support.waiting import wait_for
 
 ROOT: Final = Path(__file__).parents[2]
 START: Final = 60.0
-"""Seconds until it must answer; it takes two on a quiet machine.
+"""Seconds until it must answer. It takes two on a quiet machine; the limit is far higher, because a late server fails
 
-Far more, because a server that many tests share and that is late fails all of them.  How fast it starts, ``make bench`` judges.
+all tests that share it. ``make bench`` measures how fast it starts.
 """
 
 END: Final = 30.0
-"""Seconds until it must have ended after SIGTERM, if nothing runs; a third of one on a quiet machine."""
+"""Seconds until it must have ended after SIGTERM, if no request runs; on a quiet machine it takes a third of a second."""
 
 
 class LemonbusServer(ServerInspector):
@@ -84,14 +84,14 @@ class LemonbusServer(ServerInspector):
             "ctx_size": 8192,
             "threads": 1,
             "gateway_workers": 2,
-            "peer_silence": 60.0,  # longer than a test waits, unless the test is about it
+            "peer_silence": 60.0,  # longer than a test waits, unless the test is about this limit
         }
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
         handed = handover.hand_over({handover.VARIABLES[0]: msgspec.json.encode(self.settings).decode()})
         environment |= handed
-        environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
+        environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines inherit it, so leftovers can be found
         environment |= self._environment
         files = [int(handed[name]) for name in handed if name == handover.FILE_VARIABLE]
         try:
@@ -115,7 +115,7 @@ class LemonbusServer(ServerInspector):
 
     @property
     def unread(self) -> list[str]:
-        """What came on stderr and is not a JSON line."""
+        """The lines on stderr that are not JSON."""
         return self._log.strays
 
     @property
@@ -129,13 +129,13 @@ class LemonbusServer(ServerInspector):
         return self._client
 
     def wait_ready(self) -> None:
-        """Wait until ``/health`` says 200, and a gateway of this server is there to say it."""
+        """Wait until ``/health`` answers 200, and a gateway of this server exists."""
         wait_for(self._answers, f"the server is ready; it said {self.unread[-5:]} {self.lines[-5:]}", START)
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, f"it ended with {self._process.poll()}: {self.unread} {self.lines[-9:]}"
         if not any(line["event"] == "gateway worker up" for line in self.lines):
-            return False  # what answers on this port may still be the gateway of a dead server before it
+            return False  # a gateway of an earlier, dead server may still answer on this port
         with contextlib.suppress(OSError):
             return self.client.get("/health", patience=1.0).status == 200
         return False
@@ -166,7 +166,7 @@ class LemonbusServer(ServerInspector):
         self.assert_nothing_left()
 
     def expect_exit_code(self, code: int) -> None:
-        """Say what :meth:`stop` is to find: a test has made the server end in another way than by SIGTERM."""
+        """Tell :meth:`stop` what to expect: a test has ended the server in another way than by SIGTERM."""
         self._exit_code = code
 
     def kill_supervisor(self) -> int:
@@ -185,12 +185,12 @@ class LemonbusServer(ServerInspector):
         wait_for(lambda: not self.process_tree(), f"no process of {self.runtime} is left: {self.process_tree()}")
 
     def last_lines(self, count: int = 80) -> str:
-        """The end of its log, for the report of a test that failed."""
+        """Return the end of its log, for the report of a failed test."""
         shown = [" ".join(f"{key}={value}" for key, value in line.items()) for line in self.lines[-count:]]
         return "\n".join([*shown, *self.unread])
 
     def kill(self) -> None:
-        """End everything at once, whatever state it is in: for tests that failed."""
+        """Kill everything at once, whatever state it is in: for failed tests."""
         for process in self.process_tree():
             with contextlib.suppress(ProcessLookupError):
                 processes.kill(process.pid)

@@ -1,4 +1,4 @@
-"""What can be seen of a running server from outside: its answers, its processes, its engines' own words."""
+"""Looks at a running server from outside: its answers, its processes, and what its engines report."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ServerInspector:
         return state["granted"] == state["queued"] == 0
 
     def busy_slots(self, model: str) -> int:
-        """How many slots work, by the engine's own word; -1 if it does not answer."""
+        """How many slots are busy, as the engine reports it; -1 if it does not answer."""
         engine = self.engine_now(model)
         if engine is None:
             return -1
@@ -120,7 +120,7 @@ class ServerInspector:
         """The present supervisor, waited for."""
 
         def present() -> int:
-            # For a moment, a process that it starts also has its name, and is the keeper's child if it dies in that moment.
+            # For a moment, a process that it starts also has its name, and becomes the keeper's child if the supervisor dies at that moment.
             named = [
                 each.pid
                 for each in self.process_tree()

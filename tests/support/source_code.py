@@ -18,7 +18,7 @@ OURS = {*PACKAGES, "tests", "deploy"}
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What tests ask of a file. The syntax tree itself is not kept: hundreds of them cost memory and time."""
+    """Facts about a file that tests need. The syntax tree itself is not kept, because hundreds of them cost memory and time."""
 
     has_docstring: bool
     imports: tuple[str, ...]
@@ -38,7 +38,7 @@ def imports(path: Path) -> tuple[str, ...]:
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements and all those inside them; what a walk over every expression finds, in a fraction of its time."""
+    """Yield the statements and all statements inside them: the same that a walk over every expression finds, in a fraction of its time."""
     for statement in body:
         yield statement
         for field in ("body", "orelse", "finalbody"):
@@ -61,7 +61,7 @@ def _imports(path: Path, tree: ast.Module) -> Iterator[str]:
 
 @cache
 def is_module(dotted: str) -> bool:
-    """Return whether one of ours is called so."""
+    """Return whether one of our modules has this name."""
     package, _, rest = dotted.partition(".")
     if package not in OURS:
         return False

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 DEADLINE: Final = 15.0
-"""Seconds within which a promise must come true in a test, even on a machine that others keep busy.
+"""Seconds within which a condition must become true in a test, even on a busy machine. ``make bench`` measures
 
-``make bench`` judges the milliseconds.
+milliseconds.
 """
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.05
@@ -28,11 +28,13 @@ def wait_for(condition: Callable[[], T | None], what: str, deadline: float = DEA
         if time.monotonic() > end:
             raise AssertionError(f"not within {deadline:g} s: {what} (last seen: {value!r})")
         time.sleep(pause_s)
-        pause_s = min(1.2 * pause_s, _LONGEST_PAUSE)  # to look costs the server time that it needs for what is awaited
+        pause_s = min(
+            1.2 * pause_s, _LONGEST_PAUSE
+        )  # looking costs the server time that it needs for the awaited condition
 
 
 def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Fail if ``condition`` is ever false within ``seconds``: for what must not happen."""
+    """Fail if ``condition`` is ever false within ``seconds``: for events that must not happen."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not condition():
@@ -41,5 +43,5 @@ def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Let time pass where the passing itself is what is tested: a slow reader, a stopped process."""
+    """Wait, where the passing of time itself is tested: a slow reader, a stopped process."""
     time.sleep(seconds)

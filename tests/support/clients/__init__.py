@@ -1,1 +1,1 @@
-"""How tests speak with a server: raw HTTP, bursts of it, and the published packages, imported only where they are used."""
+"""Clients for tests: raw HTTP, bursts of requests, and the published packages, which are imported only when they are used."""

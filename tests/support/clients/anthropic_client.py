@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def anthropic_client(server: LemonbusServer, prefix: str = "") -> anthropic.Anthropic:
-    """Return a client that asks once and knows no key; it adds ``/v1`` to every path."""
+    """Return a client that sends each request once and has no key; it adds ``/v1`` to every path."""
     import anthropic  # noqa: PLC0415 - see above
 
     base = f"http://127.0.0.1:{server.port}{prefix}"

@@ -1,4 +1,4 @@
-"""The answer to a client's mistake: what every one of them must have, and must not give away."""
+"""Checks of the answer to a client's mistake: what each must have, and what it must not reveal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.server import LemonbusServer
 
 
 def check_error_response(answer: HttpExchange, server: LemonbusServer, *statuses: int) -> None:
-    """A clear answer of ours, that gives nothing away."""
+    """Check that the answer is a clear error of ours that reveals nothing."""
     assert answer.status in statuses, answer
     body = answer.json()
     assert body["status"] == "error"

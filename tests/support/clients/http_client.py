@@ -1,4 +1,4 @@
-"""A raw HTTP client for one server: a new connection per request, nothing hidden."""
+"""A raw HTTP client for one server: a new connection for each request, and nothing hidden."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RawHttpClient:
         self._connections: list[socket.socket] = []
 
     def connect(self, receive_buffer: int = 0) -> socket.socket:
-        """Return a fresh connection; a small ``receive_buffer`` lets a slow reader be felt at once."""
+        """Return a new connection; with a small ``receive_buffer``, the server notices a slow reader at once."""
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -49,7 +49,7 @@ class RawHttpClient:
         """Send exactly these bytes."""
         exchange = HttpExchange(connection or self.connect(), head=data.startswith(b"HEAD "))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-            exchange.send(data)  # it may answer before it has read everything: what it said is there to read
+            exchange.send(data)  # the server may answer before it has read everything; its answer can still be read
         return exchange
 
     def start(

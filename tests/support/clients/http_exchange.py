@@ -1,4 +1,4 @@
-"""One HTTP exchange over a plain socket: everything that came, when, and whether it was whole."""
+"""One HTTP exchange over a plain socket: everything that was received, when, and whether it was complete."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class HttpExchange:
         self.connection.sendall(data)
 
     def read(self, most: int = 65_536, patience: float = PATIENCE) -> None:
-        """Wait for some bytes and take them in; sets ``closed`` at the end of the connection."""
+        """Wait for some bytes and store them; set ``closed`` at the end of the connection."""
         self.connection.settimeout(patience)
         try:
             data = self.connection.recv(most)
@@ -111,7 +111,7 @@ class HttpExchange:
         return self
 
     def read_to_close(self, patience: float = PATIENCE) -> bool:
-        """Whether the server closes the connection by itself."""
+        """Return whether the server closes the connection by itself."""
         try:
             while not self.closed:
                 self.read(patience=patience)
@@ -120,7 +120,7 @@ class HttpExchange:
         return True
 
     def end_sending(self) -> None:
-        """Say that nothing more will be sent, and go on to read."""
+        """Announce that nothing more will be sent, and continue to read."""
         self.connection.shutdown(socket.SHUT_WR)
 
     def hang_up(self) -> None:
@@ -135,7 +135,7 @@ class HttpExchange:
 
     @property
     def messages(self) -> list[SseEvent]:
-        """The events that are not comments: comments come when nothing else does for a while, as on a busy machine."""
+        """The events that are not comments: the server sends comments if nothing else is sent for a while, as on a busy machine."""
         return [event for event in self.events if event.name != ":"]
 
     @property
@@ -150,7 +150,7 @@ class HttpExchange:
 
     @property
     def text(self) -> str:
-        """What the model said, of a stream or of a whole answer, first choice."""
+        """The text of the first choice, from a stream or a whole answer."""
         if self.events:
             choices = [chunk["choices"][0] for chunk in self.chunks if chunk.get("choices")]
             return "".join(choice.get("delta", {}).get("content") or choice.get("text") or "" for choice in choices)

@@ -1,4 +1,4 @@
-"""Reads NDJSON from an exchange, also while it goes on."""
+"""Reads NDJSON from an exchange, even while it is running."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def openai_client(server: LemonbusServer, prefix: str = "/v1") -> openai.OpenAI:
-    """Return a client that asks once and knows no key."""
+    """Return a client that sends each request once and has no key."""
     import openai  # noqa: PLC0415 - see above
 
     return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}{prefix}", api_key="none", max_retries=0, timeout=30)

@@ -1,6 +1,6 @@
-"""Thousands of clients at once in one thread: each sends a request on a connection of its own and reads the answer.
+"""Thousands of clients at once in one thread: each sends a request on its own connection and reads the answer. They use
 
-Raw sockets and a selector, so that the clients leave the processors to the server.
+raw sockets and a selector, to leave the processors to the server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RequestBurst:
         self._raw, self._path, self._body = RawHttpClient(port), path, body
         self._selector = selectors.DefaultSelector()
         self.answered: list[BurstClient] = []
-        """In the order in which their answers were whole."""
+        """The clients in the order in which their answers were complete."""
         self._sent = 0
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))

@@ -1,4 +1,4 @@
-"""Stand-ins on loopback or in a folder for what the server asks outside: the Hugging Face hub, a release server,
+"""Stand-ins on loopback or in a folder for things outside the server: the Hugging Face hub, a release server, a folder
 
-a folder of wheels, a machine's /proc and /sys, the vendors' driver tools. No fake of our own processes belongs here.
+of wheels, a machine's /proc and /sys, the vendors' driver tools. Fakes of our own processes do not belong here.
 """

@@ -1,4 +1,4 @@
-"""Stand-ins for the makers' tools, on a PATH of their own: they answer as the real ones do, or not at all."""
+"""Stand-ins for the vendors' tools, on a PATH of their own: they answer like the real ones, or not at all."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def runs(folder: Path, name: str) -> int:
 
 
 def path(folder: Path) -> str:
-    """A PATH with the stand-ins and this Python, so that no tool of this machine is found."""
+    """A PATH with only the stand-ins and this Python, so that no tool of this machine is found."""
     return os.pathsep.join([str(folder), str(Path(sys.executable).parent)])

@@ -30,17 +30,17 @@ def gguf(size: int, seed: int = 1) -> bytes:
 
 
 class Hub:
-    """The hub: what it holds, what it was asked, and how it misbehaves."""
+    """The hub: its files, the requests that it got, and its faults."""
 
     def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:
         self.repositories = repositories
         self.plain: set[str] = set()
-        """Files that are kept in git itself: their digest is git's."""
+        """Files that are kept in git itself, so that their digest is git's."""
         # What it wants
         self.token = ""
-        """What ``HF_TOKEN`` must be for anything at all, if anything."""
+        """The ``HF_TOKEN`` that all requests need, if any."""
         self.gated: dict[str, str] = {}
-        """Repository → what ``HF_TOKEN`` must be for its files; its listing is public."""
+        """Repository → the ``HF_TOKEN`` that its files need; its listing is public."""
         # How it misbehaves
         self.rate = 0
         """Bytes a second of each transfer; 0: as fast as it goes."""
@@ -51,16 +51,16 @@ class Hub:
         self.released = threading.Event()
         self.holding = threading.Event()
         self.no_ranges = False
-        """Send a file from its beginning, whatever was asked."""
+        """Send a file from its beginning, whatever part was requested."""
         self.wrong_sha = False
         self.wrong_size = 0
         """Report every file as this many bytes larger."""
         self.garbage = b""
-        """Sent instead of every listing, with the header of gzip if it is gzip."""
+        """The content to send instead of every listing, with the header of gzip if it is gzip."""
         self.elsewhere = False
         """Redirect every transfer to :attr:`cdn`, another host."""
         self.busy = 0
-        """This many requests are first answered with 429."""
+        """The first requests, as many as this, are answered with 429."""
         self.busy_files = 0
         """Likewise, of transfers, with :attr:`busy_status`."""
         self.busy_status = 429

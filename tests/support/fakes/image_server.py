@@ -1,4 +1,4 @@
-"""A server of images on loopback, with faults: the path says what it does.
+"""A server of images on loopback, with faults: the path selects the behaviour.
 
 with ImageServer() as images:
     url = images.url("/ok")
@@ -20,7 +20,7 @@ PAGE = b"<html>no image</html>"
 
 
 class ImageServer:
-    """The server, and what it was asked."""
+    """The server, and the requests that it got."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ class ImageServer:
 
 
 def _answer(kind: str, rest: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body of a path, and headers beside or instead of the usual ones."""
+    """Return the body of a path, and headers that are added to the usual ones or replace them."""
     size = int(rest) if rest.isdigit() else 0
     return {
         "ok": (PNG, {}),
@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(_chunked(body, 1 if "tiny" in self.path else len(body)) if chunked else body)
 
     def _flood(self, owner: ImageServer, what: str) -> None:
-        """Send endlessly what is not part of an image."""
+        """Send endless data that is not part of an image."""
         head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
         begin, more = {
             "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),

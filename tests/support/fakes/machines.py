@@ -1,4 +1,4 @@
-"""Machines that are only a tree of files: what their kernels would show under ``proc``, ``sys``, ``etc`` and ``usr``."""
+"""Machines that are only a tree of files: the content that their kernels would show under ``proc``, ``sys``, ``etc`` and ``usr``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeMachine:
         return folder
 
     def kfd(self, node: int, gfx: int, location: int, domain: int = 0) -> None:
-        """Let the compute driver have a node."""
+        """Add a node of the compute driver."""
         properties = (
             f"cpu_cores_count 0\nsimd_count 32\ngfx_target_version {gfx}\nlocation_id {location}\ndomain {domain}\n"
         )
@@ -60,7 +60,7 @@ def laptop(root: Path) -> FakeMachine:
 
 
 def workstation(root: Path) -> FakeMachine:
-    """Cards of both makers, and one that was given away to a virtual machine."""
+    """Cards of both makers, and one that is passed through to a virtual machine."""
     machine = FakeMachine(root)
     card = machine.device(
         "0000:03:00.0", "1002:744c:c8", "0x030000", "amdgpu", mem_info_vram_total=str(24 << 30), board_info="type : cem"

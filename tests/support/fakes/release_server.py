@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class ReleaseServer:
-    """What it holds, what it was asked, and how it misbehaves."""
+    """Its files, the requests that it got, and its faults."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
@@ -34,13 +34,13 @@ class ReleaseServer:
         self.released = threading.Event()
         self.holding = threading.Event()
         self.statuses: list[int] = []
-        """Requests are answered with these first."""
+        """The statuses of the first requests."""
         self.claims = 0
-        """The length that is told, if not the true one."""
+        """The length that the server reports, if it is not the true one."""
         self.ranges = True
-        """Whether it knows how to send a part of a file."""
+        """Whether the server can send a part of a file."""
         self.requests: list[tuple[str, int]] = []
-        """Path and first byte that were asked for."""
+        """Path and first byte of each request."""
         self._cut: set[str] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_ReleaseHandler,), {"releases": self}))
         self._server.daemon_threads = True
@@ -157,7 +157,7 @@ def zipped(*members: tuple[str, bytes | str]) -> bytes:
 
 
 def llama_server(version: str = "b1", padding: int = 0) -> bytes:
-    """Return an archive as llama.cpp's releases are, whose ``llama-server`` runs the engine of the tests' Python."""
+    """Return an archive like those of llama.cpp's releases; its ``llama-server`` runs the engine of the tests' Python."""
     script = f"""#!/bin/sh
 # {version}
 export PYTHONPATH={ROOT}

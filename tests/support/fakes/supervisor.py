@@ -16,7 +16,7 @@ class SupervisorStandIn:
     """One supervisor; when it has died, a test makes another one."""
 
     def __init__(self, runtime: Path, *, mortal: bool = False) -> None:
-        """Bind the bus. ``mortal``: it has a process of its own, for :meth:`die`; otherwise it has the pid of the test."""
+        """Bind the bus. ``mortal``: the supervisor has a process of its own, for :meth:`die`; otherwise it has the pid of the test."""
         self._process = subprocess.Popen(["sleep", "600"]) if mortal else None
         self.pid = self._process.pid if self._process else os.getpid()
         self._context = zmq.Context()
@@ -29,7 +29,7 @@ class SupervisorStandIn:
         self.router.send_multipart([peer.encode(), envelope.encode(message, payload)])
 
     def die(self) -> None:
-        """End with what was not read; what was sent before is on its way."""
+        """End, and discard unread messages; messages that were sent before still arrive."""
         self.router.close(1000)
         self._context.term()
         self._kill()

@@ -1,4 +1,4 @@
-"""A folder of wheels for pip: tiny ones, made by hand, that no user would install."""
+"""A folder of tiny, handmade wheels for pip."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writes models of the bert architecture over single characters: embeddings, and with a rank head a reranker.
 
-The vocabulary has every character twice, at a word's start and inside, with nearly the same embedding; so like
-spellings get like vectors, which is all that a test of similarity needs.
+The vocabulary has every character twice, at a word's start and inside, with nearly the same embedding; so similar
+spellings get similar vectors, which is all that a test of similarity needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes a model of pictures that a real stable-diffusion.cpp takes: noise in the shape of Ovis-Image, 12 MB.
+"""Writes an image model that a real stable-diffusion.cpp accepts: noise in the shape of Ovis-Image, 12 MB.
 
 Three files: ``dit.gguf`` (one double and one single block of flux), ``llm.gguf`` (a layer of Qwen3, with the vocabulary
-that is compiled into the library) and ``tae.gguf`` (a small autoencoder). The library reads all sizes off the tensors.
+that is compiled into the library) and ``tae.gguf`` (a small autoencoder). The library reads all sizes from the tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.models.gguf_writer import GgufFile, new_gguf_file
 
 VOCABULARY: Final = 151_936
 WIDTH, TEXT, FEED_FORWARD, HEAD = 128, 32, 512, 128
-"""Of the diffusion model, of the text encoder, of both's feed-forward, of a head."""
+"""Sizes: of the diffusion model, of the text encoder, of the feed-forward layers of both, of a head."""
 LATENTS, CHANNELS = 16, 64
 
 
@@ -84,7 +84,7 @@ def _write_autoencoder(path: Path) -> None:
 
 
 def _put_layers(new: GgufFile, half: str, layers: list[int | str]) -> int:
-    """Write layers in their order, and return the next one's number. An activation has a number too."""
+    """Write layers in their order, and return the number of the next one. Activations also have numbers."""
     place = 0
     for layer in layers:
         name = f"{half}.layers."

@@ -48,7 +48,7 @@ TOOL_MODELS: Final = ("tiny-oga-hermes", "tiny-oga-mistral", "tiny-oga-phi", "ti
 
 
 def _call(before: str, after: str, arguments: str = "arguments") -> list[str]:
-    """Return the pieces of a call; no piece may be a single letter, which the vocabulary has anyway."""
+    """Return the pieces of a call; no piece may be a single letter, because the vocabulary already has all letters."""
     return [f'{before}{{"name":', ' "get_weather",', f' "{arguments}":', ' {"city":', f' "Paris"}}}}{after}']
 
 
@@ -95,6 +95,6 @@ def write_genai_model(parent: Path, name: str, called: str = "") -> Path:
 
 
 def genai_repository_files(name: str, parent: Path) -> dict[str, bytes]:
-    """Return a model as the files of a repository; ``parent`` is used to write them."""
+    """Return a model as the files of a repository; they are first written into ``parent``."""
     folder = write_genai_model(parent, name)
     return {path.name: path.read_bytes() for path in folder.iterdir()}

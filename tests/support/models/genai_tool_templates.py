@@ -1,4 +1,4 @@
-"""Chat templates that take tools as those of common families of models do, each with the demands that are typical of it."""
+"""Chat templates with tools, like those of common families of models, each with the typical demands of its family."""
 
 from __future__ import annotations
 

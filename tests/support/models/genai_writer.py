@@ -1,7 +1,7 @@
-"""Writes folders of ONNX Runtime GenAI that say one fixed thing, whatever they are asked.
+"""Writes models of ONNX Runtime GenAI that always generate one fixed text.
 
 As in :mod:`tests.support.models.llama_gguf`: a piece's row of the unembedding is the embedding of the piece before it, all
-other tokens share one direction that leads to the first piece, and attention is too faint to turn anything away.
+other tokens share one direction that leads to the first piece, and attention is too weak to change this direction.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ TEMPLATE = (
 
 @dataclass(frozen=True)
 class ScriptedGenaiModel:
-    """One model: its pieces (each is one token), whether it ever stops, how much work a token is."""
+    """One model: its pieces (each is one token), whether it ever stops, and how much work a token takes."""
 
     name: str
     pieces: Sequence[str]
     special: Sequence[str] = ()
     """Pieces that are special tokens, which the tokenizer does not show."""
     added: Sequence[str] = ()
-    """Pieces that are tokens of their own, whatever stands around them."""
+    """Pieces that are always tokens of their own, whatever text is around them."""
     endless: bool = False
     begins: bool = False
-    """Its tokenizer wants a token before a text."""
+    """Whether its tokenizer puts a token before a text."""
     template: str = TEMPLATE
     context: int = 4096
     feed_forward: int = 64
     attention: float = 0.002
-    """How much the tokens before count: with 1 and more the next token depends on all of them."""
+    """Weight of the former tokens: from 1 on, the next token depends on all of them."""
     seed: int = 11
 
 
@@ -92,7 +92,7 @@ def _successors(scripted: ScriptedGenaiModel, count: int, noise: np.random.Gener
 
 
 class _Graph:
-    """Operations and weights as they are put down."""
+    """The operations and weights of a graph, in the order in which they are added."""
 
     def __init__(self) -> None:
         self.nodes: list[bytes] = []
@@ -125,7 +125,7 @@ def _graph(scripted: ScriptedGenaiModel, count: int) -> bytes:
 
 
 def _positions(graph: _Graph, context: int) -> None:
-    """Put down what attention wants to know of lengths and angles."""
+    """Add the lengths and angles that attention needs."""
     turns = 1.0 / 10_000.0 ** (np.arange(0, HEAD, 2) / HEAD)
     angles = np.outer(np.arange(context), turns)
     graph.put("cos", np.cos(angles).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Opens a GGUF file for writing, fills it with seeded noise where a weight does not matter, and closes it."""
+"""Writes a GGUF file; weights that do not matter are seeded noise."""
 
 from __future__ import annotations
 

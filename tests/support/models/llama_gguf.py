@@ -1,7 +1,7 @@
-"""Writes chat models of the llama architecture that say one fixed thing, whatever they are asked.
+"""Writes chat models of the llama architecture that always generate one fixed text.
 
 Every piece of the story has an embedding of its own, and the unembedding's row of the next piece points at it;
-attention and feed-forward are too faint to turn the residual stream away.  All other tokens share one direction
+attention and feed-forward are too weak to change the direction of the residual stream.  All other tokens share one direction
 that leads to the first piece.  So the greedy answer is the story, then the end token, or the first piece again.
 """
 
@@ -23,12 +23,12 @@ CONFIDENCE = 6.0
 END = 4
 SPECIALS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 INFILL_SPECIALS = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
-"""llama.cpp knows these by their spelling."""
+"""llama.cpp recognizes these tokens by their spelling."""
 
 
 @dataclass(frozen=True)
 class ScriptedModel:
-    """One model: what it says, whether it ever stops, and how much work a token is."""
+    """One model: its text, whether it ever stops, and how much work a token takes."""
 
     name: str
     pieces: list[str]
@@ -37,7 +37,7 @@ class ScriptedModel:
     feed_forward: int = 128
     context: int = 32_768
     infill: bool = False
-    """It has the tokens around a gap in code."""
+    """Whether it has the tokens for a gap in code."""
     seed: int = 1
 
 

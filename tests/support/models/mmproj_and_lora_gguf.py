@@ -1,4 +1,4 @@
-"""Writes what goes beside a chat model: a vision tower (``--mmproj``) and a LoRA adapter."""
+"""Writes additions to a chat model: a vision tower (``--mmproj``) and a LoRA adapter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _linear(new: GgufFile, name: str, inputs: int, outputs: int) -> None:
 
 
 def write_adapter(path: Path) -> None:
-    """Write an adapter for any of the chat models: seen in the logits at scale 1, absent at scale 0."""
+    """Write an adapter for any of the chat models: it changes the logits at scale 1, but not at scale 0."""
     with new_gguf_file(path, "llama", "tiny-lora", seed=11) as new:
         new.meta.add_type(gguf.GGUFType.ADAPTER)
         new.meta.add_string(gguf.Keys.Adapter.TYPE, "lora")

@@ -1,4 +1,4 @@
-"""Writes ONNX files: as much of protobuf, and of ONNX's messages, as a small decoder needs."""
+"""Writes ONNX files, with the parts of protobuf and of ONNX's messages that a small decoder needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOAT_ATTRIBUTE, _INT_ATTRIBUTE = 1, 2
 
 
 def varint(value: int) -> bytes:
-    """Return a number seven bits at a time."""
+    """Return a number in the form of protobuf: seven bits in each byte."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -65,7 +65,7 @@ def node(kind: str, inputs: Sequence[str], outputs: Sequence[str], domain: str =
 
 
 def value(name: str, kind: int, *shape: int | str) -> bytes:
-    """Return an input or output; a size that is a word is free."""
+    """Return an input or output; a size that is a word may vary."""
     dims = b"".join(nested(1, nested(2, size) if isinstance(size, str) else number(1, size)) for size in shape)
     return nested(1, name) + nested(2, nested(1, number(1, kind) + nested(2, dims)))
 

@@ -1,4 +1,4 @@
-"""What the tiny models say, word by word, and the chat templates that llama.cpp recognises them by."""
+"""The texts of the tiny models, word by word, and the chat templates by which llama.cpp recognizes the models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REASONING_WORDS = [
     f"{SPACE}two.",
 ]
 MARKERS = {"<tool_call>", "</tool_call>", "<think>", "</think>"}
-"""Pieces that are tokens of their own, whatever stands around them."""
+"""Pieces that are always tokens of their own, whatever text is around them."""
 
 PLAIN_TEMPLATE = """\
 {%- for message in messages -%}

@@ -73,7 +73,7 @@ def write_all(folder: Path) -> None:
 
 
 def _fingerprint() -> str:
-    """Return a name for what these sources write with these libraries, whose other versions write other bytes."""
+    """Return a name that depends on these sources and on the versions of their libraries, because other versions write other bytes."""
     here = Path(__file__).parent
     digest = hashlib.sha256(f"{version('numpy')} {version('gguf')}".encode())
     for source in sorted([Path(__file__), *here.glob("*.py")]):
@@ -82,9 +82,9 @@ def _fingerprint() -> str:
 
 
 def prompt_of(tokens: int) -> str:
-    """Return a prompt of about this many tokens for the chat models that no prompt cache has seen.
+    """Return a prompt for the chat models with about this many tokens, which no prompt cache has. The models spell
 
-    The models spell every character that is not a piece of their story, so a character is a token.
+    everything that is not a piece of their story, so a character is a token.
     """
     salt = os.urandom(8).hex()
     return (salt + "x" * tokens)[:tokens]

@@ -1,8 +1,8 @@
-"""Writes whisper models in whisper.cpp's own file format: one that hears the same story in everything, and one that is slow.
+"""Writes whisper models in whisper.cpp's own file format: one that hears the same story in every recording, and one that is slow.
 
 The decoder's position decides its word: the embedding of position ``n`` is far larger than any token's, and points
 at the story's ``n``-th token, whose row of the embedding is the only one in that direction; attention and
-feed-forward add nothing. All other rows are zero. The encoder may hear what it likes.
+feed-forward add nothing. All other rows are zero. The encoder's output does not matter.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tests.support.models.scripted_texts import SPACE
 
 MAGIC = 0x67676D6C
 VOCABULARY = 51_864
-"""An English model's: the special tokens have their places by this number."""
+"""The size of an English model's vocabulary: it determines the numbers of the special tokens."""
 END, START, FIRST_TIME = 50_256, 50_257, 50_363
 WIDTH, MELS, FREQUENCIES, CONTEXT = 32, 2, 201, 448
 SECONDS = 1.0
-"""When the story ends, by its own word."""
+"""The position at which the story ends."""
 CONFIDENCE, LOUDNESS = 6.0, 100.0
 FULL, HALF = 0, 1
 """ggml's types of 32 and 16 bits: large tensors have the latter."""
 
 
 def write(path: Path, scripted: list[str]) -> None:
-    """Write the model that tells ``story`` of the first second of what it hears, in one segment."""
+    """Write the model that hears ``story`` in the first second of each recording, in one segment."""
     words = [piece.replace(SPACE, " ") for piece in scripted]
     tokens = [FIRST_TIME, *range(len(words)), FIRST_TIME + round(SECONDS * 50), END]
     embedding = np.zeros((VOCABULARY, WIDTH), np.float32)
@@ -54,7 +54,7 @@ def write(path: Path, scripted: list[str]) -> None:
 
 
 def write_slow(path: Path) -> None:
-    """Write a model without any weights, which whisper.cpp takes for zeros: nothing to read, much to compute."""
+    """Write a model without any weights, which whisper.cpp treats as zeros: nothing to read, much to compute."""
     with path.open("wb") as file:
         _head(file, [], audio_context=1500, width=384, heads=6, audio_layers=1)
 
