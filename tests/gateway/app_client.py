@@ -24,7 +24,7 @@ from protocol.wire import envelope
 
 
 class FakeGatewayBus:
-    """Stands in for the bus: what is sent is kept, and answered at once from ``reports`` and ``answers``.
+    """Stands in for the bus: it keeps sent messages, and answers them at once from ``reports`` and ``answers``.
 
     ``reports``: message type → report, :class:`Failure`, or a list of progress that ends with one of these.
     ``answers``: endpoint → the engine's JSON, or a failure.
@@ -35,7 +35,7 @@ class FakeGatewayBus:
         self.snapshots: list[GatewaySnapshot] = []
         self.supervisor_pid = 1
         self.broken = False
-        """Whether the connection with the supervisor is."""
+        """Whether there is a connection to the supervisor."""
         """Of the supervisor that listens."""
         self.bodies: list[bytes] = []
         self.reports: dict[type, Any] = {work.ReserveRequest: {}}
@@ -44,7 +44,7 @@ class FakeGatewayBus:
 
     def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         self.sent.append(message)
-        envelope.encode(message, payload)  # as the bus does: what it cannot encode must not come this far
+        envelope.encode(message, payload)  # as the bus does: a message that cannot be encoded must not come this far
         if isinstance(message, work.SubmitRequest):
             self.bodies.append(payload or b"")
             self._answer(message)
@@ -81,7 +81,7 @@ class FakeGatewayBus:
         self.handlers.notify_exchanges()
 
     def read_control(self) -> None:
-        """Everything is answered at once."""
+        """Do nothing: everything is answered at once."""
 
     def find_supervisor(self) -> int:
         return self.supervisor_pid
@@ -117,13 +117,13 @@ class FakeGatewayBus:
 
 
 class SilentBus(FakeGatewayBus):
-    """Keeps what is sent, and answers nothing."""
+    """Keeps sent messages, and answers nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.full = False
         self.living: set[str] = set()
-        """Endpoints of workers whose connections have not ended."""
+        """Workers whose connections have not ended, by their endpoints."""
 
     def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         if self.full and not must_arrive:

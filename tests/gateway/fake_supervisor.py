@@ -1,4 +1,4 @@
-"""A fake supervisor that a test controls: it speaks the real protocol over real sockets."""
+"""A fake supervisor that a test controls, with the real protocol over real sockets."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class SupervisorHarness:
         self.lines: list[dict[str, Any]] = []
         self.reserved: list[work.ReserveRequest] = []
         self.reservation_failure: Failure | None = None
-        """What reservations are refused with."""
+        """The failure with which reservations are refused."""
         self.welcoming = True
         self.on_request: Callable[[ReceivedRequest], None] = self.received.put
         self.keeper = subprocess.Popen(_STANDING_IN)
         self.supervisor = subprocess.Popen(_STANDING_IN)
-        """Processes whose ends the gateway notices."""
+        """Processes that the gateway watches."""
         self._loop = Loop()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK)
@@ -183,14 +183,14 @@ class SupervisorHarness:
         self.do(kill)
 
     def end_supervisor(self) -> None:
-        """Kill the supervisor: its process and its socket end, with all that waits in that."""
+        """Kill the supervisor: its process and its socket end, and messages that wait in the socket are lost."""
 
         def end() -> None:
             self._loop.on_socket(self.bus, None)
             self.bus.close()
 
         self.do(end)
-        # ZeroMQ closes it a moment later.  Until then the gateway would find this process, which lives on, and wait for it.
+        # ZeroMQ closes it a moment later. Until then the gateway would find this process, which stays alive, and wait for it.
         wait_for(lambda: not find_supervisor(self.runtime))
         self.supervisor.kill()
         self.supervisor.wait(DEADLINE)
@@ -215,7 +215,7 @@ class SupervisorHarness:
         self.do(start)
 
     def replace_supervisor(self) -> recovery.GatewaySnapshot:
-        """Kill the supervisor and start another; return what the gateway tells that."""
+        """Kill the supervisor and start another one; return the gateway's Hello to it."""
         self.end_supervisor()
         self.start_supervisor()
         return self.snapshots.get(timeout=DEADLINE)
@@ -236,7 +236,7 @@ class SupervisorHarness:
                 return gateway, message
 
     def forgotten(self, number: int) -> None:
-        """Wait until a call is forgotten; those of the test before may still be."""
+        """Wait until a call is forgotten; calls of an earlier test may still exist."""
         while self.called(AbandonCall)[1].number != number:
             pass
 

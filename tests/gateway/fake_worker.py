@@ -1,4 +1,4 @@
-"""A fake worker, which publishes the events of a test, and a request as it arrives at the supervisor."""
+"""A fake worker, which publishes the events that a test gives it, and a request as it arrives at the supervisor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReceivedRequest(msgspec.Struct):
 
 
 class FakeWorker:
-    """The sockets of a worker, which publish what a test says."""
+    """The sockets of a worker, which publish the events that a test gives them."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], runtime: Path, boot: str, name: str) -> None:
         self.name = name

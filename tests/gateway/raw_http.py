@@ -1,4 +1,4 @@
-"""HTTP as bytes: requests written, and what came back on a connection read."""
+"""HTTP as bytes: writes requests, and reads the answers on a connection."""
 
 from __future__ import annotations
 

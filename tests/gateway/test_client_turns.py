@@ -1,4 +1,4 @@
-"""Whose file is decoded next, by histories of clients that ask and end."""
+"""Whose file is decoded next, in histories of clients that begin and end."""
 
 from __future__ import annotations
 

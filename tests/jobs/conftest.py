@@ -1,4 +1,4 @@
-"""What tests of jobs share: a shop on a local hub, a server of releases, and an environment of their own."""
+"""Fixtures for tests of jobs: a repository on a local hub, a release server, and an environment of their own."""
 
 from __future__ import annotations
 

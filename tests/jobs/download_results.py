@@ -1,4 +1,4 @@
-"""What came of a download: its files, a part of them, or what is said of its failure."""
+"""The result of a download: its files, a part of them, or the message of its failure."""
 
 from __future__ import annotations
 

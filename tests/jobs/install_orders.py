@@ -1,4 +1,4 @@
-"""Orders for the install job, and what it leaves in a cache."""
+"""Orders for the install job, and the files that it leaves in a cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor's side of one job: a ROUTER, the job's process, and what it said."""
+"""The supervisor's side of one job: a ROUTER, the job's process, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No message has a reading of its sender's clock: the receiver may run on another machine."""
+"""No message contains a reading of its sender's clock, because the receiver may run on another machine."""
 
 from __future__ import annotations
 

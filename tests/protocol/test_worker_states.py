@@ -1,4 +1,4 @@
-"""The table of a worker's life, and what of it the worker itself follows and says."""
+"""The table of a worker's lifecycle, and the part of it that the worker itself follows and reports."""
 
 from __future__ import annotations
 

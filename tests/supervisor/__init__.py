@@ -1,4 +1,4 @@
-"""Tests of the supervisor package. The scheduler is driven by ``simulation``: no process, no socket, no clock;
+"""Tests of the supervisor package. ``simulation`` drives the scheduler without processes, sockets or a clock, and
 
-``invariants`` are checked after every step. Tests with real workers belong in workers/ or server/.
+checks ``invariants`` after every step. Tests with real workers belong in workers/ or server/.
 """

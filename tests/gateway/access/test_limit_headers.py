@@ -56,7 +56,7 @@ def test_without_limits_there_are_no_headers() -> None:
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppClient:
-    """An application of which the supervisor reports :data:`LIMITS` before each answer."""
+    """An application for which the supervisor reports :data:`LIMITS` before each answer."""
     store(tmp_path, key("ci", requests_per_minute=60))
     app = AppClient(tmp_path, state_dir=str(tmp_path))
     answer = app.bus._answer
@@ -73,7 +73,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppClient:
 def test_an_answer_waits_for_a_report_that_comes_after_its_events(
     app: AppClient, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    """The supervisor sends the report first, but the events come from a worker: the two ways have no common order."""
+    """The supervisor sends the report first, but the events come from a worker, so they may arrive in any order."""
     answer = app.bus._answer
     late: list[work.KeyUsage] = []
     deliver = app.bus.handlers.on_message

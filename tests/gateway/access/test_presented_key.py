@@ -1,4 +1,4 @@
-"""Where a request's key is looked for: headers, and for WebSockets also what a browser can send."""
+"""Where a request's key is looked for: in headers, and for WebSockets also where a browser can put it."""
 
 from __future__ import annotations
 

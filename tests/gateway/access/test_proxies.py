@@ -1,4 +1,4 @@
-"""Behind a proxy: the real client's address from a trusted proxy, and no rights for what any other one forwarded."""
+"""Requests behind a proxy: a trusted proxy tells the real client's address, and requests that another proxy forwarded have no rights."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.gateway.app_client import AppClient
 
 @pytest.fixture(autouse=True)
 def configured_logs() -> Iterator[None]:
-    """Configure the logs as a gateway does before its first request, whatever test ran in this process before."""
+    """Configure the logs as a gateway does before its first request, whatever tests ran in this process before."""
     hook = sys.excepthook
     logs.configure("gateway", "warning", "json")
     yield
@@ -33,7 +33,7 @@ def ask(tmp_path: Path) -> AppClient:
 
 
 class UnchangingDecoder(DecoderSession):
-    """Decodes nothing: for tests of translations with placeholder media."""
+    """Leaves media as they are: for tests of translations with placeholder media."""
 
     def decode(self, kind: int, budget: Budget, data: bytes | str) -> Decoded:
         sent, file = (data.encode(), from_base64(data.encode())) if isinstance(data, str) else (data, data)

@@ -45,7 +45,7 @@ def check_request(published: Any, value: Any) -> None:
 
 @cache
 def _adapter(published: Any) -> TypeAdapter[Any]:
-    """Return the validator of a type. Making the largest takes a second, and it must live as long as what it reads."""
+    """Return the validator of a type. Making the largest takes a second, and it must live as long as the values that it reads."""
     return TypeAdapter(published)
 
 
@@ -58,7 +58,7 @@ def _unknown_fields(value: Any) -> list[str]:
 
 
 def _read(value: Any) -> None:
-    """Read everything: pydantic checks the items of an ``Iterable`` only when they are read."""
+    """Read all items, because pydantic checks those of an ``Iterable`` only when they are read."""
     if isinstance(value, dict):
         for part in value.values():
             _read(part)

@@ -1,4 +1,4 @@
-"""CORS: what pages of other origins may ask and read, on every kind of response of every dialect."""
+"""CORS: which requests pages of other origins may send and which answers they may read, in every dialect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INFERENCE = [
 
 @pytest.fixture
 def restricted(tmp_path: Path) -> AppClient:
-    """A server that lists its pages."""
+    """A server with a list of origins."""
     client = AppClient(tmp_path, cors_origins=["https://Chat.example.org", "app://notes"])
     client.answers["chat/completions"] = ANSWER
     return client
@@ -111,7 +111,7 @@ def test_a_listed_origin_is_named(restricted: AppClient, origin: str) -> None:
 def test_where_origins_are_listed_other_pages_may_not_use_models(
     restricted: AppClient, path: str, body: dict[str, Any]
 ) -> None:
-    """A form or a ``no-cors`` request needs no preflight: refusing to let it read the answer would come too late."""
+    """A form or a ``no-cors`` request needs no preflight, so it would be too late to only hide the answer."""
     for page in (PAGE, {"Origin": "null"}):
         result = restricted("POST", path, body, headers={**page, "Content-Type": "text/plain"})
         assert result.status_code == 403

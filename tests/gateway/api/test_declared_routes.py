@@ -1,4 +1,4 @@
-"""A declared route: where its request comes from, what is refused, what is answered, and what the document says of it."""
+"""A declared route: the source of its request, refusals, answers, and its part of the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``keep_alive`` means: seconds, durations, forever, and what is not a duration."""
+"""The meaning of ``keep_alive``: seconds, durations, forever, and values that are not durations."""
 
 from __future__ import annotations
 

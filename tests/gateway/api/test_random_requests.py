@@ -124,7 +124,7 @@ def test_no_request_is_answered_with_500(ask: AppClient, request: tuple[str, dic
 
 @pytest.mark.parametrize("route", sorted(VALID))
 def test_the_unchanged_requests_are_accepted(tmp_path: Path, route: str) -> None:
-    """Otherwise the property could hold only because every request is refused at its first field."""
+    """Without this, the property could hold merely because every request is refused at its first field."""
     ask = AppClient(tmp_path, cache_dir="/")
     accepted = Failure(Code.CONFLICT, "it came through")
     ask.bus.reports, ask.bus.answers = defaultdict(lambda: accepted), defaultdict(lambda: accepted)

@@ -186,7 +186,7 @@ def test_the_names_of_fields_may_be_escaped(ask: AppClient) -> None:
 
 
 def test_the_last_of_two_fields_counts(ask: AppClient) -> None:
-    """As in engines, which do not see what is in front of it either."""
+    """Engines also use the last one."""
     ask.answers["chat/completions"] = {"choices": []}
     one, other = msgspec.json.encode(chat({"type": "text", "text": "x"})), msgspec.json.encode(chat(image(INLINE)))
     for first, last, status in ((one, other, 400), (other, one, 200)):
@@ -209,7 +209,7 @@ def edit(*files: FormPart) -> dict[str, Any]:
 
 
 def test_edited_images_and_masks_are_written_anew(ask: AppClient) -> None:
-    """Also a PNG of one pixel that has megabytes inside: an engine unpacks all of it."""
+    """This includes a PNG of one pixel that contains megabytes, because an engine would unpack all of it."""
     ask.answers["images/edits"] = {"created": 1, "data": [{"b64_json": CODED}]}
     image = png_of(1, 1, bytes(5_000_000), (b"tEXt", b"k\0secret"))
     mask = written(Image.new("RGBA", (4, 4), (0, 0, 0, 0)), "PNG")

@@ -1,4 +1,4 @@
-"""Log probabilities of text completions: from llama-server's list to OpenAI's four."""
+"""Log probabilities of text completions: from llama-server's single list to OpenAI's four lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers have a short way for pieces of text: it writes what the way for all chunks writes."""
+"""Writers have a fast path for pieces of text, which writes the same as the path for all chunks."""
 
 from __future__ import annotations
 

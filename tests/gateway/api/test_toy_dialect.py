@@ -1,4 +1,4 @@
-"""A new dialect is one object and an entry in the list of dialects: nothing else is edited for it."""
+"""A new dialect is one object and an entry in the list of dialects; no other file changes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_progress_has_the_dialects_form(ask: AppClient, end: Any, last: dict[str
 
 
 def refusing_apps(folder: Path) -> Iterator[tuple[AppClient, Code]]:
-    """Applications that refuse every request before it has a route."""
+    """Applications that refuse every request before routing."""
     dialects = [*DIALECTS, ToyDialect()]
     yield AppClient(folder, dialects, api_key="k"), Code.UNAUTHORIZED
     stopping = AppClient(folder, dialects)

@@ -50,7 +50,7 @@ class ToyError(msgspec.Struct):
 
 
 class ToyWriter(ChunkWriter):
-    """A state machine over chunks: keeps the reason and the token count for the last line."""
+    """Translates chunks; it keeps the reason and the token count for the last line."""
 
     media_type: ClassVar[str] = "application/x-ndjson"
 

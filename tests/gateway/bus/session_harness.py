@@ -19,7 +19,7 @@ from tests.gateway.app_client import SilentBus
 
 
 class DelayingBus(SilentBus):
-    """Calls back when the test says that the loop iterates."""
+    """Calls back when the test runs an iteration of the loop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What becomes of a call whose supervisor dies: what each call declares, and what a second answer means."""
+"""Calls whose supervisor dies: what each call declares, and what a second answer means."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RecoveringSession:
         self.session.welcomed(1)
 
     def replace(self) -> list[Any]:
-        """End the supervisor, let another take over, and return what that was sent."""
+        """End the supervisor, start another one, and return the messages that it gets."""
         self.bus.sent.clear()
         self.session.supervisor_ended()
         self.session.welcomed(1)

@@ -1,4 +1,4 @@
-"""The gateway's sockets while the supervisor does not read: new work is refused, and every end arrives in its order."""
+"""The gateway's sockets while the supervisor does not read: new requests are refused, and ends of requests arrive in order."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from protocol.wire import endpoints, envelope, frames
 
 DEADLINE = 10.0
 LIMIT = 8
-"""Messages that the outbox takes, and ZeroMQ before it."""
+"""Number of messages that the outbox takes, and that ZeroMQ takes before it."""
 
 
 class UnreadBus:
-    """A gateway's bus whose supervisor reads nothing before :meth:`read`."""
+    """A gateway's bus whose supervisor reads nothing until :meth:`read`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runtime = folder / "runtime"
@@ -114,7 +114,7 @@ def test_what_clients_left_is_ended_even_if_the_outbox_was_full(unread: UnreadBu
 
 
 def test_refused_requests_and_calls_send_nothing(unread: UnreadBus) -> None:
-    """Otherwise the outbox would grow with every client of a supervisor that does not read."""
+    """Otherwise the outbox would grow with every client while the supervisor does not read."""
     taken = 0
     with pytest.raises(LemonbusError):  # noqa: PT012 - the last request alone is refused
         while taken <= 2 * LIMIT:

@@ -1,4 +1,4 @@
-"""When lines of requests are written, under gevent's own clock."""
+"""When lines of requests are written, by gevent's own clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEADLINE = 5.0
 def gatherer(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[RequestLogBuffer]:
     logs.configure("gateway", "info", "json")
     monkeypatch.setattr("gateway.bus.log_sender.BATCH_WINDOW_S", 0.2)
-    gevent.get_hub().loop.update_now()  # it may not have turned since another test
+    gevent.get_hub().loop.update_now()  # it may not have run since another test
     one = RequestLogBuffer()
     yield one
     one.close()

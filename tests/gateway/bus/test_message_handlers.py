@@ -1,4 +1,4 @@
-"""The supervisor's messages: an exception fails its own request alone and is reported once; ends of workers and supervisor."""
+"""The supervisor's messages: an exception only fails its own request and is reported once; ends of workers and of the supervisor."""
 
 from __future__ import annotations
 

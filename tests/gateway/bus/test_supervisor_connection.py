@@ -1,4 +1,4 @@
-"""What a gateway tells a supervisor that takes over: its snapshot, and all that waits, once and in order."""
+"""What a gateway sends to a supervisor that takes over: its snapshot, and everything that waits, once and in order."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: SessionHarness
         gateway.bus.iterate()
     sent = [number for number, _, _ in gateway.submitted()]
     assert sent == [each.number for each in exchanges[1:99]]
-    # The one whose request is on its way is cancelled behind it.
+    # The attempt whose request is on its way is cancelled after it.
     exchanges[1].abandon(Code.CANCELLED)
     assert gateway.bus.sent[-1] == Cancel("g1", exchanges[1].number, 1, Code.CANCELLED)
     gateway.welcome()

@@ -1,4 +1,4 @@
-"""``lemonbus keys``: the running server does it; a file only where its directory is named; wrong words change nothing."""
+"""``lemonbus keys``: the running server changes its keys; a file is only changed if its directory is named; wrong arguments change nothing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_key_is_printed_alone_and_stored_as_its_digest(offline: Ends, path: Pa
 def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(
     lemonbus: Ends, server: FakeServer, path: Path
 ) -> None:
-    """This one is open: it accepts the key that is in the file for a moment, and requests without a key as well."""
+    """This server is open: it accepts the key that is in the file for a moment, and also requests without a key."""
     server.replies["GET", "/live"] = Reply({})
     code, out, err = lemonbus("keys", "add", "ci", "--scope", "admin", "--state-dir", str(path.parent))
     assert (code, out) == (1, "")

@@ -37,7 +37,7 @@ while True:
 
 @contextmanager
 def listening(user: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a program of a user that prints its port, and then what each connection sends."""
+    """Run a user's program that prints its port, and then the bytes of each connection."""
     words = [sys.executable, "-c", LISTEN, str(user)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
         yield program
@@ -57,7 +57,7 @@ def line_of(program: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def port(stranger: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """The port at which another user's program listens, and where the configuration has the server."""
+    """The port at which another user's program listens, which is that of the server in the configuration."""
     port = line_of(stranger)
     monkeypatch.setenv("LEMONBUS_PORT", port)
     monkeypatch.setenv("LEMONBUS_ADMIN_API_KEY", SECRET)
@@ -102,14 +102,14 @@ def test_who_owns_a_directory_of_the_server_gets_the_key(
 @needs_root
 @pytest.mark.parametrize("user", [listener_check.DYNAMIC_USERS[7], STRANGER])
 def test_an_ordinary_user_knows_the_unit_by_its_dynamic_user(user: int) -> None:
-    """Root alone may look into the directory that systemd has for such users."""
+    """Only root may look into the directory that systemd has for such users."""
     with tempfile.TemporaryDirectory(dir="/tmp") as run, listening(user) as listener:
         (Path(run) / "private" / "lemonbus").mkdir(parents=True)
         (Path(run) / "private").chmod(0o700)
         (Path(run) / "lemonbus").symlink_to("private/lemonbus")
         Path(run).chmod(0o755)
         url = f"http://127.0.0.1:{line_of(listener)}"
-        # In a process of its own, which the user could not start from this checkout.
+        # A separate process, because the user could not start it from this checkout.
         checked = os.fork()
         if not checked:
             os.setuid(1000)

@@ -128,7 +128,7 @@ def test_logs_prints_the_reason_of_a_refusal(
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
-    """Three connections: one breaks, one resumes until the server says that it stops, one is to its next start."""
+    """Three connections: the first breaks, the second resumes until the server says that it stops, and the third is to the restarted server."""
     connections: list[Callable[[simple_websocket.Server], object]] = [
         lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first
         lambda peer: (

@@ -1,4 +1,4 @@
-"""``lemonbus upgrade``: the answer of the release that serves in the end, also where its first answer comes from other processes."""
+"""``lemonbus upgrade``: the answer of the release that serves in the end, even if the first answer comes from processes of another release."""
 
 from __future__ import annotations
 

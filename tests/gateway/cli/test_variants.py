@@ -88,7 +88,7 @@ def test_the_end_of_input_ends_the_menu(server: ApiClient, types: Types) -> None
 def test_without_a_terminal_the_first_variant_is_chosen(
     server: ApiClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    read, write = os.pipe()  # nothing ever comes: reading it would hang
+    read, write = os.pipe()  # no input ever comes, so reading it would hang
     with os.fdopen(read) as silent, os.fdopen(write, "w"):
         monkeypatch.setattr(sys, "stdin", silent)
         assert choose_variant(server, f"hf:{REPO}") == f"{REPO}:Q4_K_M"

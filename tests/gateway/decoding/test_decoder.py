@@ -1,4 +1,4 @@
-"""The decoder's real process: images that are small files and much else, what comes of good ones, clients that leave."""
+"""The decoder's real process: small files that decode to much data, good images, clients that leave."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def stop(session: DecoderSession) -> None:
 
 @pytest.mark.parametrize("scans", [MAX_SCANS, MAX_SCANS + 1, 2000])
 def test_a_jpeg_of_many_scans_is_refused(decoder: DecoderSession, scans: int) -> None:
-    """Each is work for all pixels, also if it is empty."""
+    """Each scan costs work for all pixels, even if it is empty."""
     data = many_scans(64, scans)
     if scans <= MAX_SCANS:
         assert decode(decoder, data).cost == 64 * 64

@@ -67,6 +67,6 @@ DATA = b"\x00\xff\x00\xda\xff\xd0\xff\xd7ab"
     ],
 )
 def test_scans_are_counted_but_not_what_looks_like_them(data: bytes, scans: int) -> None:
-    """Such as the preview in a file's metadata, and pictures behind the end of the first one."""
+    """For example the preview in a file's metadata, and pictures after the end of the first one."""
     found = [has_more_scans(b"\xff\xd8" + data, most) for most in range(7)]
     assert found == [scans > most for most in range(7)]

@@ -1,4 +1,4 @@
-"""How long a recording can be at most, whatever its header says; what kind of file it is."""
+"""The greatest possible length of a recording, whatever its header says, and its kind."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_damaged_or_compressed_file_is_refused(data: bytes) -> None:
 
 
 def test_data_before_the_sound_is_left_out() -> None:
-    """It may be a file of another format, which a reader tries first, or next."""
+    """It may be a file of another format, which a reader might try instead."""
     lying = bytearray(flac_of_constant_blocks(1))
     lying[21] |= 0x0F
     song = encoded("mp3", "libmp3lame", 1.0)

@@ -1,4 +1,4 @@
-"""One fetch: against a real server on loopback, whose network the test allows, with a resolver of the test's."""
+"""A single fetch from a real server on loopback, whose network the test allows, with the test's own resolver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 100_000
 
 
 class Resolver:
-    """Host → the addresses that it has at each further look."""
+    """Host → its addresses at each further lookup."""
 
     def __init__(self, **names: list[list[str]]) -> None:
         self.names = names
@@ -84,7 +84,7 @@ def test_responses_that_are_not_images_or_lead_elsewhere_are_refused(
 
 @pytest.mark.parametrize("what", ["interim", "trailers", "extensions"])
 def test_an_endless_response_that_is_not_an_image_is_abandoned(images: ImageServer, what: str) -> None:
-    """Such a server never lets the reader wait: without a limit of its own the reader would not come back."""
+    """Such a server never makes the reader wait, so without a limit of its own the reader would never return."""
     with pytest.raises(FetchError):
         fetch(images.url(f"/flood/{what}"))
 
@@ -114,7 +114,7 @@ def test_a_url_without_a_host_is_refused_before_it_is_resolved(url: str) -> None
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(images: ImageServer) -> None:
-    """DNS rebinding: a second look would find another address."""
+    """DNS rebinding: a second lookup would find another address."""
     resolve = Resolver(rebound=[["127.0.0.1"], ["127.0.0.2"]])
     assert fetch(images.url("/ok", "rebound.test"), resolve) == PNG
     assert resolve.asked == ["rebound.test"]

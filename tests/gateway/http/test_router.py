@@ -41,7 +41,7 @@ def routers() -> tuple[Router, CompiledRouter]:
 
 
 def found(router: CompiledRouter, path: str) -> Any:
-    """Return a route without its responders, which are bound again at each look."""
+    """Return a route without its responders, which are bound again at each lookup."""
     match = router.find(path)
     return match and (match[0], match[2], match[3])
 

@@ -1,4 +1,4 @@
-"""The form of log entries, subscriptions, and the backlog of a slow reader."""
+"""Log entries and their form, subscriptions, and the backlog of a slow reader."""
 
 from __future__ import annotations
 

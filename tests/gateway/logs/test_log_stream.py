@@ -218,7 +218,7 @@ def subscribe_plainly(connection: socket.socket) -> None:
 
 
 def flood(harness: GatewayHarness, gateway: str, call: FollowLogs) -> None:
-    """Send 12 MB of entries; return when the gateway has taken in all of them."""
+    """Send 12 MB of entries; return when the gateway has read all of them."""
     batches = [
         LogBatch(call.number, [entry(seq, "x" * 1000) for seq in range(start, start + 100)])
         for start in range(1, 12_001, 100)

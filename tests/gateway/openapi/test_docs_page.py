@@ -1,4 +1,4 @@
-"""``/docs`` needs nothing from elsewhere, and a browser lets it run nothing but its own script."""
+"""``/docs`` needs nothing from other servers, and a browser only runs its own script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document has every route, and says of it what is true."""
+"""The document describes every route, and truthfully."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_every_inference_route_has_examples(ask: AppClient) -> None:
 
 
 def test_the_declared_body_is_what_the_route_decodes(ask: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each example: the type in the document is the type by which the gateway checks the request."""
+    """For each example, the type in the document is the type that the gateway decodes."""
     decoded: list[Any] = []
     original = body_decoding.decode_for_passing_on
 

@@ -156,7 +156,7 @@ def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> Non
 
 
 VARIANTS = "/v1/pull/variants?checkpoint=x"
-"""It changes nothing, but has the server ask a hub."""
+"""It changes nothing, but makes the server ask a hub."""
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.
 def test_over_plain_http_a_browser_changes_nothing_by_get(
     harness: GatewayHarness, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """Only to loopback addresses do browsers say which site an image over plain HTTP is from."""
+    """Over plain HTTP, browsers only say to loopback addresses which site an image belongs to."""
     response = harness.raw(request("GET", path, b'{"x":1}', **headers))
     assert response[0] == status
     if status == 403 and "Sec_Fetch_Site" not in headers and "Origin" not in headers:

@@ -1,4 +1,4 @@
-"""A real gateway process and answers that take their time: what is sent ahead of them, and how they end."""
+"""A real gateway process and slow answers: what is sent ahead of them, and how they end."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_no_installed_package_is_searched_for_plugins_of_gevent(patched: subproc
 
 
 def test_no_module_keeps_what_would_block_all_greenlets(patched: subprocess.CompletedProcess[str]) -> None:
-    """The master imports before the workers patch: what a module took by name then stays as it was."""
+    """The master imports before the workers patch, so a name that a module imported then stays unpatched."""
     assert patched.stdout.splitlines() == [
         "gateway.http.connections.client_socket socket.SocketType",
         "protocol.runtime.log_output select.poll",

@@ -25,7 +25,7 @@ from tests.gateway.process.chat_requests import CHAT, PATH, error_of, open_reque
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
 SPOOLED = 5000
-"""Bytes of a body that is too large for the bus here."""
+"""Bytes of a body that is too large for the bus in these tests."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A key that is revoked, expires or loses a right ends what it has begun: every form of a long answer, and the log stream."""
+"""When a key is revoked, expires or loses a right, everything that it has begun ends: every form of a long answer, and the log stream."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STREAMS: dict[str, dict[str, Any]] = {
 END_MARKS = (b"[DONE]", b"response.completed", b"message_stop", b'"done":true', b'"stop":true')
 SOON = 0.3
 INBOX_BYTES = 16 * 1024 * 1024
-"""More than any test sends: a client that reads nothing is not too slow before its key is revoked."""
+"""More than any test sends, so that a client that reads nothing is not too slow before its key is revoked."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def harness(shared: GatewayHarness, state: Path) -> GatewayHarness:
 
 
 def give(state: Path, **rights: Any) -> None:
-    """Let there be the key ``ci`` with these rights, beside another one."""
+    """Write the key ``ci`` with these rights, and another key."""
     store(state, key("other", scopes=["admin"]), key("ci", **rights))
 
 
@@ -167,7 +167,7 @@ def test_a_key_that_expires_by_itself(harness: GatewayHarness, state: Path) -> N
 
 
 def test_an_alias_and_another_keys_request_go_on(harness: GatewayHarness, state: Path) -> None:
-    """A model is judged by its registered name, and a change of the file does not concern keys that stay."""
+    """A model is checked by its registered name, and a change of the file does not affect the remaining keys."""
     give(state, models=["tiny"])
     with open_request(harness, {**CHAT, "model": "alias"}, **bearer("ci")) as connection:
         received = harness.next_request()
@@ -182,7 +182,7 @@ def test_an_alias_and_another_keys_request_go_on(harness: GatewayHarness, state:
 
 
 def test_each_request_of_a_kept_connection_is_judged_anew(harness: GatewayHarness, state: Path) -> None:
-    """Nor does the end of one by its key cut off the next, which has another key."""
+    """If one request ends because of its key, the next one, which has another key, is not cut off."""
     with harness.connect() as connection:
         connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive", **bearer("ci")))
         begun(harness)
@@ -270,7 +270,7 @@ def test_a_response_in_the_background_fails_and_says_why(harness: GatewayHarness
 
 
 def test_a_key_of_the_settings_that_a_reload_has_changed(tmp_path: Path) -> None:
-    """The gateway of the former settings only ends what it has begun: the supervisor tells it the present keys."""
+    """The gateway with the former settings only finishes its requests: the supervisor tells it the present keys."""
     with running_gateway(tmp_path / "r", state_dir=str(tmp_path), api_key=secret_of("old")) as harness:
         with open_request(harness, {**CHAT, "stream": True}, **bearer("old")) as connection:
             received = begun(harness)

@@ -1,4 +1,4 @@
-"""When an attempt is repeated, and when its failure is answered."""
+"""When an attempt is repeated, and when the client gets its failure."""
 
 from __future__ import annotations
 

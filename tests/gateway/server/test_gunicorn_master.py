@@ -1,4 +1,4 @@
-"""When the gunicorn master gives a worker up: not within the seconds that a machine under load takes. And its heartbeat."""
+"""When the gunicorn master gives up a worker: not within the seconds of delay of a machine under load. Also its heartbeat."""
 
 from __future__ import annotations
 

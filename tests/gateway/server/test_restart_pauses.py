@@ -1,4 +1,4 @@
-"""gunicorn's master waits longer and longer while its workers die at their start; one that has served is replaced at once."""
+"""gunicorn's master waits longer and longer while its workers die at their start, but replaces a worker that has served at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each value of the settings comes from, and what the settings say of themselves."""
+"""Where each value of the settings comes from, and the descriptions of the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of wrong settings; any text is a value or an error."""
+"""Errors about wrong settings; any text is a value or an error."""
 
 from __future__ import annotations
 

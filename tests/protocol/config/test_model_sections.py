@@ -1,4 +1,4 @@
-"""The sections of the configuration file: what they mean, and that each wrong key and value is named with its line."""
+"""The sections of the configuration file: their meaning, and that errors name each wrong key and value with its line."""
 
 from __future__ import annotations
 

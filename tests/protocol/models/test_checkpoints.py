@@ -1,4 +1,4 @@
-"""What checkpoints mean: sources, variants, quantizations, and the hub library's own cache."""
+"""The meaning of checkpoints: sources, variants, quantizations, and the hub library's own cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References and repetitions multiply what a text may go on with."""
+"""References and repetitions multiply the possible continuations of a text."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_schemas(schema: Any, least: int, most: int) -> None:
 
 @pytest.mark.timeout(15)
 def test_what_many_references_mean_is_looked_at_once() -> None:
-    """Each spelling of a reference once had all that it means searched again: a minute, and the gateway did nothing else."""
+    """Each spelling of a reference used to cause another search of everything that it means, which blocked the gateway for a minute."""
     target = {f"q{i}": {"properties": {f"p{j}": {} for j in range(400)}} for i in range(50)}
     references = {f"o{i}": {"properties": {f"p{j}": {"$ref": f"{i}-{j}#/x"} for j in range(400)}} for i in range(16)}
     assert in_schema({"x": {"properties": target}, "properties": references}) == 1

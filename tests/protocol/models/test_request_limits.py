@@ -1,4 +1,4 @@
-"""Requests that are too large in one part are refused with the field, its size and the limit; ordinary large ones are not."""
+"""Requests with one part that is too large are refused, with the field, its size and the limit; ordinary large requests are accepted."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_accepted(body: dict[str, Any]) -> None:
     ids=str,
 )
 def test_a_minimum_above_its_maximum_is_refused(body: dict[str, Any]) -> None:
-    """llama-server never ends with it: it takes the difference as a count without a sign."""
+    """llama-server never ends with it, because it treats the difference as an unsigned number."""
     with pytest.raises(LemonbusError, match=r"endless|larger than its"):
         _check(body)
 
@@ -238,7 +238,7 @@ KEYS = {f"k{number}": 1 for number in range(5_000)}
     ids=["request", "field", "messages", "tools"],
 )
 def test_objects_with_too_many_keys_are_refused(body: dict[str, Any], field: str) -> None:
-    """llama-server looks for each key among those before it: 240,000 took it minutes, even after the client had left."""
+    """llama-server searches all former keys for each key: 240,000 took it minutes, even after the client had left."""
     with pytest.raises(LemonbusError, match=r"has 500[01] .*; the limit is 4096") as caught:
         _check(body)
     assert caught.value.failure.param == field
@@ -246,7 +246,7 @@ def test_objects_with_too_many_keys_are_refused(body: dict[str, Any], field: str
 
 
 def test_grammars_of_llguidance_are_refused() -> None:
-    """They have no limits here: a few `multipleOf` in one held an engine, and with it all requests, until it was ended."""
+    """They have no limits here: a few `multipleOf` in one blocked an engine, and all requests with it, until it was ended."""
     with pytest.raises(LemonbusError, match="GBNF") as caught:
         _check({"grammar": '%llguidance {}\nstart: "a"'})
     assert caught.value.failure.param == "grammar"
@@ -281,7 +281,7 @@ def test_a_value_that_is_not_an_object_is_left_to_others() -> None:
 
 @pytest.mark.timeout(15)
 def test_each_character_of_a_pattern_is_read_once() -> None:
-    """Trying a number again from each of its digits took a minute, and its gateway did nothing else."""
+    """Trying a number again from each of its digits took a minute, in which the gateway did nothing else."""
     _check(_format({"type": "string", "pattern": "^" + "1" * 16_000 + "$"}))
 
 
@@ -301,7 +301,7 @@ def test_a_list_with_another_value_among_its_numbers_is_not_one_prompt(other: st
 
 
 def test_a_large_request_is_checked_in_steps() -> None:
-    """It took 100 ms in one, in which its gateway did nothing else."""
+    """In a single step it took 100 ms, in which the gateway did nothing else."""
     pauses = []
     picture = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]}]}
     for body in (picture, {"metadata": [{"a": {"b": 1}}] * 5_000}, {"prompt": ["a b " * 1_000] * 1_000}):

@@ -1,4 +1,4 @@
-"""The six sampling defaults: bounds, what a change comes to, and that nothing else gets in."""
+"""The six sampling defaults: their bounds, the result of a change, and that nothing else is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of a request: JSON in those of tools, and how many tokens all of them may have."""
+"""Texts of a request: JSON in the texts of tools, and how many tokens all texts may have."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WIDE = msgspec.json.encode(KEYS).decode()
 def test_json_of_tools_that_is_too_deep_or_too_wide_is_refused(
     body: Callable[[str], dict[str, Any]], text: str, words: str
 ) -> None:
-    """Where a chat template wants objects, llama-server reads it: 120 kB of brackets overflowed its stack."""
+    """If a chat template expects objects, llama-server parses this JSON: 120 kB of brackets overflowed its stack."""
     with pytest.raises(LemonbusError, match=words) as caught:
         _check(body(text))
     assert caught.value.failure.param == "messages"

@@ -1,1 +1,1 @@
-"""Tests of what each process runs on: the event loop, logs, small files."""
+"""Tests of the base of each process: the event loop, logs, small files."""

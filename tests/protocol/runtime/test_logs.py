@@ -298,7 +298,7 @@ def test_a_terminal_gets_readable_lines_without_foreign_escape_sequences() -> No
 
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_a_text_of_a_client_cannot_change_how_lines_are_shown(style: str) -> None:
-    """U+202E turns the order of what follows round; a line feed would begin a line that looks like another record."""
+    """U+202E reverses the order of the following text; a line feed would begin a line that looks like another record."""
     script = (
         f"logs.configure('gateway', 'info', {style!r});"
         " fields = {'path': '/\\u202etxt.exe\\x9b2J\\u2028', 'reason': 'a\\nerror forged', 'more': ['\\u202e']};"

@@ -1,4 +1,4 @@
-"""A peer finds the supervisor that listens, and its DEALER connects once."""
+"""A peer finds the listening supervisor, and its DEALER connects once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of each backend: pins, states, and which one is preferred."""
+"""Reports about each backend: its pins, its state, and which one is preferred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer waits until what workers had sent before was read; a worker that does not answer delays it a moment at most."""
+"""An answer waits until the earlier messages of workers were read; a worker that does not answer delays it for a moment at most."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PingLog:
 
 
 class Barrier:
-    """A barrier with a clock of its own, and what it called back."""
+    """A barrier with a clock of its own, and its callbacks."""
 
     def __init__(self) -> None:
         self.time = 0.0

@@ -1,4 +1,4 @@
-"""Whether a request for a context of some size has a model loaded, or loaded again, with that."""
+"""Whether a request for a larger context loads the model, or loads it again."""
 
 from __future__ import annotations
 

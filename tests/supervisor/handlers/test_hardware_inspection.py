@@ -1,4 +1,4 @@
-"""Which tools are asked about the machine, when, and what is answered if none answers. No process, no clock."""
+"""Which tools are asked about the machine, when, and the result if none answers. No process, no clock."""
 
 from __future__ import annotations
 

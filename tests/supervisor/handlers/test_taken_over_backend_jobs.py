@@ -1,4 +1,4 @@
-"""An installation that outlived a supervisor: a call that is made again joins it, and gets its result."""
+"""An installation that outlived a supervisor: a repeated call joins it and gets its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the calls for an upgrade are answered, whatever the keeper says of it."""
+"""The answers to calls for an upgrade, for each report of the keeper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEER = "g1"
 
 
 class RecordedKeeper:
-    """Notes what it is asked; the test says what it answers."""
+    """Records its orders; the test decides the answers."""
 
     on_upgrade_begun: Callable[[], None]
     on_upgrade_refused: Callable[[str], None]

@@ -21,7 +21,7 @@ SILENCE_S = 1.5
 
 
 class KeeperProcess:
-    """Use it as a context manager: leaving it kills what is left."""
+    """Use it as a context manager: leaving it kills the remaining processes."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class KeeperProcess:
         self._behaviours = Path(self._folder.name) / "behaviours"
         self.install(*behaviours)
         self.lines: list[str] = []
-        """What the stand-ins tell, and what the keeper itself says."""
+        """The output of the stand-ins and of the keeper itself."""
         script = Path(__file__).with_name("run_keeper.py")
         self._process = subprocess.Popen(
             [*within, sys.executable, "-S", str(script), str(self._behaviours), str(silence)],
@@ -55,7 +55,7 @@ class KeeperProcess:
         self._reader.start()
 
     def install(self, *behaviours: str) -> None:
-        """Say what the next fork server's supervisors do: another version was installed."""
+        """Set the behaviour of the next fork server's supervisors, as if another version had been installed."""
         self._behaviours.write_text(" ".join(behaviours))
 
     def _read(self) -> None:
@@ -71,7 +71,7 @@ class KeeperProcess:
         self._process.send_signal(number)
 
     def wait_line(self, start: str, count: int = 1) -> str:
-        """Wait for the ``count``-th line that begins so; return the rest of it."""
+        """Wait for the ``count``-th line that begins with this text; return the rest of it."""
 
         def found() -> list[str]:
             return [line.removeprefix(start).strip() for line in self.lines if line.startswith(start)][count - 1 :]

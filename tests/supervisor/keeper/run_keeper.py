@@ -1,4 +1,4 @@
-"""The keeper with stand-ins: ``run_keeper.py FILE SILENCE``; pauses are short, and so is the silence that is endured."""
+"""The keeper with stand-ins: ``run_keeper.py FILE SILENCE``; pauses and the limit for silence are short."""
 
 from __future__ import annotations
 

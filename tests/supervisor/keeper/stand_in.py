@@ -1,4 +1,4 @@
-"""A fork server and supervisors that do as the test says, for the keeper: ``stand_in.py FILE``, a file with behaviours.
+"""A fork server and supervisors whose behaviour the test sets, for the keeper: ``stand_in.py FILE``, a file with behaviours.
 
 The first supervisor has the first behaviour, and so on; all later ones have the last.  What happens is told on stdout.
 """
@@ -108,7 +108,7 @@ class StandIn:
         self.serve(ready=False)
 
     def deaf(self) -> None:
-        """Live, and do nothing that it is told."""
+        """Stay alive, and ignore all orders."""
         while True:
             self.keeper.send(channel.ALIVE)
             time.sleep(BEAT_S)
@@ -127,7 +127,7 @@ class StandIn:
         os._exit(0)
 
     def hand_over_at_reload(self) -> None:
-        """Hand over for one order to reload while another one has arrived."""
+        """Hand over for an order to reload when another one has already arrived."""
         self.keeper.send(channel.READY, "serving")
         self.keeper.receive(None)
         tell("read one")

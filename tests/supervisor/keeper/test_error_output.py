@@ -1,4 +1,4 @@
-"""A line on a stderr that is full and not read, as of a pipe whose reader is stopped: the process goes on without it."""
+"""A line on a full stderr that is not read, such as a pipe whose reader is stopped: the process continues without it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ORDINARY, CLOSING, ENDING = ServerState.RUNNING, ServerState.CLOSING, ServerStat
     ("end", "server", "expected"),
     [
         (SupervisorEnd(LEAVING, 0, 9.0), ORDINARY, 0),
-        (SupervisorEnd(LEAVING, 1, 9.0, exit_code=1), ORDINARY, 1),  # it cannot go on: its service manager decides
+        (SupervisorEnd(LEAVING, 1, 9.0, exit_code=1), ORDINARY, 1),  # it cannot continue: the service manager decides
         (SupervisorEnd(LEAVING, SIGKILL, 9.0), ORDINARY, 0),  # it hung after its last word
         (SupervisorEnd(LEAVING_EARLY, 2, 0.1, exit_code=2, first=True), ORDINARY, 2),  # bad settings
         (SupervisorEnd(LEAVING_EARLY, 1, 0.1, exit_code=1, first=True), ORDINARY, 1),  # the port is taken
@@ -51,7 +51,7 @@ ORDINARY, CLOSING, ENDING = ServerState.RUNNING, ServerState.CLOSING, ServerStat
         (SupervisorEnd(SERVING, SIGKILL, 99.0), ORDINARY, None),
         (SupervisorEnd(SERVING, 1, 99.0), ORDINARY, None),  # an exception: not what it announced
         (SupervisorEnd(SERVING, 0, 99.0), ORDINARY, None),
-        # a later one finds the settings bad: what runs, runs on
+        # a later one finds the settings wrong: running processes continue
         (SupervisorEnd(LEAVING_EARLY, 2, 0.1, exit_code=2), ORDINARY, None),
         (SupervisorEnd(RUNNING, 1, 0.1), ORDINARY, None),
         (SupervisorEnd(HANDED_OVER, 0, 0.1), ORDINARY, None),

@@ -30,7 +30,7 @@ class Manager:
         return dict(line.split("=", 1) for line in message.split("\n"))
 
     def quiet(self, seconds: float, unwanted: str) -> bool:
-        """Return whether a message does not come for some time."""
+        """Return whether no message comes for some time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._socket.settimeout(left)
@@ -89,7 +89,7 @@ def test_the_watchdog_is_fed_while_the_supervisor_lives(tmp_path: Path) -> None:
                 assert manager.next(ignored="") == {"WATCHDOG": "1"}
             os.kill(keeper.wait_started(0), signal.SIGSTOP)
             assert not manager.quiet(0.4, "WATCHDOG=1"), "a moment of silence is endured"
-            manager.quiet(1.2, "none")  # until its last heartbeat is no longer fresh
+            manager.quiet(1.2, "none")  # until its last heartbeat is too old
             assert manager.quiet(1.0, "WATCHDOG=1")
             os.kill(keeper.wait_started(0), signal.SIGCONT)
             assert not manager.quiet(5.0, "WATCHDOG=1")

@@ -1,4 +1,4 @@
-"""Why a server does not start: one line that names the setting and its origin, and an exit code."""
+"""Errors that prevent a start: one line that names the setting and its origin, and an exit code."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_not_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("inodes", [4, 5])
 def test_a_runtime_directory_without_free_inodes_ends_the_start(lemonbus: Any, tmp_path: Path, inodes: int) -> None:
-    """The directory, its lock, the spool and the settings are there: the first or the second socket is not."""
+    """The directory, its lock, the spool and the settings can be made, but not the first or the second socket."""
     full = tmp_path / "full"
     full.mkdir()
     mount = f'mount -t tmpfs -o size=1m,mode=700,nr_inodes={inodes} none {full} && exec "$@"'
@@ -217,7 +217,7 @@ def test_the_settings_are_removed_from_the_environment_of_children() -> None:
 
 @pytest.mark.parametrize("content", ["{", '{"keys": [{"name": "a"}]}'])
 def test_a_broken_file_of_keys_ends_the_start(lemonbus: Any, tmp_path: Path, content: str) -> None:
-    """It would be dangerous to go on without it: a server without keys is open to this machine."""
+    """It would be dangerous to continue without it: a server without keys is open to this machine."""
     path = tmp_path / "state" / "keys.json"
     path.parent.mkdir()
     path.write_text(content)

@@ -1,4 +1,4 @@
-"""The line to try: one that the first model which is ready can answer, and the one that the README shows."""
+"""The command line to try: one that the first ready model can answer, and the one in the README."""
 
 from __future__ import annotations
 

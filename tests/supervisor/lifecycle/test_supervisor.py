@@ -1,4 +1,4 @@
-"""What the supervisor does when something cannot be done: the call ends, the supervisor goes on."""
+"""When something cannot be done, the call ends and the supervisor continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of keys with limits: which are admitted at once, which wait for the workers' reports, and what cancels them."""
+"""Requests of keys with limits: which are admitted at once, which wait for the workers' reports, and when they are cancelled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL, OTHER_CALL = RequestKey("g1", 7, 0), RequestKey("g2", 8, 0)
 
 
 class Admission:
-    """The admission with a clock of its own, over a scheduler of which a test says what runs."""
+    """The admission with a clock of its own, over a scheduler whose running requests the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.time = 0.0
@@ -63,7 +63,7 @@ class Admission:
         self.admission.reserve(call, caller, lambda: self.reserved.append(call))
 
     def come(self, key: RequestKey, caller: Caller | None, reservation: RequestKey) -> None:
-        """A request comes that was reserved."""
+        """A reserved request arrives."""
         self.admission.admit(key, caller, lambda: self._submit(key, caller), reservation)
 
     def _submit(self, key: RequestKey, caller: Caller | None) -> None:

@@ -1,4 +1,4 @@
-"""What keys may do within their limits: exact to one request for many keys and clients."""
+"""Limits of keys: exact to one request, for many keys and clients."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_tokens_that_were_used_refuse_the_next_request() -> None:
 
 
 def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> None:
-    """Their own limits are kept for those that run; what one uses in the end counts instead."""
+    """The tokens that running requests may use are reserved; at their end, the used tokens count instead."""
     limits, caller = KeyLimits(), Caller("ci", tokens_per_minute=100)
     assert limits.refusal(caller, 0, 0.0) is None
     assert limits.refusal(caller, 1, 0.0, promised=99) is None

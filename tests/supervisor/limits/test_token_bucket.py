@@ -1,4 +1,4 @@
-"""The token bucket: exact in bursts and over time, whatever the times of the requests are."""
+"""The token bucket: exact in bursts and over time, whenever requests come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read off the kernel's files, on machines that are only files."""
+"""Facts that are read from the kernel's files, on machines that are only files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and histograms: what they count, and that no label makes them grow without a bound."""
+"""Counters and histograms: their counts, and that no label makes them grow without a bound."""
 
 from __future__ import annotations
 

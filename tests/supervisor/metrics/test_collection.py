@@ -1,4 +1,4 @@
-"""Metrics are collected from all processes at once, and none of them can make it late."""
+"""Metrics are collected from all processes at once, and none of them can delay the result."""
 
 from __future__ import annotations
 

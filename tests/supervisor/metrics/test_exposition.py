@@ -1,4 +1,4 @@
-"""The text of `/metrics`: Prometheus reads it, and it has each family that Mullama documents, as documented."""
+"""The text of `/metrics`: Prometheus can read it, and it has each family that Mullama documents."""
 
 from __future__ import annotations
 

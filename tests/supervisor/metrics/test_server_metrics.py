@@ -1,4 +1,4 @@
-"""What each event adds to which counter, and that odd reports of peers do no harm."""
+"""Which counters each event increases, and that odd reports of peers do no harm."""
 
 from __future__ import annotations
 

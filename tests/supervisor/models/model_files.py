@@ -1,4 +1,4 @@
-"""Models to be found: in a user's file, in the extra directory, in the hub's cache; and how tests make what finds them."""
+"""Model files for tests: in a user's file, in the extra directory, in the hub's cache; and the objects that find them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_files(folder: Path, *files: str, size: int = 8) -> None:
 
 
 def write_hub_cache(tmp_path: Path, repo: str, *files: str, revision: str = "c0ffee", main: bool = True) -> Path:
-    """Lay files into the hub's cache as its library does: blobs, and links to them."""
+    """Put files into the hub's cache as its library does: blobs, and links to them."""
     root = tmp_path / "hf" / "hub" / f"models--{repo.replace('/', '--')}"
     for file in files:
         write_files(root / "blobs", file.replace("/", "_"))

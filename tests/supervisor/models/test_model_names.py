@@ -1,4 +1,4 @@
-"""Names of models: what each means, and what is said about one that means nothing."""
+"""Names of models: what each means, and the error for an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files: a pipe or a large file of the same name is not waited for, and loses no changes."""
+"""State files: a pipe or a large file of the same name does not block the server, and no changes are lost."""
 
 from __future__ import annotations
 

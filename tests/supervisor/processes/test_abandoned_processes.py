@@ -1,4 +1,4 @@
-"""What an earlier server left in our runtime directory is killed; nothing else is."""
+"""Processes that an earlier server left in our runtime directory are killed, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a fork server that come late, are not understood or lack something, from the supervisor's side."""
+"""Answers of a fork server that are late, not understood or incomplete, from the supervisor's side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that a fork server is told to start, from the supervisor's side: the test answers, or does not."""
+"""Processes that a fork server is told to start, from the supervisor's side. The test gives the answers, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that outlived their supervisor: who is found, and what can be done with a process that was adopted."""
+"""Processes that outlived their supervisor: which are found, and how a supervisor handles an adopted process."""
 
 from __future__ import annotations
 

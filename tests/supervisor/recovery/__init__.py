@@ -1,1 +1,1 @@
-"""How a new supervisor takes over: what its peers say, joined by tables, and a supervisor that listens until it knows all."""
+"""How a new supervisor takes over: it joins the reports of its peers by tables, and listens until it knows everything."""

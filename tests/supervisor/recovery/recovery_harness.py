@@ -1,4 +1,4 @@
-"""A supervisor that takes over, in this process: its peers are sockets of a test, and their processes only sleep."""
+"""A supervisor that takes over, in this process. Its peers are the test's sockets, and their processes only sleep."""
 
 from __future__ import annotations
 

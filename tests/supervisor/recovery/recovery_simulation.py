@@ -1,4 +1,4 @@
-"""A simulation whose supervisor can die at any point: a new one asks the workers and gateways, and goes on."""
+"""A simulation whose supervisor can die at any point: a new one asks the workers and gateways, and continues."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class RecoverySimulation(Simulation):
         super().settle()
 
     def _end_unwanted(self) -> None:
-        """What no gateway waits for and no worker has was cancelled, and is over."""
+        """Requests that no gateway waits for and no worker has were cancelled, and are over."""
         running = {key for worker in self.workers.values() for key in worker.running}
         for key in [key for key in self.live if key not in running and key not in self.gateways.waiting]:
             self.end(key)
@@ -120,7 +120,7 @@ class RecoverySimulation(Simulation):
                 assert process.model.overrides == (truth.remembered.pinned, truth.remembered.ttl)
 
     def _check_order(self) -> None:
-        """Over all models, what waits is in the order in which it arrived at its gateways."""
+        """For each model, waiting requests are in the order in which they arrived at their gateways."""
         waiting = [each for model in self.scheduler.models.values() for each in model.queue]
         waiting.sort(key=lambda each: each.order)
         arrivals = [self.gateways.waiting[each.key].since for each in waiting]

@@ -1,4 +1,4 @@
-"""The state of a supervisor that takes over: which peers it waits for, what it keeps, and what it tells when it is over."""
+"""The state of a supervisor that takes over: which peers it waits for, what it keeps, and what it reports at the end."""
 
 from __future__ import annotations
 

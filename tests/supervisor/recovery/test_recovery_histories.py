@@ -1,4 +1,4 @@
-"""Random histories in which the supervisor dies: whatever was on its way, the next one knows what runs, and loses nothing."""
+"""Random histories in which the supervisor dies: whatever messages were on their way, the next supervisor knows what runs and loses nothing."""
 
 from __future__ import annotations
 

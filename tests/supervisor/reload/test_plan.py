@@ -1,4 +1,4 @@
-"""What a reload says: each setting has its moment, sections are compared key by key, and secrets are masked."""
+"""The plan of a reload: when each setting takes effect, sections compared key by key, and masked secrets."""
 
 from __future__ import annotations
 

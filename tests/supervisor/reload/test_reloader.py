@@ -214,7 +214,7 @@ def test_a_name_of_no_model_is_a_warning_with_its_line(reloading: Reloading) -> 
 def test_a_backend_whose_program_is_missing_is_a_warning_with_its_line(
     reloading: Reloading, program: str, where: str
 ) -> None:
-    """Before clients are told: the program may come later."""
+    """It is reported before a client gets an error; the program may be installed later."""
     reloading.file.write_text(f'llama_server = "{program}"\nllamacpp_backend = "system"\n')
     reloading.ask(1)
     name = program.rpartition("/")[2]

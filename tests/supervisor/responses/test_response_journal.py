@@ -1,4 +1,4 @@
-"""A store of responses that is made again from its journal is the same store."""
+"""A store of responses that is rebuilt from its journal is the same store."""
 
 from __future__ import annotations
 

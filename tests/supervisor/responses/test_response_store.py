@@ -1,4 +1,4 @@
-"""The stored responses: histories, bounds, and who may read what."""
+"""The stored responses: histories, bounds, and who may read them."""
 
 from __future__ import annotations
 

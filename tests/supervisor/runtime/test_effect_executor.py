@@ -1,4 +1,4 @@
-"""Every effect of the scheduler reaches the part that carries it out."""
+"""Each effect of the scheduler reaches the part that carries it out."""
 
 from __future__ import annotations
 

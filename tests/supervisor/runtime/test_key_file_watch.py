@@ -1,4 +1,4 @@
-"""What the operator is told of a file of API keys that cannot be used: once in the log, and as long as it is so in health."""
+"""Reports about a file of API keys that cannot be used: once in the log, and in health as long as the problem lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold after every step: the scheduler's state is what its workers really do."""
+"""What must hold after every step: the scheduler's state matches what its workers really do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 
 
 def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
-    """Each model's grants are what its engine does, within its ``slots``; its state is its worker's."""
+    """Check that each model's grants match its engine's work, within its ``slots``, and that its state matches its worker's."""
     for model in scheduler.models.values():
         process = model.process
         assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"

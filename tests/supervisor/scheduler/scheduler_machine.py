@@ -142,7 +142,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sim.pass_time(seconds)
 
     def teardown(self) -> None:
-        """Whatever happened: once nothing fails any more, every request and call is answered."""
+        """Check that, whatever happened, every request and call is answered once nothing fails any more."""
         if not hasattr(self, "sim"):
             return
         for _ in range(400):

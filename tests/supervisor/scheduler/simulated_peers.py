@@ -1,4 +1,4 @@
-"""What simulated workers and gateways know of themselves, whatever a scheduler believes: a supervisor that dies asks them.
+"""What simulated workers and gateways know about themselves, whatever a scheduler believes; the successor of a dead supervisor asks them.
 
 :class:`ObservedScheduler` lets them see what they said themselves: each event of a scheduler is a message of a peer.
 """

@@ -202,7 +202,7 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def advance(self) -> bool:
-        """Let the next worker do what it was told, with success; return whether anything happened."""
+        """Make the next worker carry out its order with success; return whether anything happened."""
         for process in list(self.scheduler.workers.values()):
             match process.state:
                 case WorkerState.SPAWNED:
@@ -219,7 +219,7 @@ class Simulation(EffectPlayer):
         return False
 
     def run_until_idle(self) -> None:
-        """Let the workers go on until nothing moves, without ending any request."""
+        """Make the workers continue until nothing changes, without ending any request."""
         for _ in range(1000):
             if not self.advance():
                 return

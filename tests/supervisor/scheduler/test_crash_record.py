@@ -1,4 +1,4 @@
-"""Requests that an engine died of: what is refused afterwards, to whom, and for how long; and what still counts against the model."""
+"""Requests that killed an engine: what is refused afterwards, to whom, and for how long; and what still counts against the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for a model that is not here yet: one download for all, and not another one for each after it failed."""
+"""Requests for a model that is not downloaded: one download serves them all, and after a failure there is not another one for each."""
 
 from __future__ import annotations
 

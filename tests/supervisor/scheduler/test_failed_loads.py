@@ -1,4 +1,4 @@
-"""What a failed load leaves behind: nothing of a model that was not known before, little of others."""
+"""What a failed load leaves behind: nothing of a model that was unknown before, and little of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of several keys in the scheduler: a key with many requests delays another one by a turn only."""
+"""Requests of several keys in the scheduler: a key with many requests delays another key by only one turn."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_keys_of_equal_requests_take_turns() -> None:
 
 
 def test_a_key_whose_requests_report_nothing_does_not_keep_its_turn() -> None:
-    """Pictures, and requests that fail, use no tokens that an engine tells of."""
+    """Engines report no tokens for pictures and for requests that fail."""
     queue = [*(request(order, "b") for order in range(200)), request(200, "a")]
     assert keys_of(served(FairShare(), queue, {"a": 0, "b": 0})).index("a") < 40
 
@@ -153,7 +153,7 @@ def test_while_both_wait_no_key_is_far_ahead(items: list[tuple[str, int]]) -> No
 
 
 def test_thousands_of_requests_of_a_hundred_keys_take_a_moment() -> None:
-    """The positions of all are found while the supervisor has other things to do; each key by key would take seconds."""
+    """The supervisor has other things to do while it finds all positions; finding each of them separately would take seconds."""
     queue = filled(request(order, f"key{order % 100}", 400 + order % 7 * 100) for order in range(6400))
     share = FairShare()
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Models that are unloaded after idle time: what counts as use, who may change the time, and until when."""
+"""Models that are unloaded when they are idle: what counts as use, who may change the time, and how long a change lasts."""
 
 from __future__ import annotations
 

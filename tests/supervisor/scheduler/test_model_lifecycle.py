@@ -1,4 +1,4 @@
-"""The table of a model's life, and that one file alone changes a model's state."""
+"""The table of a model's lifecycle, and that only one file changes a model's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests of a model run and wait by its policy, and which models its pin keeps loaded."""
+"""How many requests of a model run and wait under its policy, and what its pin prevents."""
 
 from __future__ import annotations
 

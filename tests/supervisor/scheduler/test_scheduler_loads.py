@@ -69,7 +69,7 @@ def test_a_load_of_a_loaded_model_counts_as_a_use() -> None:
 
 
 def test_an_end_that_is_reported_late_is_not_the_last_use() -> None:
-    """A worker that waits for a processor reports it when another model has been used and has answered."""
+    """A worker that waits for a processor may report it after another model has been used and has answered."""
     sim = loaded("a", "b", models=2)
     sim.pass_time(1.0)
     late = sim.submit("a")

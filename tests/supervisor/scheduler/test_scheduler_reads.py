@@ -1,4 +1,4 @@
-"""Reads (``tokenize``): they need the engine and none of its slots, so they wait for no generation."""
+"""Reads (``tokenize``): they need the engine but none of its slots, so they do not wait for generations."""
 
 from __future__ import annotations
 

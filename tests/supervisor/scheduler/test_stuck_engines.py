@@ -1,4 +1,4 @@
-"""Engines that keep nothing between requests and work on for clients that are gone: started again, not waited for."""
+"""Engines that keep nothing between requests and keep working for clients that have left: they are started again instead of waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a worker that was told to end is killed."""
+"""The time after which a worker that was told to end is killed."""
 
 from __future__ import annotations
 

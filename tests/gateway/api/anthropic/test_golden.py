@@ -26,7 +26,7 @@ def test_a_request_becomes_this_body(path: Path) -> None:
 
 
 def events_of(path: Path, block: int) -> bytes:
-    """Return what a client gets if ``block`` chunks come at a time."""
+    """Return what a client gets if ``block`` chunks arrive at a time."""
     writer = MessageEventWriter("m", MAX_TOKENS)
     chunks = [b"data: " + line + b"\n\n" for line in path.read_bytes().splitlines()]
     blocks = [b"".join(chunks[start : start + block]) for start in range(0, len(chunks), block)]
@@ -41,7 +41,7 @@ def test_chunks_become_these_bytes(path: Path, block: int) -> None:
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
 def test_at_most_one_block_is_open(path: Path) -> None:
-    """The rules of the ``anthropic`` package: a message around blocks, and each block ends before the next begins."""
+    """The rules of the ``anthropic`` package: a message contains blocks, and each block ends before the next begins."""
     kinds = [json.loads(event.partition(b"data: ")[2]) for event in events_of(path, 1).split(b"\n\n")[:-1]]
     assert [kind["type"] for kind in kinds if kind["type"].startswith("message")] == [
         "message_start",

@@ -1,4 +1,4 @@
-"""``messages`` without a server: whole answers, what is refused and how, broken streams, counts of tokens."""
+"""``messages`` without a server: whole answers, refusals, broken streams, counts of tokens."""
 
 from __future__ import annotations
 

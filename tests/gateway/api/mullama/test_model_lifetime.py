@@ -27,7 +27,7 @@ FOREIGN = {"Origin": "https://page.example"}
 
 @pytest.fixture
 def answering(ask: AppClient) -> AppClient:
-    """An application with an engine and a supervisor that say yes."""
+    """An application whose engine and supervisor accept everything."""
     ask.answers["chat/completions"] = {"choices": [{"message": {"content": "A"}}]}
     ask.answers["embeddings"] = {"data": [{"embedding": [3.0, 4.0]}]}
     ask.reports[LoadModel] = Loaded("m", "", "llamacpp")

@@ -1,4 +1,4 @@
-"""How many responses run in the background: no API key takes the places of all others."""
+"""How many responses run in the background: no API key can take all places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.failures import Code, LemonbusError
 
 
 def _run(running: RunningResponses, api_key: str, size: int) -> bool:
-    """Return whether another response may run; if so, it runs."""
+    """Return whether another response may run, and start it if so."""
     try:
         running.check(api_key, size)
     except LemonbusError as problem:

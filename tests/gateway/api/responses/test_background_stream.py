@@ -1,4 +1,4 @@
-"""The events of a background response: in order, with pings, never apparently complete if some are lost; and again from any number on."""
+"""The events of a background response: in order, with pings, never apparently complete if some are lost, and repeatable from any number on."""
 
 from __future__ import annotations
 

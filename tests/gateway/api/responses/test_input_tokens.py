@@ -1,4 +1,4 @@
-"""Counting the tokens of a response's prompt: what the engine is asked, and what becomes of its answer."""
+"""Counting the tokens of a response's prompt: the request to the engine, and its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored of a response, with what key, and what is shown of it."""
+"""The stored form of a response, the API key that it is stored for, and the form that clients see."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.gateway.raw_http import parsed
 DEADLINE = 10.0
 TIMEOUT = 0.3
 LONG_TIMEOUT = 1.0
-"""A timeout where a slow machine must not be taken for a slow client."""
+"""A timeout for tests in which a slow machine must not look like a slow client."""
 LIMIT = 32 * 1024 * 1024
 HEAD = b"POST /read HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n"
 
@@ -40,7 +40,7 @@ class BodyLength:
 
 
 class OneRouteWorker:
-    """What a connection needs of its process, over an application of one route."""
+    """The parts of the process that a connection needs, over an application with one route."""
 
     keeps_connections = True
     keep_alive_s = DEADLINE

@@ -1,4 +1,4 @@
-"""Requests of one connection: other greenlets run between them, and unread bodies end the connection."""
+"""Requests on one connection: other greenlets run between them, and an unread body ends the connection."""
 
 from __future__ import annotations
 

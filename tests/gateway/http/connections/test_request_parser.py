@@ -1,4 +1,4 @@
-"""What the parser makes of the head of a request, and what it refuses. The table is the specification."""
+"""The heads of requests that the parser accepts, with its result, and those that it refuses. The table is the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a response is on the wire: framing, ends, closing, and headers that cannot be smuggled in."""
+"""Responses on the wire: framing, ends, closing, and protection against smuggled headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers of model files: which files a job reads, when, and what is answered when it fails or hangs."""
+"""The headers of model files: which files a job reads, when, and the answers if it fails or hangs."""
 
 from __future__ import annotations
 

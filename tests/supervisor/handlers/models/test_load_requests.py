@@ -1,4 +1,4 @@
-"""What recipe and backend a load request comes to."""
+"""Which recipe and backend a load request means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampling defaults are kept: written whole, read again, and broken files cost nothing else."""
+"""The sampling defaults are kept: they are written completely and read again, and broken files affect nothing else."""
 
 from __future__ import annotations
 

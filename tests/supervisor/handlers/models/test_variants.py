@@ -55,7 +55,7 @@ def listings() -> Listings:
 
 
 def test_a_key_has_one_repository_listed_at_a_time(listings: Listings) -> None:
-    """A few requests of one key to a slow hub kept an administrator from listing any."""
+    """A few requests of one key to a slow hub used to prevent an administrator from listing any."""
     listings.ask("a/one", "alice")
     assert "for the API key alice" in listings.refusal("a/two", "alice").message
     listings.ask("b/one", "bob")

@@ -1,4 +1,4 @@
-"""A checkpoint that is not registered, and was named: known as long as its files are meant to be here."""
+"""A checkpoint that is not registered but was used: it is known as long as its files are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that a load names by its path: where it may be, what it becomes, and which names it may have."""
+"""A file that a load names by its path: where it may be, what model it becomes, and which names it may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in catalogue, entry by entry, what an entry may not be, and what a machine can run of it."""
+"""The built-in catalogue: each entry, invalid entries, and which of them a machine can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``user_models.json``: what its entries come to, and what a slip in it costs."""
+"""``user_models.json``: the models that its entries define, and the effect of mistakes in it."""
 
 from __future__ import annotations
 

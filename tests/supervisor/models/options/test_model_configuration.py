@@ -1,4 +1,4 @@
-"""Which model each section means, what it says for the model, and what no recipe accepts."""
+"""Which model each section is for, its effect on the model, and values that no recipe accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a new scheduler makes of what runs: nothing loaded is loaded again, and what was granted first stays first."""
+"""How a new scheduler takes over what runs: no loaded model is loaded again, and requests keep their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the peers of a dead supervisor tell: each message that was lost with it, and what its successor does."""
+"""Reports of a dead supervisor's peers: each message that was lost with it, and what its successor does."""
 
 from __future__ import annotations
 
