@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from protocol.failures import Code, Failure
 
@@ -14,25 +15,20 @@ _LEAST_WAIT_S: Final = 2.0
 """Seconds that a body may take to arrive while others get no connection."""
 
 
-class HeldBody:
+class HeldBody(msgspec.Struct, eq=False):
     """The bytes of one request's body."""
 
-    __slots__ = ("abort", "began", "caller", "given_up", "most", "size")
-
-    def __init__(self, caller: str, most: float = 1.0) -> None:
-        """Hold nothing yet. ``caller``: the owner of the body, as a key's name or an address.
-
-        ``most``: the part of the memory that all bodies of the caller may take.
-        """
-        self.caller = caller
-        self.most = most
-        self.size = 0
-        self.began = 0.0
-        """When the wait for it began, in monotonic seconds."""
-        self.abort: Callable[[Failure], None] | None = None
-        """Ends the wait for the rest of it; None while nothing waits."""
-        self.given_up = False
-        """Whether it was dropped for another caller."""
+    caller: str
+    """Its owner, as a key's name or an address."""
+    most: float = 1.0
+    """The part of the memory that all bodies of the caller may take."""
+    size: int = 0
+    began: float = 0.0
+    """When the wait for it began, in monotonic seconds."""
+    abort: Callable[[Failure], None] | None = None
+    """Ends the wait for the rest of it; None while nothing waits."""
+    given_up: bool = False
+    """Whether it was dropped for another caller."""
 
 
 class BodyMemory:
@@ -49,7 +45,7 @@ class BodyMemory:
         self._limit = limit
         self._receiving: dict[str, dict[HeldBody, None]] = {}
         """Caller → incomplete bodies, oldest first."""
-        self._callers: defaultdict[str, int] = defaultdict(int)
+        self._callers: dict[str, int] = {}
         self.used = 0
 
     def begin(self, body: HeldBody, abort: Callable[[Failure], None]) -> None:
@@ -77,24 +73,23 @@ class BodyMemory:
 
     def reserve(self, body: HeldBody, size: int) -> None:
         """Count ``size`` more bytes of a body; raises ``overloaded`` (503)."""
-        if body.given_up:
-            raise OVERLOADED.raised()
         held = self._callers.get(body.caller, 0)
-        if held + size > self._limit * body.most and held > body.size:
+        if body.given_up or (held + size > self._limit * body.most and held > body.size):
             raise OVERLOADED.raised()
         if self.used + size > self._limit and self.used > body.size:
             self._free(body, size)
+            held = self._callers.get(body.caller, 0)
         body.size += size
-        self._callers[body.caller] += size
+        self._callers[body.caller] = held + size
         self.used += size
 
     def release(self, body: HeldBody) -> None:
         """Stop counting the bytes of a body."""
-        self._callers[body.caller] -= body.size
-        if not self._callers[body.caller]:
-            del self._callers[body.caller]
-        self.used -= body.size
-        body.size = 0
+        size, body.size = body.size, 0
+        self.used -= size
+        left = self._callers.pop(body.caller, 0) - size
+        if left:
+            self._callers[body.caller] = left
 
     def give_up_oldest(self) -> bool:
         """Drop the oldest incomplete body of the caller with most of them; return whether there was one."""
@@ -107,7 +102,7 @@ class BodyMemory:
 
     def _free(self, body: HeldBody, size: int) -> None:
         """Drop bodies that are being received from callers who hold more than ``body``'s caller would."""
-        share = self._callers[body.caller] + size
+        share = self._held_by(body.caller) + size
         while self.used + size > self._limit and self.used > body.size:
             caller = max(self._receiving, key=self._held_by, default="")
             if self._held_by(caller) <= share:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from gateway.http.body_memory import HeldBody
 from protocol import ids
 from protocol.config.api_keys import ApiKey
@@ -70,76 +72,52 @@ class Reservation(Protocol):
         """End it: the supervisor no longer counts it as a running request."""
 
 
-class RequestContext:
+class RequestContext(msgspec.Struct, eq=False):
     """State of one request besides its WSGI environment; :func:`request_context` returns it."""
 
-    __slots__ = (
-        "api_key",
-        "check_admin",
-        "check_change",
-        "close_after",
-        "download_refusal",
-        "exchange",
-        "failure",
-        "hand_over",
-        "held_body",
-        "inference",
-        "keys_needed",
-        "label",
-        "last",
-        "model",
-        "outcome",
-        "reservation",
-        "route",
-        "started",
-        "withdrawal",
-    )
+    label: str
+    """The request id: in the response header, the log and error bodies. Never a key."""
+    started: float = msgspec.field(default_factory=time.monotonic)
+    model: str = ""
+    """The model's name, as soon as it is known. The API family sets it for the log line."""
+    route: str = ""
+    """The template of the matching route; empty before that, and for unknown paths."""
+    inference: str = ""
+    """The endpoint of the internal format that an engine was asked for; empty if none was, or only for its state."""
+    outcome: Outcome | None = None
+    """What its generation cost, if it ended."""
+    failure: Failure | None = None
+    """The failure in the answer, if any."""
+    api_key: ApiKey | None = None
+    """The caller's key; None if the server has no keys."""
+    keys_needed: bool = False
+    """Whether the server has keys."""
+    exchange: Exchange | None = None
+    """What the supervisor reported about an inference request; None for all others."""
+    reservation: Reservation | None = None
+    """The reservation of the inference request that it will become; None before it was made, and once that request was sent."""
+    check_admin: Callable[[], bool] = _never
+    """Returns whether the caller's key has the admin scope or, without keys, whether it is a local program or page."""
+    check_change: Callable[[str], None] = _refuse
+    """Raises ``forbidden`` if the caller may not change the server's state. Takes the words for the change.
 
-    def __init__(self, given: str | None) -> None:
-        """Begin now. ``given``: the caller's ``X-Request-ID``."""
-        self.label = ids.request_label(given)
-        """The request id: in the response header, the log and error bodies. Never a key."""
-        self.model = ""
-        """The model's name, as soon as it is known. The API family sets it for the log line."""
-        self.route = ""
-        """The template of the matching route; empty before that, and for unknown paths."""
-        self.inference = ""
-        """The endpoint of the internal format that an engine was asked for; empty if none was, or only for its state."""
-        self.outcome: Outcome | None = None
-        """What its generation cost, if it ended."""
-        self.failure: Failure | None = None
-        """The failure in the answer, if any."""
-        self.api_key: ApiKey | None = None
-        """The caller's key; None if the server has no keys."""
-        self.keys_needed = False
-        """Whether the server has keys."""
-        self.exchange: Exchange | None = None
-        """What the supervisor reported about an inference request; None for all others."""
-        self.reservation: Reservation | None = None
-        """The reservation of the inference request that it will become; None before it was made, and once that request was sent."""
-        self.check_admin: Callable[[], bool] = _never
-        """Returns whether the caller's key has the admin scope or, without keys, whether it is a local program or page."""
-        self.check_change: Callable[[str], None] = _refuse
-        """Raises ``forbidden`` if the caller may not change the server's state. Takes the words for the change.
+    For resources where only some requests change it. A resource where all do names its methods in ``changes``.
+    """
+    withdrawal: Callable[[str], Failure | None] = may_go_on
+    """Returns why an admitted request may not go on: for example, its key was revoked.
 
-        For resources where only some requests change it. A resource where all do names its methods in ``changes``.
-        """
-        self.withdrawal: Callable[[str], Failure | None] = may_go_on
-        """Returns why an admitted request may not go on: for example, its key was revoked.
-
-        Takes the registered name of the model that it uses, empty if unknown.
-        """
-        self.download_refusal = ""
-        """Why no download may start for an inference request whose model is not on this machine; empty: one may."""
-        self.started = time.monotonic()
-        self.held_body: HeldBody | None = None
-        """What of its body counts against the process's body memory; None before any was received."""
-        self.last = False
-        """Set by a streaming body before it returns its last piece, so that the end of the response goes with it."""
-        self.close_after: Callable[[], None] = _no_connection
-        """Makes the connection close after this response, whatever its header said."""
-        self.hand_over: Callable[[], None] = _no_connection
-        """For WebSockets: the server writes nothing more, and closes the connection when the responder returns."""
+    Takes the registered name of the model that it uses, empty if unknown.
+    """
+    download_refusal: str = ""
+    """Why no download may start for an inference request whose model is not on this machine; empty: one may."""
+    held_body: HeldBody | None = None
+    """What of its body counts against the process's body memory; None before any was received."""
+    last: bool = False
+    """Set by a streaming body before it returns its last piece, so that the end of the response goes with it."""
+    close_after: Callable[[], None] = _no_connection
+    """Makes the connection close after this response, whatever its header said."""
+    hand_over: Callable[[], None] = _no_connection
+    """For WebSockets: the server writes nothing more, and closes the connection when the responder returns."""
 
     @property
     def caller(self) -> Caller | None:
@@ -224,7 +202,7 @@ def request_context(env: dict[str, Any]) -> RequestContext:
     try:
         context: RequestContext = env[CONTEXT_KEY]
     except KeyError:
-        context = env[CONTEXT_KEY] = RequestContext(env.get(REQUEST_ID_KEY))
+        context = env[CONTEXT_KEY] = RequestContext(ids.request_label(env.get(REQUEST_ID_KEY)))
     return context
 
 

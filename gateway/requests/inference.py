@@ -76,37 +76,40 @@ class AnswerStream:
     there is no client to write to: do not catch it.
     """
 
+    _first = b""
+    """The first piece, until it is taken."""
+    _events: PieceEvents | None = None
+    """Joins the events of a request that was cut."""
+    _earlier: Outcome | None = None
+    """What the finished pieces cost, without the times of their tokens."""
+    _tokens = 0
+    """Tokens of these pieces."""
+    _cancelled = False
+
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
         """Send the request.
 
         Raises ``invalid_request`` if a part that engines compile is too large, or if media are refused.
         """
         self._session = session
-        self._context = request_context(env)
-        self._first = b""
+        self._context = context = request_context(env)
         body = request.body
         fields = body_decoding.in_steps(len(body), env, partial(fields_within_limits, body, request.names))
         digest = request_digest(request.endpoint, body, fields)
-        address = "" if self._context.api_key else env.get("REMOTE_ADDR") or ""
+        address = "" if context.api_key else env.get("REMOTE_ADDR") or ""
         request = msgspec.structs.replace(request, address=address, digest=digest)
         self._request = request = with_decoded_media(session, env, request, fields)
-        self._pieces = ListPieces(request.endpoint, request.body, request.weight)
-        self._piece = first = self._pieces.first()
-        self._events = PieceEvents(request.endpoint) if self._pieces.left else None
-        self._earlier: Outcome | None = None
-        """What the finished pieces cost, without the times of their tokens."""
-        self._tokens = 0
-        """Tokens of these pieces."""
-        self._cancelled = False
-        if self._pieces.left:
+        self._pieces = pieces = ListPieces(request.endpoint, request.body, request.weight)
+        self._piece = first = pieces.first()
+        if pieces.left:
+            self._events = PieceEvents(request.endpoint)
             # What is to happen after the request happens after its last piece.
             request = msgspec.structs.replace(request, body=first.body, weight=first.weight, ttl=None)
-        self._exchange = self._started(request)
-        self._context.exchange = self._exchange
+        self._exchange = exchange = context.exchange = self._started(request)
         if request.weight:
-            self._context.inference = self._context.inference or request.endpoint
-        self._watch = HangUpWatch(env, self.cancel)
-        self._exchange.cut = self._watch.cut
+            context.inference = context.inference or request.endpoint
+        self._watch = watch = HangUpWatch(env, self.cancel)
+        exchange.cut = watch.cut
 
     def _started(self, request: InferenceRequest) -> RequestExchange:
         context = self._context

@@ -73,7 +73,10 @@ def with_decoded_media(
     read = _READERS.get(request.endpoint)
     if read is None:
         return request
-    media, body = read(request.body, fields)
+    found = read(request.body, fields)
+    if found is None:
+        return request
+    media, body = found
     if not media:
         return request
     body_decoding.pause(len(request.body))
@@ -117,9 +120,8 @@ def _shown(field: str, names: Mapping[str, str]) -> str:
     return names.get(first, first) if names else field
 
 
-Found = tuple[list[Medium], Callable[[], bytes]]
-"""The media of a body, and the function that rewrites it."""
-_NONE: Final[Found] = ([], bytes)
+Found = tuple[list[Medium], Callable[[], bytes]] | None
+"""The media of a body, and the function that rewrites it; None if it has none."""
 _Reader = Callable[[bytes, RequestFields | None], Found]
 
 
@@ -128,7 +130,7 @@ def _chat(_body: bytes, given: RequestFields | None) -> Found:
     fields = _object(given)
     raw = fields.get("messages")
     if raw is None or _are_plain(raw):
-        return _NONE
+        return None
     try:
         messages = _messages(raw)
     except DECODE_ERRORS:

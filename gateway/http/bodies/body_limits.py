@@ -106,5 +106,6 @@ def _held_body(env: dict[str, Any]) -> HeldBody:
     """Return the request's share of the memory."""
     context = request_context(env)
     if context.held_body is None:
-        context.held_body = HeldBody(client_of(env), _MOST_OF_KEY if context.api_key is not None else 1.0)
+        key = context.api_key
+        context.held_body = HeldBody(client_of(env)) if key is None else HeldBody(key.name, _MOST_OF_KEY)
     return context.held_body

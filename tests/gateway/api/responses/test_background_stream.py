@@ -45,7 +45,7 @@ def resumed(
     *states: StoredResponse, after: int = -1, here: Callable[[], Any] = lambda: None, silence: float = 5.0
 ) -> ResumedStream:
     left = [*states, states[-1]]
-    return ResumedStream(RequestContext(None), lambda: left.pop(0) if len(left) > 1 else left[0], here, after, silence)
+    return ResumedStream(RequestContext("r1"), lambda: left.pop(0) if len(left) > 1 else left[0], here, after, silence)
 
 
 @pytest.mark.parametrize("after", [-1, 0, 3])
@@ -109,7 +109,7 @@ def test_a_revoked_key_and_a_deleted_response_break_the_stream() -> None:
         return answers.pop()
 
     with pytest.raises(ConnectionResetError, match="deleted"):
-        next(ResumedStream(RequestContext(None), read, lambda: None, -1, 5.0))
+        next(ResumedStream(RequestContext("r1"), read, lambda: None, -1, 5.0))
 
 
 def test_more_events_than_may_be_kept_are_not_kept() -> None:
@@ -118,7 +118,7 @@ def test_more_events_than_may_be_kept_are_not_kept() -> None:
             return b"event: a\n\n"
 
     writer: Any = Writer()
-    feed = EventFeed(writer, RequestContext(None), limit=30, silence=1.0)
+    feed = EventFeed(writer, RequestContext("r1"), limit=30, silence=1.0)
     feed.put(b": still here\n\n")
     assert feed.events_with(b"end") == b"event: a\n\nend"
     feed.put(b"event: b\n\n" * 3)
