@@ -13,7 +13,7 @@ import gevent
 import zmq
 
 from protocol.runtime import logs
-from protocol.runtime.log_records import DropCounter
+from protocol.runtime.log_output import DropCounter
 from protocol.wire import frames
 
 MAX_RECORDS: Final = 10_000

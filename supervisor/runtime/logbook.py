@@ -16,7 +16,7 @@ import msgspec
 
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
-from protocol.runtime.log_records import MAX_LINE_BYTES
+from protocol.runtime.log_output import MAX_LINE_BYTES
 from protocol.runtime.logs import LEVEL_RANK
 from protocol.wire.decoding import DECODE_ERRORS
 

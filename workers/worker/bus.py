@@ -21,7 +21,7 @@ import zmq
 from protocol.messages.peers import Ping, Pong
 from protocol.messages.work import AttemptEnded, AttemptsEnded
 from protocol.runtime import logs
-from protocol.runtime.log_records import DropCounter
+from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from protocol.runtime import logs
-from protocol.runtime.log_records import MAX_LINE_BYTES
+from protocol.runtime.log_output import MAX_LINE_BYTES
 
 ROOT = Path(logs.__file__).parents[2]
 BEGIN = "logs.configure('gateway', 'info', 'json'); due = []; logs.set_batching(due.append); log = logs.get_logger()\n"

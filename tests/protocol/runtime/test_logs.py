@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.runtime import logs
-from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
+from protocol.runtime.log_output import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
 from tests.support.properties import examples
 
 ROOT = Path(logs.__file__).parents[2]

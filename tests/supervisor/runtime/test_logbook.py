@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
 from protocol.messages.log_stream import FollowLogs, LogEntry, LogSnapshot
-from protocol.runtime.log_records import MAX_LINE_BYTES
+from protocol.runtime.log_output import MAX_LINE_BYTES
 from supervisor.runtime import logbook
 from supervisor.runtime.logbook import (
     MAX_BACKLOG_ENTRIES,
