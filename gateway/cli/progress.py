@@ -1,4 +1,4 @@
-"""Progress of downloads and installations: bars on a terminal, lines in logs, JSON for programs."""
+"""Progress of downloads and installations: bars on a terminal, lines in logs, JSON for programs; and the downloads that several commands start."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import msgspec
 
 from gateway.api.common.progress_events import EVENTS, CompleteEvent, ProgressEvent
 from gateway.api.common.routes import Asked, Route
+from gateway.api.lemonade.model_files import LemonadePullRequest, pull_model
+from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, stream_error
 from gateway.cli.exit_codes import CommandError
@@ -102,3 +104,21 @@ def _bars() -> Iterator[ProgressDisplay]:
             bars.update(tasks[name], completed=event.bytes_downloaded, total=event.bytes_total or None)
 
         yield show
+
+
+def ensure_downloaded(server: ApiClient, model: str) -> None:
+    """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server."""
+    try:
+        known = server.ask(list_models, ModelsQuery(show_all=True)).data
+    except CommandError:
+        return
+    if any(entry.id == model and not entry.downloaded for entry in known):
+        click.echo(f"Downloading {output.plain(model)} first.", err=True)
+        download(server, LemonadePullRequest(model_name=model), as_json=False)
+
+
+def download(server: ApiClient, request: LemonadePullRequest, as_json: bool) -> None:
+    """Download a model, after registering it if the request describes a new one, and show the progress."""
+    broken = f"the download of {request.model_name} broke off; pull again to continue"
+    request.stream = True
+    show_progress(server, pull_model, request, as_json, broken)

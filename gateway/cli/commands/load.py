@@ -11,9 +11,9 @@ import click
 from gateway.api.lemonade.load import LemonadeLoadRequest, UnloadRequest, load_model, unload_model
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
-from gateway.cli.downloads import ensure_downloaded
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
+from gateway.cli.progress import ensure_downloaded
 
 
 def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any, Final
 
 import click
 
 from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants
 from gateway.api.openai.models import ModelsQuery, list_models
+from gateway.cli import output
 from gateway.cli.api_client import ApiClient
-from gateway.cli.downloads import download
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
-from gateway.cli.variant_choice import choose_variant
+from gateway.cli.progress import download
+from protocol.messages.model_files import Variant
 from protocol.models.recipes import DEFAULT_RECIPE
 
 _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": "reranking"}
 """Label → the switch of a pull request that sets it."""
+VARIANTS_TIMEOUT_S: Final = 60.0
+"""The server asks the hub, which may be slow."""
 
 
 @click.command("pull", short_help="Download a model.")
@@ -89,3 +93,45 @@ def _register(server: ApiClient, request: LemonadePullRequest, checkpoint: str, 
 
 def _repository_name(checkpoint: str) -> str:
     return checkpoint.partition(":")[0].rpartition("/")[2]
+
+
+def choose_variant(server: ApiClient, checkpoint: str) -> str:
+    """Return the checkpoint with the chosen variant. A checkpoint that already has one is returned unchanged.
+
+    Without a terminal, the first variant is chosen and named on stderr.
+    """
+    repo, colon, _ = checkpoint.removeprefix("hf:").partition(":")
+    if colon:
+        return checkpoint
+    variants = server.ask(list_variants, VariantsQuery(repo), seconds=VARIANTS_TIMEOUT_S).variants
+    if not variants:
+        raise CommandError(f"{repo} has no GGUF model")
+    return f"{repo}:{_pick_variant(repo, variants)}"
+
+
+def _pick_variant(repo: str, variants: list[Variant]) -> str:
+    names = [variant.name for variant in variants]
+    if not sys.stdin.isatty():
+        others = f" (also: {', '.join(map(output.plain, names[1:]))})" if len(names) > 1 else ""
+        click.echo(f"Taking {output.plain(names[0])} of {repo}{others}.", err=True)
+        return names[0]
+    click.echo(repo, err=True)
+    width = max(map(len, names))
+    for number, variant in enumerate(variants, 1):
+        parts = f"  {len(variant.files)} files" if len(variant.files) > 1 else ""
+        name = output.plain(variant.name).ljust(width)
+        click.echo(f"  {number}  {name}  {output.size(variant.size_bytes)}{parts}", err=True)
+    click.echo(f"  {len(names) + 1}  Other: a quantization or a file of the repository", err=True)
+    return _prompt_for_variant(names)
+
+
+def _prompt_for_variant(names: list[str]) -> str:
+    while True:
+        answer = str(click.prompt("Which one", default="1", err=True)).strip()
+        if not answer.isdecimal():
+            return answer
+        if 1 <= int(answer) <= len(names):
+            return names[int(answer) - 1]
+        if int(answer) == len(names) + 1:
+            return str(click.prompt("Quantization or file", err=True)).strip()
+        click.echo(f"Enter a number from 1 to {len(names) + 1}, or a name.", err=True)

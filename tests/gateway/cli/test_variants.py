@@ -11,8 +11,8 @@ import click
 import pytest
 
 from gateway.cli.api_client import ApiClient
+from gateway.cli.commands.pull import choose_variant
 from gateway.cli.exit_codes import CommandError
-from gateway.cli.variant_choice import choose_variant
 from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
 
 REPO = "unsloth/Qwen3-8B-GGUF"
