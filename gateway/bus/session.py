@@ -79,6 +79,15 @@ class SupervisorSession:
         self.supervisor_code: LoadedCode | None = None
         """The release and code of the supervisor that answered last."""
 
+        self._parts: dict[Callable[[SupervisorSession], Any], Any] = {}
+
+    def part(self, make: Callable[[SupervisorSession], R]) -> R:
+        """Return what routes keep as long as this session; ``make`` makes it when it is first asked for."""
+        if make not in self._parts:
+            self._parts[make] = make(self)
+        found: R = self._parts[make]
+        return found
+
     def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on, and return the handlers for what they receive."""
         self._sockets = sockets

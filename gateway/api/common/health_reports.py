@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -44,12 +43,9 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
 class _Kept:
     """The last report of a gateway process."""
 
-    def __init__(self) -> None:
+    def __init__(self, _session: SupervisorSession) -> None:
         self.report = HealthReport(RECOVERING, RELEASE, "", 0, 0.0, [], {})
         self.at = time.monotonic()
-
-
-_kept: Final[WeakKeyDictionary[SupervisorSession, _Kept]] = WeakKeyDictionary()
 
 
 def health_report(caller: HttpCaller) -> HealthReport:
@@ -63,7 +59,7 @@ def health_report(caller: HttpCaller) -> HealthReport:
 
 def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
     session.check_readiness()
-    kept = _kept.setdefault(session, _Kept())
+    kept = session.part(_Kept)
     if session.state is AdmissionState.RECOVERING:
         return _former_report(kept)
     with session.start_call(env, GetHealth) as call:

@@ -141,7 +141,7 @@ def route(
     """Declare the handler below as a route: its annotations are the request and the answer, its docstring begins with the summary.
 
     ``path``: such as ``/internal/reload``; without its first slash it is below each version prefix: ``pin``. ``about``: the other
-    fields of :class:`Route`.
+    fields of :class:`Route`; ``answer`` among them if the handler returns JSON that another process has written.
     """
 
     def declared(handler: Callable[[HttpCaller, Asked], Answered]) -> Route[Asked, Answered]:
@@ -150,8 +150,7 @@ def route(
         kinds = tuple(each for each in several if each not in (Progressing, Content, NoneType))
         answer = None if not kinds else kinds if len(kinds) > 1 else kinds[0]
         summary = (handler.__doc__ or "").partition("\n")[0]
-        return Route(
-            method=method, path=path, request=request, answer=answer, handler=handler, summary=summary, **about
-        )
+        derived = {"request": request, "answer": answer, "handler": handler, "summary": summary}
+        return Route(method=method, path=path, **{**derived, **about})
 
     return declared

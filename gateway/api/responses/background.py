@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.api.responses.background_stream import EventFeed
 from gateway.api.responses.output.response_object import ResponseBuilder, whole_response
-from gateway.api.responses.stored import owner_of
+from gateway.api.responses.store_client import owner_of
 from gateway.api.responses.stored_form import with_events
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession

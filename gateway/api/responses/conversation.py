@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gateway.api.responses.input.input_items import Item, NewId, read_items, references
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.stored import StoreClient
+from gateway.api.responses.store_client import StoreClient
 from gateway.fetching.image_source import ImageSource
 from protocol.failures import invalid
 

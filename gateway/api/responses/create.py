@@ -20,7 +20,7 @@ from gateway.api.responses.input.input_items import Item
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.api.responses.output.response_object import ResponseBuilder, whole_response
-from gateway.api.responses.stored import StoreClient
+from gateway.api.responses.store_client import StoreClient
 from gateway.api.responses.stored_form import stored_turn, with_events
 from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source

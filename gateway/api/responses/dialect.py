@@ -7,6 +7,7 @@ from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.responses import create, input_tokens, stored
 from gateway.api.responses.background import BackgroundRuns
+from gateway.api.responses.store_client import StoreClient
 from gateway.bus.session import SupervisorSession
 
 
@@ -15,15 +16,11 @@ class ResponsesDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""
-        store, background = stored.StoreClient(session), BackgroundRuns(session)
-        silence = session.settings.header_silence
+        store = StoreClient(session)
         routes = versioned(
             {
-                "responses": create.ResponsesResource(session, store, background),
+                "responses": create.ResponsesResource(session, store, session.part(BackgroundRuns)),
                 "responses/input_tokens": input_tokens.InputTokensResource(session, store),
-                "responses/{response_id}": stored.StoredResponseResource(store, background.feed, silence),
-                "responses/{response_id}/input_items": stored.InputItemsResource(store),
-                "responses/{response_id}/cancel": stored.CancelResource(store),
             }
         )
         return {**routes, **resources(session, stored)}

@@ -12,7 +12,7 @@ from gateway.api.common.inference.whole_answers import read_input_tokens
 from gateway.api.responses.conversation import ResponseIds, read_conversation
 from gateway.api.responses.input.chat_request import NAMES, chat_body
 from gateway.api.responses.input.request import ResponseRequest
-from gateway.api.responses.stored import StoreClient
+from gateway.api.responses.store_client import StoreClient
 from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding

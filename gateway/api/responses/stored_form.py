@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,45 @@ _LOST: Final = {
 }
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _list: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+class ResponseUsage(msgspec.Struct):
+    """Tokens of a response."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens_details: dict[str, int]
+
+
+class Response(msgspec.Struct):
+    """A response: the request's fields, its status, and the items of its output."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
+    background: bool
+    completed_at: int | None
+    error: dict[str, Any] | None
+    incomplete_details: dict[str, Any] | None
+    instructions: str | None
+    model: str
+    output: list[dict[str, Any]]
+    previous_response_id: str | None
+    store: bool
+    usage: ResponseUsage | None
+
+
+class ItemList(msgspec.Struct):
+    """A page of the items that a response was generated from."""
+
+    object: Literal["list"]
+    data: list[Item]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 def stored_turn(own_items: Sequence[Item], response: dict[str, Any]) -> StoredTurn:
@@ -78,7 +117,7 @@ def items(turns: Sequence[StoredTurn], *, last_output: bool = True) -> list[Item
     return found
 
 
-def page(all_items: Sequence[Item], order: str, limit: int, after: str) -> dict[str, Any]:
+def page(all_items: Sequence[Item], order: str, limit: int, after: str) -> ItemList:
     """Return one page of a list; raises ``invalid_request`` if there is no item ``after``."""
     ordered = list(all_items) if order == "asc" else list(reversed(all_items))
     if after:
@@ -87,10 +126,5 @@ def page(all_items: Sequence[Item], order: str, limit: int, after: str) -> dict[
             raise invalid("`after` is not the id of an item of this list", "after")
         ordered = ordered[positions[0] + 1 :]
     data = ordered[:limit]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(ordered) > limit,
-    }
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return ItemList("list", data, first, last, len(ordered) > limit)

@@ -181,6 +181,6 @@ ITEMS = [{"id": name} for name in "abcde"]
 )
 def test_pages(order: str, limit: int, after: str, ids: str, more: bool) -> None:
     page = stored_form.page(ITEMS, order, limit, after)
-    assert "".join(item["id"] for item in page["data"]) == ids
-    assert page["has_more"] is more
-    assert (page["first_id"], page["last_id"]) == ((ids[0], ids[-1]) if ids else (None, None))
+    assert "".join(item["id"] for item in page.data) == ids
+    assert page.has_more is more
+    assert (page.first_id, page.last_id) == ((ids[0], ids[-1]) if ids else (None, None))
