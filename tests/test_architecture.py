@@ -48,7 +48,7 @@ ONLY_IN = {
     ),
     "prometheus_client": (
         "supervisor/metrics/families.py",
-        "supervisor/metrics/engine_families.py",
+        "supervisor/metrics/families.py",
         "supervisor/metrics/exposition.py",
     ),
     "multiprocessing": (),
@@ -186,8 +186,8 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
             {
                 *("arguments", "base", "engine_request", "error_texts", "flags", "generation_request"),
                 "llama_server_api",
-                *("measured_recordings", "program_backend", "single_slot_backend", "recipe", "request_rules"),
-                *("sampling_defaults", "schema_maxima", "visible_devices"),
+                *("measured_recordings", "program_backend", "recipe", "request_rules"),
+                *("sampling_defaults", "visible_devices"),
             },
         ),
         ("gateway/cli/commands", set()),

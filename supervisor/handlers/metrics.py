@@ -13,7 +13,7 @@ from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.internal_errors import InternalErrors
 from supervisor.keeper import process_tree
-from supervisor.machine.process_memory import resident_bytes
+from supervisor.machine.hardware import resident_bytes
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot

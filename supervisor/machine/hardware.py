@@ -1,4 +1,4 @@
-"""This machine: memory and cores by psutil, names and devices from ``/proc`` and ``/sys``. Read once, at the start."""
+"""This machine: memory and cores by psutil, names and devices from ``/proc`` and ``/sys``, read once, at the start; the memory of a process."""
 
 from __future__ import annotations
 
@@ -67,3 +67,11 @@ def _details(root: Path, kernel: str) -> dict[str, str]:
         "cpu_governor": pci.read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "nvidia_driver": pci.nvidia_driver(root),
     }
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident bytes of a process, including its mapped files; 0 if it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss) if pid else 0
+    except (psutil.Error, OSError):
+        return 0

@@ -1,4 +1,7 @@
-"""AMD's and NVIDIA's devices on the PCI bus, as the kernel shows them under ``/sys`` and ``/proc``."""
+"""AMD's and NVIDIA's devices on the PCI bus, as the kernel shows them under ``/sys`` and ``/proc``, and their product names.
+
+The names come from the lists of numbers that a machine may have: AMD's of libdrm, and the one of all vendors (``pci.ids``).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.messages.system_info import Gpu, Npu
-from supervisor.machine import pci_ids
 
 _AMD: Final = "0x1002"
 _AMD_PROCESSORS: Final = "0x1022"
@@ -24,6 +26,8 @@ _DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILIN
 _MODEL: Final = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _LARGEST: Final = 1 << 20
 """Bytes of a file of the kernel; ``cpuinfo`` is long if there are many processors."""
+_VENDORS: Final = {_AMD: "AMD", _NVIDIA: "NVIDIA"}
+_LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 
 
 def read_text(path: Path) -> str:
@@ -82,8 +86,7 @@ def amd_gpus(root: Path, found: list[PciDevice], kernel: str) -> list[Gpu]:
             gpus.append(
                 Gpu(
                     each.path.name,
-                    read_text(each.path / "product_name")
-                    or pci_ids.device_name(root, each.vendor, each.device, each.revision),
+                    read_text(each.path / "product_name") or device_name(root, each.vendor, each.device, each.revision),
                     family,
                     _number(each.path / "mem_info_vram_total"),
                     each.driver,
@@ -145,7 +148,7 @@ def nvidia_gpus(root: Path, found: list[PciDevice]) -> list[Gpu]:
     for address in sorted({*in_proc, *on_bus}):  # a container may hide the bus
         each = on_bus.get(address)
         model = _MODEL.search(read_text(in_proc[address] / "information")) if address in in_proc else None
-        name = model[1] if model else pci_ids.device_name(root, each.vendor, each.device, each.revision) if each else ""
+        name = model[1] if model else device_name(root, each.vendor, each.device, each.revision) if each else ""
         driver = "nvidia" if address in in_proc or each is None else each.driver
         gpus.append(Gpu(address, name, driver=driver, driver_version=version if driver == "nvidia" else ""))
     return gpus
@@ -159,3 +162,40 @@ def npu(root: Path, found: list[PciDevice], kernel: str) -> Npu | None:
             name = read_text(each.path / "vbnv") or "AMD NPU"
             return Npu(name, _NPUS.get(each.device, ""), each.driver, version)
     return None
+
+
+def device_name(root: Path, vendor: str, device: str, revision: str) -> str:
+    """Return the product name of a card, empty if no list has it."""
+    known = _amd(root, device, revision) if vendor == _AMD else ""
+    return known or _listed(root, vendor, device, _VENDORS.get(vendor, vendor))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _digits(text: str) -> str:
+    return re.escape(text.removeprefix("0x"))
+
+
+def _amd(root: Path, device: str, revision: str) -> str:
+    """Return the name from AMD's own list, which tells the revisions of a chip apart."""
+    numbers = rf"{_digits(device)},\s*{_digits(revision)}"
+    row = re.compile(rf"^{numbers},\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
+    found = row.search(_read(root / "usr/share/libdrm/amdgpu.ids"))
+    return found[1] if found and revision else ""
+
+
+def _listed(root: Path, vendor: str, device: str, vendor_name: str) -> str:
+    """Return the name in the list of all vendors: for ``AD102 [GeForce RTX 4090]``, it is in the brackets."""
+    for path in _LISTS:
+        _, _, of_vendor = _read(root / path).partition(f"\n{vendor.removeprefix('0x')}  ")
+        block = re.split(r"\n[0-9a-f]{4}  ", of_vendor, maxsplit=1)[0]
+        found = re.search(rf"^\t{_digits(device)}  (.+?)\s*$", block, re.MULTILINE)
+        if found:
+            product = re.search(r"\[(.+)\]", found[1])
+            return f"{vendor_name} {product[1] if product else found[1]}"
+    return ""

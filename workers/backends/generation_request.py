@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from protocol.failures import Code, Failure
-from protocol.models.grammar_limits import GRAMMAR_FIELDS
+from protocol.models.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.backends.sampling_defaults import apply_sampling_defaults
-from workers.backends.schema_maxima import drop_large_maxima
 from workers.stream.stop_reason import StopReasonTranslator
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -27,6 +27,8 @@ SHORT_BODY_BYTES: Final = 512
 and each costs the engine as much as a token."""
 UNSTREAMED_MAX_TOKENS: Final = 16
 """Largest answer, in tokens, that is not worth a stream."""
+_MAY_HAVE_ONE: Final = (re.compile(b'"max'), re.compile(rb"\\u"))
+"""Part of the name of every maximum, even with escaped letters: one search for both texts takes several times as long."""
 
 
 def generation_request(
@@ -131,3 +133,25 @@ def count_prompts(raw: msgspec.Raw | None) -> int:
         return 1
     several = [memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items]
     return len(several) if all(several) and several else 1
+
+
+def drop_large_maxima(fields: dict[str, msgspec.Raw]) -> bool:
+    """Remove them from the schemas in ``fields``; return whether there were any."""
+    changed = False
+    for name in SCHEMA_FIELDS:
+        raw = fields.get(name)
+        if raw is not None and any(text.search(raw) for text in _MAY_HAVE_ONE):
+            value = msgspec.json.decode(raw)
+            without = _without_large_maxima(value)
+            if without != value:
+                fields[name] = msgspec.Raw(msgspec.json.encode(without))
+                changed = True
+    return changed
+
+
+def _without_large_maxima(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_large_maxima(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_large_maxima(each) for name, each in value.items() if not is_large_maximum(name, each)}

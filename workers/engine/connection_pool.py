@@ -10,8 +10,7 @@ from typing import Final
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
 from workers.engine.connection import EngineConnection
-from workers.engine.exchange import EngineExchange
-from workers.engine.response_handler import ResponseHandler
+from workers.engine.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
 READ_BUFFER_BYTES: Final = 65_536

@@ -14,7 +14,7 @@ from workers.backends.base import Backend, EngineFacts
 from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.error_responses import failure_in_body
-from workers.engine.response_handler import BufferedResponse, OnResponse
+from workers.engine.exchange import BufferedResponse, OnResponse
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 
-from workers.engines.http_errors import EngineHttpError
-
 MAX_WAITING_REQUESTS: Final = 16
 """Requests that run or wait; further ones get status 503."""
 CONNECTION_TIMEOUT_S: Final = 60.0
@@ -23,6 +21,16 @@ CONNECTION_TIMEOUT_S: Final = 60.0
 DISCONNECT_POLL_S: Final = 0.1
 """How often a waiting request checks whether its client has hung up."""
 JSON_CONTENT_TYPE: Final = "application/json"
+
+
+class EngineHttpError(Exception):
+    """A request that is answered with an error. The text is for its client."""
+
+    def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
+        """``facts`` are sent with the message."""
+        super().__init__(message)
+        self.status = status
+        self.body: dict[str, Any] = {"code": status, "message": message, "type": kind, **facts}
 
 
 class EngineHttpServer(ThreadingHTTPServer):

@@ -75,7 +75,7 @@ class AttemptOwner(Protocol):
 
 
 class Attempt:
-    """One attempt. It is the :class:`~workers.engine.response_handler.ResponseHandler` of its exchange."""
+    """One attempt. It is the :class:`~workers.engine.exchange.ResponseHandler` of its exchange."""
 
     def __init__(self, run: Run, body: bytes, backend: AnswerFacts, owner: AttemptOwner, clock: Clock) -> None:
         """Wait; ``backend`` is the engine's."""
@@ -124,7 +124,7 @@ class Attempt:
         self._reported_at = now
         return True
 
-    # What the connection reports; see :class:`~workers.engine.response_handler.ResponseHandler`.
+    # What the connection reports; see :class:`~workers.engine.exchange.ResponseHandler`.
 
     def began(self, status: int) -> None:
         """Take the status."""

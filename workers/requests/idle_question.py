@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.ids import RequestKey
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.response_handler import BufferedResponse, OnResponse
+from workers.engine.exchange import BufferedResponse, OnResponse
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.interfaces import RequestEngine
 

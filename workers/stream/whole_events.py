@@ -1,7 +1,8 @@
-"""Cuts the bytes of an engine's stream into whole server-sent events. Pure."""
+"""Cuts the bytes of an engine's stream into whole server-sent events, and rewrites those that have a certain key. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
@@ -44,3 +45,30 @@ def payload_of(event: bytes) -> bytes:
     if event and not event.startswith(_COMMENT):
         raise ValueError("the engine sent an event without data")
     return b""
+
+
+class EventTranslator:
+    """Translates one stream."""
+
+    def __init__(self, key: bytes, rewrite: Callable[[bytes], bytes]) -> None:
+        """``key``: bytes of a key in JSON. ``rewrite`` takes the JSON of an event with this key and returns other JSON.
+
+        A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
+        """
+        self._key, self._rewrite = key, rewrite
+        self._whole = WholeEvents()
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes from the engine; return the events that they complete.
+
+        Raises ``DECODE_ERRORS`` or ValueError for a broken one.
+        """
+        data = self._whole.feed(data)
+        if self._key not in data:
+            return data
+        return b"".join(self._rewritten(event) + EVENT_END for event in data.split(EVENT_END)[:-1])
+
+    def _rewritten(self, event: bytes) -> bytes:
+        if self._key not in event:
+            return event
+        return b"data: " + self._rewrite(event.removeprefix(b"data:"))

@@ -12,7 +12,7 @@ from protocol.messages.metrics import MetricsCollected
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.response_handler import BufferedResponse
+from workers.engine.exchange import BufferedResponse
 
 ENGINE_DEADLINE_S: Final = 0.15
 """Less than the supervisor's waiting time (``supervisor/metrics/collection.py``)."""

@@ -21,8 +21,7 @@ from tests.workers.direct_engine import DirectEngine, running_engine, spec_of
 from workers.backends.flags import FlagError
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.flags import parse
-from workers.engines.llama_server.log_flush import flush_log
-from workers.engines.llama_server.server import load_library
+from workers.engines.llama_server.server import flush_log, load_library
 
 TOGETHER = 8
 """Enough to starve each other, as a machine does on which many models are loaded."""

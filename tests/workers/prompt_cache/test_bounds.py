@@ -16,7 +16,7 @@ from protocol.runtime.loop import Loop
 from workers.backends.base import EngineFacts, SlotReport
 from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.response_handler import ResponseHandler
+from workers.engine.exchange import ResponseHandler
 from workers.prompt_cache import cache_restore, cache_save
 from workers.prompt_cache.cache_restore import CacheRestore
 from workers.prompt_cache.cache_save import CacheSave

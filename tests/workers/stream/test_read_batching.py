@@ -10,8 +10,7 @@ import pytest
 
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
-from workers.stream.read_batching import ReadBatcher
-from workers.stream.read_batching_policy import MIN_STREAMS, WINDOW
+from workers.stream.read_batching import MIN_STREAMS, WINDOW, ReadBatcher
 
 DEADLINE = 5.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.stream.read_batching_policy import MAX_TICK_S, MIN_TICK_S, TICK_SHARE, WINDOW, ReadBatchingPolicy
+from workers.stream.read_batching import MAX_TICK_S, MIN_TICK_S, TICK_SHARE, WINDOW, ReadBatchingPolicy
 
 
 def pieces(policy: ReadBatchingPolicy, count: int, gap: float, now: float = 100.0) -> bool:

@@ -17,8 +17,7 @@ from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
-from workers.backends.llamacpp import engine_texts, flags, model_files
-from workers.backends.llamacpp.cache_key import CacheFacts
+from workers.backends.llamacpp import engine_texts, flags
 from workers.backends.llamacpp.chosen_logprobs import (
     check_drafted_logprobs,
     request_for_one_alternative,
@@ -26,11 +25,11 @@ from workers.backends.llamacpp.chosen_logprobs import (
 )
 from workers.backends.llamacpp.command_line import check_llamacpp_args, prompt_batch_tokens, slots_of
 from workers.backends.llamacpp.context_check import check_context, check_probabilities, check_read
-from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, identify
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.offered_tools import offered_tools
-from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts, check_free_space, saved_name
+from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, check_free_space, saved_name
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.request_rules import CHATS
@@ -332,6 +331,4 @@ class LlamaCppBackend(ProgramBackend):
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 
-RECIPE: Final = Recipe(
-    DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, model_files.identify, model_files.SUFFIXES
-)
+RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, identify, SUFFIXES)

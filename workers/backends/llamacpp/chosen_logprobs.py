@@ -15,7 +15,7 @@ from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import answer_token_limit
-from workers.stream.event_translator import EventTranslator
+from workers.stream.whole_events import EventTranslator
 
 _ASKED: Final = b'"logprobs"'
 _ALTERNATIVES: Final = b'"top_logprobs":['

@@ -1,4 +1,4 @@
-"""llama.cpp's recipe: its backends, its options, and what it serves."""
+"""llama.cpp's recipe: its backends, its options, what it serves, and the files that it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,27 @@ from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
 from workers.backends.llamacpp.command_line import MAX_SLOTS
+from workers.backends.recipe import FileHead, Identity
 
 _GENERATIONS: Final = ["chat/completions", "completions", "completion", "infill"]
 _READS: Final = ["tokenize", "detokenize", "props", "slots"]
 _CHAT_READS: Final = ["apply-template", "chat/completions/input_tokens"]
 
 SLOTS: Final = 4
+SUFFIXES: Final = (".gguf",)
+_ENCODERS: Final = frozenset(
+    {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert"}
+    | {"nomic-bert-moe", "t5encoder"}
+)
+"""Architectures of llama.cpp that do not write text."""
+_RANK: Final = 4
+"""llama.cpp's pooling type of models that score a document. Types 1 to 3 turn a text into one vector."""
+_NO_MODELS: Final = frozenset({"adapter", "imatrix", "vocab"})
+"""``general.type`` of files that are used beside a model, or to make one."""
+_ADAPTER_TENSOR: Final = ".lora_a"
+"""Suffixes of adapters' tensors; older files have no type."""
+_PROJECTOR: Final = "clip"
+"""Architecture of vision projectors."""
 
 
 def _release(name: str, where: str, *devices: Device, systems: tuple[str, ...] = ("linux", "win32")) -> Program:
@@ -100,3 +115,23 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "do_sample": "temperature",
     },
 )
+
+
+def identify(file: FileHead) -> Identity | None:
+    """Return what a GGUF file is: a projector, a model that makes vectors or scores, or one that writes text.
+
+    None for what only accompanies a model, such as a LoRA adapter.
+    """
+    head = file.gguf
+    if head is None or head.kind in _NO_MODELS or any(name.endswith(_ADAPTER_TENSOR) for name in head.tensors):
+        return None
+    if head.architecture == _PROJECTOR:
+        return Identity("")
+    if head.pooling == _RANK:
+        return Identity(DESCRIPTOR.recipe, ("reranking",))
+    if head.pooling:
+        return Identity(DESCRIPTOR.recipe, ("embeddings",))
+    if head.architecture in _ENCODERS:
+        # Rerankers older than their pooling type only say it in the model's title.
+        return Identity(DESCRIPTOR.recipe, ("reranking" if "rerank" in head.name.lower() else "embeddings",))
+    return Identity(DESCRIPTOR.recipe)

@@ -19,11 +19,11 @@ from workers.backends.generation_request import (
     UNSTREAMED_MAX_TOKENS,
     answer_token_limit,
     count_prompts,
+    drop_large_maxima,
     has_grammar,
     positive_number,
 )
 from workers.backends.sampling_defaults import apply_sampling_defaults
-from workers.backends.schema_maxima import drop_large_maxima
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TRUE: Final = msgspec.Raw(b"true")

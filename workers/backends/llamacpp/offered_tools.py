@@ -18,7 +18,7 @@ import msgspec
 from protocol.failures import Code, Failure, invalid
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
-from workers.stream.event_translator import EventTranslator
+from workers.stream.whole_events import EventTranslator
 from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser
 from workers.tool_calls.formats import ToolCallFormat
 

@@ -17,10 +17,10 @@ from protocol.wire import form_data
 from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagTable
+from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
-from workers.backends.sdcpp import flags, image_request, model_files
-from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS
-from workers.backends.single_slot_backend import SingleSlotBackend
+from workers.backends.sdcpp import flags, image_request
+from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, SUFFIXES, identify
 from workers.files import gguf, safetensors
 
 _MODULE: Final = "workers.engines.sd_server"
@@ -153,4 +153,4 @@ def check_whole(path: Path) -> None:
         safetensors.check(path)
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, flags.FLAGS, None, model_files.identify, model_files.SUFFIXES)
+RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, flags.FLAGS, None, identify, SUFFIXES)

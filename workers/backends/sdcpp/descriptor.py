@@ -1,4 +1,4 @@
-"""stable-diffusion.cpp's recipe: its backends, its options, and what it serves."""
+"""stable-diffusion.cpp's recipe: its backends, its options, what it serves, and the files that it runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
+from workers.backends.recipe import FileHead, Identity
 from workers.backends.sdcpp.flags import PACKAGE
 
 GENERATIONS: Final = "images/generations"
@@ -16,6 +17,15 @@ MAX_STEPS: Final = 100
 """sd-server allows no request more than this, and silently reduces larger ones."""
 MIN_SIDE_PX: Final = 64
 MAX_SIDE_PX: Final = 4096
+SUFFIXES: Final = (".gguf", ".safetensors")
+_DIFFUSION: Final = frozenset(
+    {"aura", "chroma", "cosmos", "flux", "hidream", "lumina2", "qwen_image", "sd1", "sd3", "sdxl", "z_image"}
+)
+"""Architectures that tools for GGUF files of diffusion models write."""
+_DIFFUSION_TENSORS: Final = (
+    *("cap_embedder.", "double_blocks.", "img_in.", "input_blocks.", "joint_blocks."),
+    *("model.diffusion_model.", "transformer_blocks.", "unet."),
+)
 
 
 def _release(name: str, where: str, *devices: Device) -> Program:
@@ -73,3 +83,11 @@ DESCRIPTOR: Final = RecipeDescriptor(
     idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
     restartable=True,
 )
+
+
+def identify(file: FileHead) -> Identity | None:
+    """Return what a GGUF or safetensors file is, if it is a diffusion model."""
+    known = file.gguf is not None and file.gguf.architecture in _DIFFUSION
+    if known or any(name.startswith(_DIFFUSION_TENSORS) for name in file.tensors):
+        return Identity(DESCRIPTOR.recipe, (DESCRIPTOR.label,))
+    return None

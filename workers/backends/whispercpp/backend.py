@@ -23,10 +23,10 @@ from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagError, FlagTable
 from workers.backends.measured_recordings import check_measured
+from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
-from workers.backends.single_slot_backend import SingleSlotBackend
-from workers.backends.whispercpp import flags, model_files, transcription
-from workers.backends.whispercpp.descriptor import DESCRIPTOR, TRANSLATIONS
+from workers.backends.whispercpp import flags, transcription
+from workers.backends.whispercpp.descriptor import DESCRIPTOR, SUFFIXES, TRANSLATIONS, identify
 from workers.files import ggml
 from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
@@ -199,4 +199,4 @@ def _silence(seconds: float) -> bytes:
     return file.getvalue()
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, WhisperCppBackend, flags.FLAGS, None, model_files.identify, model_files.SUFFIXES)
+RECIPE: Final = Recipe(DESCRIPTOR, WhisperCppBackend, flags.FLAGS, None, identify, SUFFIXES)

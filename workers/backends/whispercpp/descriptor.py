@@ -1,13 +1,15 @@
-"""whisper.cpp's recipe: its backends, its options, and what it serves."""
+"""whisper.cpp's recipe: its backends, its options, what it serves, and the files that it runs."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from protocol.models import checkpoints
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
+from workers.backends.recipe import FileHead, Identity
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
@@ -69,3 +71,11 @@ DESCRIPTOR: Final = RecipeDescriptor(
     idle_check={TRANSCRIPTIONS: IdleCheck.CLOSED, TRANSLATIONS: IdleCheck.CLOSED},
     restartable=True,
 )
+SUFFIXES: Final = (".bin",)
+
+
+def identify(file: FileHead) -> Identity | None:
+    """Return what a ggml file is, if it is one."""
+    if file.name.endswith(SUFFIXES) and file.data.startswith(checkpoints.GGML_MAGIC):
+        return Identity(DESCRIPTOR.recipe, (DESCRIPTOR.label,))
+    return None

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from workers.backends.flags import FlagError, Value
 from workers.backends.llamacpp.flags import parse, version
-from workers.engines.llama_server.log_flush import flush_log
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 
 _ENUMS: Final = {
@@ -38,6 +37,10 @@ _server_reference: Final[list[Any]] = []
 The library's own shutdown is never run: a server that is stopped before its loop runs waits forever. On a busy machine,
 this happened to one in fifteen servers that were stopped as soon as they were healthy.
 """
+_LOG: Final = "_Z15common_log_mainv"
+"""``common_log_main()``, as C++ compilers name it in the library."""
+_FLUSH: Final = "_Z16common_log_flushP10common_log"
+"""``common_log_flush(common_log *)``: returns when the queue is written."""
 
 
 def load_library() -> Any:
@@ -176,3 +179,22 @@ def main(words: list[str]) -> int:
         return 1
     wait_for_shutdown(parent)
     return 0
+
+
+def flush_log(library: str) -> bool:
+    """Wait until llama.cpp has written its log; return False if the extension module with this path has no such functions.
+
+    A separate thread writes it, and a process that ends loses what is queued: for example the reason why a model cannot
+    be loaded. The wheel has no function for this, but the library in it has.
+    """
+    import ctypes  # noqa: PLC0415 - for a model that cannot be loaded; every worker also has this module
+
+    try:
+        native = ctypes.CDLL(library)
+        log, flush = native[_LOG], native[_FLUSH]
+    except (OSError, AttributeError):
+        return False
+    log.argtypes, log.restype = [], ctypes.c_void_p
+    flush.argtypes, flush.restype = [ctypes.c_void_p], None
+    flush(log())
+    return True

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from workers.engines.http_errors import EngineHttpError
-from workers.engines.http_server import EngineHttpServer
+from workers.engines.http_server import EngineHttpError, EngineHttpServer
 from workers.engines.oga_server.generation import OgaGeneration
 from workers.engines.oga_server.guidance import Guidance
 from workers.engines.oga_server.model import OgaModel

@@ -6,17 +6,42 @@ other threads run, and a hang-up of the client is noticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workers.engines.oga_server.logprobs import rows_of, token_logprobs, unscored
-from workers.engines.oga_server.penalties import TokenPenalties
+import numpy as np
+
 from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache
 from workers.engines.oga_server.request import OgaRequest, field_error
 from workers.engines.oga_server.response_writer import Logprobs
 
 PREFILL_BATCH_TOKENS: Final = 64
 """Prompt tokens at a time; more are no faster on a processor."""
+
+
+class TokenPenalties:
+    """The penalties of one answer, and the tokens it has used."""
+
+    def __init__(self, presence: float, frequency: float) -> None:
+        """``presence`` is subtracted once for a used token, ``frequency`` once for each use."""
+        self._presence, self._frequency = presence, frequency
+        self._uses: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether any score changes."""
+        return bool(self._presence or self._frequency)
+
+    def count(self, token: int) -> None:
+        """Note that the answer has used a token."""
+        if self:
+            self._uses[token] = self._uses.get(token, 0) + 1
+
+    def applied_to(self, scores: Any) -> Any:
+        """Return the scores of the whole vocabulary (last axis) after the penalties, as a new array."""
+        lowered = np.array(scores, dtype=np.float32)
+        for token, uses in self._uses.items():
+            lowered[..., token] -= self._presence + self._frequency * uses
+        return lowered
 
 
 class OgaGeneration:
@@ -110,3 +135,31 @@ class OgaGeneration:
             return None
         taken, self._logprobs = self._logprobs, []
         return taken
+
+
+def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return the entry of a token. ``scores`` are those of the whole vocabulary before sampling."""
+    row = rows_of(scores)[-1]
+    highest = row.max()
+    logs = row - highest - np.log(np.exp(row - highest).sum())
+    best: Any = np.argpartition(-logs, min(top, len(logs) - 1))[:top] if top else []
+    ranked = sorted((int(each) for each in best), key=lambda each: -logs[each])
+    return {
+        **_token_entry(logs, token, text_of),
+        "top_logprobs": [_token_entry(logs, each, text_of) for each in ranked],
+    }
+
+
+def rows_of(scores: Any) -> Any:
+    """Return scores as a row for each preceding token."""
+    return np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])
+
+
+def unscored(token: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return the entry of a token without a preceding one, which has no probability."""
+    return {"id": token, "token": text_of(token), "bytes": list(text_of(token).encode()), "top_logprobs": []}
+
+
+def _token_entry(logs: Any, token: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    text = text_of(token)
+    return {"id": token, "token": text, "bytes": list(text.encode()), "logprob": float(logs[token])}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from workers.engines.http_errors import EngineHttpError
+from workers.engines.http_server import EngineHttpError
 from workers.engines.oga_server.request import OgaRequest, field_error
 from workers.engines.oga_server.tools.grammar import AnswerGrammar
 from workers.engines.oga_server.tools.schema_limits import schema_problem

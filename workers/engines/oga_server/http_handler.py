@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workers.engines.http_errors import EngineHttpError
-from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
+from workers.engines.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.oga_server import request as oga_request
 from workers.engines.oga_server.completion import OgaCompletion
 from workers.engines.oga_server.guidance import guidance_error

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from workers.engines.http_errors import EngineHttpError
+from workers.engines.http_server import EngineHttpError
 from workers.engines.oga_server.chat_template import read_chat_template
 from workers.engines.oga_server.generation import OgaGeneration
 from workers.engines.oga_server.guidance import Guidance, guidance_error, guidance_of

@@ -16,8 +16,7 @@ from typing import Final
 from protocol.runtime.process_exit import exit_immediately
 from workers.backends.flags import FlagError
 from workers.backends.sdcpp.flags import FLAGS, KEY, version
-from workers.engines.http_errors import EngineHttpError
-from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
+from workers.engines.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.sd_server import library as sd_library
 from workers.engines.sd_server.image_request_reader import ParsedImageRequest, parse_form_request, parse_json_request

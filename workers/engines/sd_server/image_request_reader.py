@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from protocol.wire import form_data
 from workers.backends.flags import Value
-from workers.engines.http_errors import EngineHttpError
+from workers.engines.http_server import EngineHttpError
 from workers.engines.sd_server.library import RawImage, decode_image
 
 MAX_IMAGES: Final = 8

@@ -22,8 +22,13 @@ from protocol.wire import form_data, transcripts
 from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.backends.flags import FlagError
 from workers.backends.whispercpp.flags import FLAGS, KEY, parse_form_fields, version
-from workers.engines.http_errors import EngineHttpError
-from workers.engines.http_server import JSON_CONTENT_TYPE, EngineHttpHandler, EngineHttpServer, not_found_error
+from workers.engines.http_server import (
+    JSON_CONTENT_TYPE,
+    EngineHttpError,
+    EngineHttpHandler,
+    EngineHttpServer,
+    not_found_error,
+)
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.whisper_server.audio import AudioError, Samples, decode_audio
 from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError

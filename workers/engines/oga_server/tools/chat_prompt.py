@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from workers.engines.http_errors import EngineHttpError
+from workers.engines.http_server import EngineHttpError
 from workers.tool_calls.formats import ToolCallFormat
 
 Message = dict[str, Any]

@@ -12,8 +12,14 @@ from protocol.config.settings import Settings
 from tests.workers.direct_engine import spec_of
 from workers.backends.base import EngineFacts, SlotReport
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.backends.llamacpp.cache_key import CacheFacts, FileIdentity, cache_key, identify_files
-from workers.backends.llamacpp.slot_files import files_in_arguments, relevant_arguments
+from workers.backends.llamacpp.slot_files import (
+    CacheFacts,
+    FileIdentity,
+    cache_key,
+    files_in_arguments,
+    identify_files,
+    relevant_arguments,
+)
 
 FACTS = CacheFacts([FileIdentity("/m.gguf", 5, 7)], "cpu b1", 4096, 4, 0, ["-fa", "on"])
 ENGINE = EngineFacts(4, 4096, "b1")
