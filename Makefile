@@ -4,7 +4,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14
 MODEL  ?= SmolLM2-135M-Instruct-GGUF
 HOST   ?= 127.0.0.1
 PORT   ?= 13305
-# More flags for `lemonbus serve`, more for pytest.
+# More flags for `lemonbus serve`; more arguments for pytest.
 ARGS   ?=
 TESTS  ?=
 JOBS   ?= 4
@@ -17,10 +17,10 @@ INSTALL := $(BIN)/python deploy/install.py
 RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
-# What runs with the lowest versions of all dependencies, and with the newest Python: a part that uses every one of them.
+# The tests that run with the lowest versions of all dependencies, and with the newest Python: they use every dependency.
 SAMPLE ?= tests/protocol tests/workers tests/gateway tests/jobs tests/server tests/clients
 LOWEST := build/lowest
-# Debians, the one with the newest Python first; the first whose Python has wheels of everything is taken.
+# Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
 .PHONY: help serve test shuffle properties soak fuzz check format bench bare lowest newest proxies clean tools
@@ -29,23 +29,23 @@ NEWEST ?= sid trixie
 help:
 	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
 	@echo 'make test    all tests'
-	@echo 'make shuffle all tests, in a random order: none may depend on another'
+	@echo 'make shuffle all tests, in a random order, because none may depend on another'
 	@echo 'make properties  ten times as many inputs for each property, new ones each time'
 	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
-	@echo 'make fuzz    CASES (20000) random requests made of /openapi.json, judged by it'
+	@echo 'make fuzz    CASES (20000) random requests made from /openapi.json, and judged by it'
 	@echo 'make check   ruff, ruff format, mypy --strict'
-	@echo 'make format  ruff format, and what ruff can mend'
+	@echo 'make format  ruff format, and the fixes that ruff can make'
 	@echo 'make bench   measure against the engine alone'
-	@echo 'make bare    the commands above on a minimal Debian, and the systemd unit; as root, else it says so'
+	@echo 'make bare    the commands above on a minimal Debian, and the systemd unit; needs root, otherwise it says so'
 	@echo 'make lowest  a part of the tests with the lowest versions of all dependencies'
-	@echo 'make newest  the same part with the newest Python of Debian; as root, else it says so'
-	@echo 'make proxies fetch nginx and Caddy for the tests that need them; where they are not to be had, it says so'
-	@echo 'make clean   remove what the others made'
+	@echo 'make newest  the same part with the newest Python of Debian; needs root, otherwise it says so'
+	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
+	@echo 'make clean   remove everything that the others made'
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/lemonbus serve --host $(HOST) --port $(PORT) --load $(MODEL) $(ARGS)
 
-# A test starts hundreds of processes, and each of them would compile all of lemonbus if nobody kept what comes out.
+# The tests start thousands of processes, and each would compile all of lemonbus if the byte code were not kept.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
@@ -98,7 +98,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One line for what is missing: make's own, for it would add one to ours. A Python without ensurepip will do if it has pip.
+# One line names what is missing. It is make's own error, because make would add one to ours. A Python without ensurepip is enough if it has pip.
 tools:
 	@$(if $(shell command -v git 2>/dev/null),,$(error lemonbus needs git: sudo apt-get install git))
 	@$(if $(shell { $(PYTHON) -c '$(FOUND)' && echo yes; } 2>/dev/null),,$(error \
@@ -113,13 +113,13 @@ $(BIN)/python: | tools
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -q pip; }
 
-# Stamps: the second time there is nothing to do. A larger installation includes a smaller one.
+# Stamp files: the second time there is nothing to do. A larger installation includes the smaller ones.
 $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp]' 'lemonbus and its engine'
 	@touch $@
 
 $(VENV)/.test: $(RECIPE) | $(BIN)/python
-	@$(INSTALL) '.[llamacpp,test]' 'lemonbus and what its tests need'
+	@$(INSTALL) '.[llamacpp,test]' 'lemonbus and the packages of its tests'
 	@touch $@ $(VENV)/.serve
 
 $(VENV)/.check: $(RECIPE) | $(BIN)/python

@@ -136,7 +136,7 @@ def reason(output: str) -> str:
     if "No space left on device" in output:
         return "the disk is full"
     if "DO NOT MATCH THE HASHES" in output:
-        return "a package is another one than was asked for (its hash differs)"
+        return "a package is not the one that was requested (its hash differs)"
     connection = "\n".join(_CONNECTION.findall(output))
     for pattern, cause in _CAUSES:
         if re.search(pattern, connection):

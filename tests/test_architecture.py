@@ -14,7 +14,7 @@ from supervisor.scheduler.state import SchedulerState
 from tests.support.source_code import FILES, PACKAGES, ROOT, TESTS, imports, name, within
 
 TEST_IMPORT = re.compile(r"^\s*(from|import) (\.|[^\n(]*\btest_|[^\n(]*\([^)]*\btest_)", re.MULTILINE)
-"""What an import of a file with tests, or a relative one, looks like."""
+"""A pattern for imports of test files and for relative imports."""
 
 
 ALLOWED_IMPORTS = {
@@ -90,7 +90,7 @@ COMPOSING_FOLDERS = {
     "supervisor/lifecycle": ("supervisor/__main__.py",),
     "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
 }
-"""Folder that puts others together → the files outside it that may import it."""
+"""Folder that combines others → the files outside it that may import it."""
 
 
 LAYERED_FOLDERS = {
@@ -152,7 +152,7 @@ def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> N
 
 
 def subfolder_of(module: str, folder: str, *, nested: bool) -> str:
-    """Return the subfolder of a folder that a module lies in. A file beside all folders of its package stands for itself."""
+    """Return the subfolder of a folder that contains a module. A file next to all folders of its package counts by itself."""
     parts = module.split(".") if nested else module.split(".")[: folder.count("/") + 2]
     is_folder = (ROOT.joinpath(*parts) / "__init__.py").exists()
     return ".".join(parts if is_folder or len(parts) == 2 else parts[:-1])
@@ -194,7 +194,7 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
     ],
 )
 def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> None:
-    """API families, recipes and commands are replaceable one by one; what they share is named, and knows none of them."""
+    """API families, recipes and commands are replaceable one by one; the code that they share is listed, and imports none of them."""
     package = folder.replace("/", ".")
     wrong = []
     for path in (ROOT / folder).rglob("*.py"):
@@ -209,7 +209,7 @@ def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> Non
 
 
 SCHEDULER_MODULES = ("scheduler", "view", "inputs", "effects", "policy", "backoff", "model_states", "recovery")
-"""What others may import of the scheduler: its events, questions and values, and what makes the events of a takeover."""
+"""What others may import from the scheduler: its events, queries and values, and the code that makes the events of a takeover."""
 
 
 def test_the_state_of_the_scheduler_is_its_own() -> None:
@@ -230,7 +230,7 @@ def test_the_state_of_the_scheduler_is_its_own() -> None:
 
 
 def test_no_test_needs_anothers_file() -> None:
-    """What several tests need is beside them, in a file that is not a test."""
+    """Code that several tests need is in a file next to them that has no tests."""
     wrong = [
         f"{name(path)} imports {module}"
         for path in TESTS

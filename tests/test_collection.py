@@ -1,4 +1,4 @@
-"""What makes the collection of tests cheap: packages of clients are not imported, modules are rewritten by one process each."""
+"""The collection of tests is cheap: it does not import clients' packages, and only one process rewrites each module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents say of limits, times and commands is what the code has: a figure may change in one place alone."""
+"""The documents have the limits, times and commands of the code, so that a figure cannot change in only one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents say of the code: releases, messages and paths."""
+"""Statements of the documents about the code: releases, messages and paths."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_architecture_is_one_page() -> None:
 
 
 def test_docstrings_name_modules_and_files_that_exist() -> None:
-    """:mod:`supervisor.handlers` and ``protocol/failures.py`` in a docstring or comment; files move, and such names stay."""
+    """:mod:`supervisor.handlers` and ``protocol/failures.py`` in a docstring or comment; files move, and outdated names remain."""
     wrong = []
     for top in PACKAGES:
         for file in sorted((ROOT / top).rglob("*.py")):

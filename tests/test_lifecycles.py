@@ -1,4 +1,4 @@
-"""`docs/lifecycles.md` says what the tables of the code say."""
+"""`docs/lifecycles.md` has the same tables as the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load generator of the benchmarks: it takes whole answers for whole, and broken ones for broken."""
+"""The load generator of the benchmarks recognizes complete and broken answers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_error_counts_as_broken() -> None:
 
 
 def _answered(pieces: Sequence[bytes], tokens: int, *, stream: bool = True) -> LoadResult:
-    """Return what a client makes of these pieces, each of which it reads by itself, and of the connection's end."""
+    """Return what a client reads from these pieces, one at a time, and from the connection's end."""
     result = LoadResult()
     with socket.create_server(("127.0.0.1", 0)) as listener, selectors.DefaultSelector() as selector:
         job = LoadJob(listener.getsockname()[1], "any", clients=1, rounds=1, tokens=tokens, stream=stream)

@@ -1,4 +1,4 @@
-"""``make tools``: what is missing on a machine is named in one line."""
+"""``make tools`` names everything that is missing on a machine, in one line each."""
 
 from __future__ import annotations
 

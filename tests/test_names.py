@@ -84,7 +84,7 @@ def words_of(name: str) -> set[str]:
 
 
 def names_in(path: Path) -> Iterator[str]:
-    """Yield every name that a file gives: of functions, classes, parameters, variables, attributes, and its own."""
+    """Yield every name in a file: of functions, classes, parameters, variables, attributes, and the file itself."""
     yield path.stem
     yield from path.relative_to(ROOT).parts[:-1]
     if not words_of(path.read_text()) & (METAPHORS | NOT_IN_NAMES):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 PIP = Path(pip.__file__).parent / "__pip-runner__.py"
-"""What ``pip --python`` starts in the other environment, after it was started in its own."""
+"""The pip that ``pip --python`` runs in the other environment."""
 MODULES = [path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 
 
@@ -43,7 +43,7 @@ def run(*command: str | Path, check: bool = True, environment: dict[str, str] | 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a release contains: building leaves files in the tree it builds from."""
+    """A copy of the files of a release, because building leaves files in its tree."""
     copy = tmp_path_factory.mktemp("source")
     for name in (*PACKAGES, "deploy"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -121,7 +121,7 @@ def test_a_wheel_holds_one_package_with_all_four_packages(wheel: Path) -> None:
 
 
 def test_beside_their_supervisor(wheel: Path, theirs: Path, environment: Environment, tmp_path: Path) -> None:
-    """Theirs first: ours, which has no file in common with it, changes nothing of it."""
+    """Install theirs first: ours has no file in common with it, and changes none of its files."""
     for package in (theirs, wheel):
         environment.install(package)
     environment.borrow_dependencies()

@@ -26,7 +26,7 @@ except StopIteration:
 
 
 def tried(port: int) -> str:
-    """What another process gets that tries only this port."""
+    """Return the port that another process gets if it only tries this one."""
     command = [sys.executable, "-c", _PROGRAM, str(port)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 

@@ -1,4 +1,4 @@
-"""The inputs of properties in `make test`: no module that a process happens to have imported changes them."""
+"""The inputs of properties in `make test` do not depend on the modules that a process has imported."""
 
 from __future__ import annotations
 

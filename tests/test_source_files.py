@@ -47,15 +47,15 @@ RECIPES = (
     *("workers/backends/flm/", "workers/backends/llamacpp/", "workers/backends/oga/", "workers/backends/sdcpp/"),
     *("workers/backends/whispercpp/", "workers/backends/llama_server_api.py", "workers/engines/", "workers/jobs/flm/"),
 )
-"""Where the words of engines belong: the recipes, what two of them share, our own servers, and jobs for an engine's program."""
+"""Places for the texts of engines: the recipes, code that two of them share, our own servers, and jobs for an engine's program."""
 OTHER_SPEAKERS = (
     "workers/jobs/pip.py",
     "supervisor/machine/pci.py",
     "gateway/http/bodies/body_decoding.py",
 )
-"""What is read there comes from pip, a driver and msgspec."""
+"""Files that read texts of pip, a driver and msgspec."""
 OWN_COMMANDS = ("gateway/", "supervisor/keeper/", "workers/jobs/")
-"""What has a command line of its own, or starts other programs than engines."""
+"""Files with a command line of their own, or that start other programs than engines."""
 SENTENCE = re.compile(r"[A-Za-z]{3,} [a-z]{2,}")
 SEARCHING = frozenset(
     (
@@ -79,7 +79,7 @@ def looked_for(path: Path) -> set[str]:
 
 
 def test_only_recipes_know_what_engines_say() -> None:
-    """Shared code knows forms, never a sentence: no two engines say the same, and each says something else tomorrow."""
+    """Shared code knows forms, but no sentences: no two engines use the same ones, and they change with each release."""
     wrong = {
         name(path): sentences
         for path in FILES

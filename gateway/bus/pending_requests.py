@@ -4,7 +4,7 @@ Invariants:
 
 * One sequence numbers requests and calls, and no number is used again: a message is about at most one of them.
 * After its removal, a request or call gets nothing more, however late a message or an event for it arrives.
-* If one of them raises while it fails, that is logged and counted, and the others fail anyway.
+* If one of them raises while it fails, that is logged and counted, and the others still get their failures.
 """
 
 from __future__ import annotations

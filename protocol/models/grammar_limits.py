@@ -115,7 +115,7 @@ def is_large_maximum(key: str, value: Any) -> bool:
 
 
 class _Sizes:
-    """Counts what an engine makes of a field, without recursion.
+    """Counts what an engine builds from a field, without recursion.
 
     Agents send their tools with every request, so a schema is read once.
     """

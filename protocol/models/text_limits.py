@@ -48,7 +48,7 @@ MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file", "mu
 """Fields beside texts that are not text."""
 _BLOCK: Final = LONGEST_PART // 2
 _ONE_PART: Final = re.compile(r"[^ \t-\r.,!?]+|[\W_]+")
-"""What some tokenizer may take for one part: anything not divided by blanks or ends of sentences, or anything
+"""What some tokenizer may treat as one part: anything not divided by blanks or ends of sentences, or anything
 without letters and numbers. Tokenizers that stop earlier divide more."""
 _NUMBER_FIRST: Final = re.compile(rb"\[\s*[-\d]")
 _MAX_STEPS: Final = 8

@@ -1,4 +1,4 @@
-"""Memory of a process: the garbage collector of one that runs for months, and a bound for work with untrusted data."""
+"""Memory of a process: its garbage collector, for processes that run for months, and a bound for work with untrusted data."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class RestartPolicy:
         self._deaths_in_shutdown = 0
 
     def after(self, end: SupervisorEnd, server: ServerState, *, planned: bool = False) -> Restart | Exit:
-        """Return what to do now. ``planned``: it is no death, because a successor is prepared."""
+        """Return what to do now. ``planned``: this is not a death, because a successor is prepared."""
         if end.ends_server(server):
             return Exit(end.exit_code)
         if server in TO_END:

@@ -64,7 +64,7 @@ class SupervisorProcess:
         except ClosedError:
             self._channel.close()
             if not self.pid and self.end is None:
-                self._ended(None, now)  # nothing else will report the end of one that never ran
+                self._ended(None, now)  # nothing else reports the end of a process that never ran
         return None
 
     def _note(self, word: str, arguments: str, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""Pings every peer at regular intervals, and kills the process of one that is silent or does not read.
+"""Pings every peer at regular intervals, and kills the process of a peer that is silent or does not read.
 
 Every process answers a ping, so only one that is stopped, hangs or has lost the bus is silent. This only kills the
 process; everything else follows from its end.

@@ -112,5 +112,5 @@ def _fingerprint(settings: Settings, names: Iterable[str]) -> str:
 
 
 def release_of(fingerprint: str) -> str:
-    """Return what says of a fingerprint by which release, from which files, a process was started."""
+    """Return the part of a fingerprint that names the release and the files from which a process was started."""
     return fingerprint.rpartition("-")[0]

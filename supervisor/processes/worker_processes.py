@@ -77,7 +77,7 @@ class WorkerProcesses:
         return self._endpoints.get(worker, "")
 
     def socket_file(self, worker: str) -> Path | None:
-        """Return the file of a worker's socket, None before it has said where that is."""
+        """Return the file of a worker's socket, None before the worker has reported it."""
         file = endpoints.socket_file(self.endpoint(worker))
         return file if file.parent == self._context.runtime else None
 

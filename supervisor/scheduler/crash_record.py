@@ -55,7 +55,7 @@ class CrashRecord:
         """Deaths that requests of several clients may have caused, once for each request."""
 
     def note(self, model: str, causes: list[RequestOrigin], now: float) -> bool:
-        """Note the requests that an engine may have died of; return whether the death counts against the model.
+        """Note the requests that may have killed an engine; return whether its death counts against the model.
 
         Of several requests, one is the reason. Each whose client still waits is tried again alone, so the reason will
         be found.

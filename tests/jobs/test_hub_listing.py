@@ -1,4 +1,4 @@
-"""What is understood of a hub's answers, and what is said of its failures: never an address or a path."""
+"""How answers of a hub are read, and the messages about its failures, which never have an address or a path."""
 
 from __future__ import annotations
 

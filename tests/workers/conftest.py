@@ -1,4 +1,4 @@
-"""What tests of workers share: a real worker that stands by, and one that has loaded a model."""
+"""Fixtures for tests of workers: a real spare worker, and one that has loaded a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's bus without sockets: it keeps what the worker sends and publishes."""
+"""A worker's bus without sockets: it keeps all messages that the worker sends and publishes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.messages.events import Event, unpack_batch
 
 
 class FakeWorkerBus:
-    """Keeps what the worker sends, in its order."""
+    """Keeps the worker's messages in order."""
 
     def __init__(self) -> None:
         self.outgoing: list[Any] = []
@@ -30,7 +30,7 @@ class FakeWorkerBus:
         return [each for each in self.outgoing if isinstance(each, Event)]
 
     def flush(self) -> None:
-        """Send what was delayed, as the timer of a real bus does."""
+        """Send delayed messages, as the timer of a real bus does."""
         self.outgoing += self._delayed
         self._delayed.clear()
 
@@ -43,7 +43,7 @@ class FakeWorkerBus:
         self._delayed.append(message)
 
     def send_ends_if_due(self) -> None:
-        """Do nothing: what was delayed waits for :meth:`flush`."""
+        """Do nothing: delayed messages wait for :meth:`flush`."""
 
     def publish(self, to: bytes, batch: bytes) -> bool:
         self.outgoing += unpack_batch(to + b"w." + batch, len(to))[1]

@@ -1,4 +1,4 @@
-"""A real worker process, and a test that plays its supervisor and one gateway over real ZeroMQ."""
+"""A real worker process; the test acts as its supervisor and one gateway over real ZeroMQ."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class WorkerProcess:
         self.received: dict[int, ReceivedEvents] = {}
         self.ready = EngineReady(0, 0, 0, "", 0.0)
         self.endpoint = ""
-        """Where it publishes its events, as it says."""
+        """The address at which it says that it publishes its events."""
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers"],
@@ -160,7 +160,7 @@ class WorkerProcess:
         self.messages.clear()
 
     def get_supervisor(self, *, welcome: bool = True) -> WorkerSnapshot:
-        """Start the next supervisor; return what the worker tells it."""
+        """Start the next supervisor; return the worker's Hello to it."""
         self.supervisor = SupervisorStandIn(self.runtime.path, mortal=True)
         self.expect_hello()
         if welcome:
@@ -178,7 +178,7 @@ class WorkerProcess:
         self.send(Welcome(self.boot, self.supervisor.pid))
 
     def replace_supervisor(self) -> WorkerSnapshot:
-        """Kill the supervisor and start the next one; return what the worker tells it."""
+        """Kill the supervisor and start the next one; return the worker's Hello to it."""
         self.lose_supervisor()
         return self.get_supervisor()
 

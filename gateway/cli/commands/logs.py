@@ -16,7 +16,7 @@ from protocol.config.settings import LOG_LEVELS
 COLOURS: Final = {"Warning": "yellow", "Error": "red", "Fatal": "red"}
 DIMMED: Final = ("Debug", "Trace")
 _OLDER: Final = (
-    "Retained are the lines since the present supervisor took over; older ones went to the server's stderr alone."
+    "The server retains the lines since the present supervisor took over; older lines are only in its stderr."
 )
 PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job")
 

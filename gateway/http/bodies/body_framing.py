@@ -1,4 +1,4 @@
-"""``wsgi.input``: the body of one request, read from its connection only as far as the application asks.
+"""``wsgi.input``: the body of one request, read from its connection only when the application reads.
 
 Both kinds have ``read(size)``. It returns between one and ``size`` bytes, and nothing at the end of the body. If the
 client waits for ``100 Continue``, they ask for the body before their first wait.

@@ -70,7 +70,7 @@ def test_a_log_reader_and_a_monitor_go_on(loop_server: LemonbusServer) -> None:
         def ask(label: str) -> None:
             answer = server.client.start_chat(LOOP, headers={"X-Request-ID": label}, max_tokens=2).finish()
             assert answer.status == 200
-            wait_for(partial(count, label), "the reader is told of the request")
+            wait_for(partial(count, label), "the reader gets the line of the request")
 
         ask("asked-before-the-kill")
         takeovers = count("(Supervisor) recovered")

@@ -48,7 +48,7 @@ class ItemDone(msgspec.Struct):
 def add_item(caller: HttpCaller, item: ToyItem) -> ItemDone:
     """Adds an item.
 
-    The document has the first line alone.
+    The document only has the first line.
     """
     return ItemDone(item.name + ",".join(caller.fields), item.count)
 

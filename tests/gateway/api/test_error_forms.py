@@ -61,7 +61,7 @@ def is_text(error: object) -> bool:
 def test_the_route_or_else_the_client_decides_between_mullama_and_ollama(
     ask: AppClient, agent: str, accept: str, method: str, path: str, texts: bool | None
 ) -> None:
-    """``texts``: whether the error is a text for any client; None: for Ollama's alone."""
+    """``texts``: whether the error is a text for any client; None: only for Ollama's clients."""
     ask.reports[DeleteModel] = Failure(Code.MODEL_NOT_FOUND, "no")
     result = ask(method, path, headers={"User-Agent": agent, "Accept": accept})
     assert result.status_code in (404, 405, 501)

@@ -1,4 +1,4 @@
-"""``GET /internal/settings``: what the server runs with now, and where it comes from, for administrators alone."""
+"""``GET /internal/settings``: the settings that the server runs with and their origins, for administrators only."""
 
 from __future__ import annotations
 

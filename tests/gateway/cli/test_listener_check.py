@@ -1,4 +1,4 @@
-"""The commands send an API key to the server's user alone, not to another user's program at the server's address."""
+"""The commands only send an API key to a program of the server's user, not to another user's program at the server's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests count as repetitions of one that killed an engine."""
+"""Which requests count as repetitions of a request that killed an engine."""
 
 from __future__ import annotations
 

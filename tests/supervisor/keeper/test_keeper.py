@@ -164,7 +164,7 @@ def test_a_supervisor_that_has_closed_its_channel_to_the_fork_server_gets_anothe
     keeper.wait_line(given, 2)
     pause(SERVE_PAUSE_S + 0.5)
     assert len([line for line in keeper.lines if line.startswith(given)]) == 2, (
-        "what is said of an older one changes nothing"
+        "a message about an older one changes nothing"
     )
 
 

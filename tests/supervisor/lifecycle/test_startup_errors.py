@@ -102,7 +102,7 @@ def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expe
 
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
 def test_settings_that_recipes_take(backend: str) -> None:
-    """The flags of programs that are not ours are known to these alone."""
+    """Only the programs themselves know the flags of programs that are not ours."""
     others = " --not-of-ours" if backend in ("system", "vulkan") else ""
     check_settings(Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args=f"-np 2 --no-mmap{others}"))
 

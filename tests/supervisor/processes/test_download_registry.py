@@ -1,4 +1,4 @@
-"""What is told of downloads: those that run, and for a while those that have ended."""
+"""Which downloads are reported: those that run, and for a while those that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes: each has its descriptor, which is right in itself, and those that can be run their backend."""
+"""The recipes: each has a consistent descriptor, and each that can run has a backend."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_descriptor_is_in_itself_right() -> None:
             assert backend.device
             ours = backend.executable.startswith("module:")
             assert ours == (backend.provision is Provision.WHEEL)
-            # An archive may have a package beside it that runs in its stead.
+            # A backend may have a package that runs instead of its archive.
             assert bool(backend.requires) == ours or backend.provision is Provision.ARCHIVE
             assert bool(backend.home) == (backend.provision is Provision.USER)
         chosen = descriptor.option(f"{descriptor.recipe}_backend")

@@ -1,4 +1,4 @@
-"""What runs a model file, and what the model does, by the first bytes of files as their tools write them."""
+"""Which recipe runs a model file, and the model's type, from the first bytes of files as their tools write them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAT, PICTURES = Identity("llamacpp"), Identity("sd-cpp", ("image",))
 
 
 def of(path: Path, name: str = "") -> Identity | None:
-    """Identify a file, under a name that says nothing unless one is given."""
+    """Identify a file, under a meaningless name unless one is given."""
     with path.open("rb") as file:
         return identify(name or f"x{path.suffix}", file.read(HEAD))
 

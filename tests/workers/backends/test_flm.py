@@ -1,4 +1,4 @@
-"""The flm recipe: flags, command line, requests, what it prints. Its stream: ``test_flm_responses.py``."""
+"""The flm recipe: flags, command line, requests, log lines. Its stream: ``test_flm_responses.py``."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ CHAT = b"".join(
 
 
 def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[Any], int, SseFilter]:
-    """What a client is sent of flm's bytes, cut into such pieces."""
+    """Return what a client gets for flm's bytes, which arrive in these pieces."""
     chunks, stream = ChunkTranslator(chat=True, model=TAG), SseFilter(usage, progress=False, alias=TAG, model="M")
     shown, tokens, rest = b"", 0, data
     for size in [*pieces, len(data)]:

@@ -1,4 +1,4 @@
-"""Engines that are not ours get the recordings that the gateway has measured, and no others."""
+"""Third-party engines only get recordings that the gateway has measured."""
 
 from __future__ import annotations
 

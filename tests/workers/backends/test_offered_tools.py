@@ -1,4 +1,4 @@
-"""Tools that llama-server would pass over: certain functions, and models whose chat template has no place for tools."""
+"""Tools that llama-server would ignore: a choice of certain functions, and models whose chat template has no place for tools."""
 
 from __future__ import annotations
 

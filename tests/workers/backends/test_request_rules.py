@@ -1,4 +1,4 @@
-"""What the configuration's set, drop and system_prompt make of requests."""
+"""How the configuration's set, drop and system_prompt change requests."""
 
 from __future__ import annotations
 

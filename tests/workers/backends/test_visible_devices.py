@@ -1,4 +1,4 @@
-"""Variables and devices of the configuration reach the engine of each recipe, and nothing of lemonbus's own is replaced."""
+"""Variables and devices of the configuration reach the engine of each recipe, and replace none of lemonbus's own variables."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def policies(pid: int) -> set[int]:
 
 
 def policies_of_both(worker: WorkerProcess) -> tuple[set[int], set[int]]:
-    """Those of a worker, and of the engine it was made to start."""
+    """The threads of a worker, and of the engine that it has started."""
     worker.load(spec_of("tiny-chat"))
     worker.subscribe()
     worker.run(1, "chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4})

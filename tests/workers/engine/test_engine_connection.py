@@ -23,7 +23,7 @@ UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\nhello"
 
 
 class RecordingHandler:
-    """Records what a response came to, and calls ``on_end`` when it has ended."""
+    """Records a response, and calls ``on_end`` when it has ended."""
 
     def __init__(self, error: Exception | None = None, on_end: Callable[[], object] = lambda: None) -> None:
         self.error, self.on_end = error, on_end
@@ -129,7 +129,7 @@ def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> No
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Return whether the other side has closed it."""
+    """Return whether the other side has closed the connection."""
     return bool(select.select([connection], [], [], 0)[0]) and connection.recv(1) == b""
 
 

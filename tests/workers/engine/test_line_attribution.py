@@ -1,4 +1,4 @@
-"""Which request a line of an engine's output belongs to, and when the output is read for that."""
+"""Which request a line of an engine's output belongs to, and when the output must be read to know it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.engine.line_attribution import LATE_LINE_S, LineAttribution
 
 
 class StartedAttempt:
-    """The part of an attempt that matters here."""
+    """The part of an attempt that these tests need."""
 
     def __init__(self, label: str) -> None:
         self.run = self
@@ -18,7 +18,7 @@ class StartedAttempt:
 
 
 class Requests:
-    """Requests that begin and end, at a time that a test sets; ``read`` has the label of each reading of the output."""
+    """Requests that begin and end at times that a test sets; ``read`` has the label of each reading of the output."""
 
     def __init__(self) -> None:
         self.now = 10.0

@@ -32,7 +32,7 @@ def limited(tmp_path: Path) -> Iterator[WorkerProcess]:
 
 
 def started_engine(worker: WorkerProcess) -> processes.ProcessInfo | None:
-    """Return the worker's engine once it runs a program of its own: before that, the worker waits for it to do so."""
+    """Return the worker's engine once it runs its own program; until then, the worker waits for that."""
     return next((each for each in processes.children(worker.process.pid) if each.mentions("--port")), None)
 
 

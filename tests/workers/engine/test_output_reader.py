@@ -1,4 +1,4 @@
-"""An engine's output: which request a line belongs to, and how often this process wakes for it."""
+"""An engine's output: which request a line belongs to, and how often it wakes this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OutputLog:
 
 
 class EngineOutput:
-    """The writing end of a pipe, its reader, and the request that is said to run."""
+    """The writing end of a pipe, its reader, and the request that counts as running."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -120,7 +120,7 @@ def test_output_is_watched_again_after_a_silence(engine: EngineOutput) -> None:
         engine.write(f"{text}\n")
         engine.loop.run_once(1.0)
         assert engine.log.lines[-1] == (text, "")
-        for _ in range(2):  # one batch that has nothing, then the watch
+        for _ in range(2):  # one empty batch, then the watch
             engine.time += OUTPUT_BATCH_DELAY_S
             engine.loop.run_once(0.0)
 

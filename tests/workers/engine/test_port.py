@@ -1,4 +1,4 @@
-"""The reserved port of an engine: the engine can listen on it, and another user's program gets no request."""
+"""The reserved port of an engine: the engine can listen on it, and no request goes to another user's program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def port(request: pytest.FixtureRequest) -> Iterator[ReservedPort]:
 
 
 def listening(user: int, port: ReservedPort, *options: str) -> subprocess.Popen[str]:
-    """Start a program that tries to listen, and says what came of it."""
+    """Start a program that tries to listen and reports the result."""
     words = [sys.executable, "-c", LISTEN, str(user), str(port.number), *options]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -1,4 +1,4 @@
-"""What /proc tells of a process tree: whether a thread of it could run now."""
+"""Whether a thread of a process tree could run now, according to /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the stacks of an engine's threads may become, read from its limits."""
+"""The maximum size of the stacks of an engine's threads, read from its limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GUARD_KB = 64
 
 
 def test_llama_server_has_large_stacks_and_its_worker_has_not(tmp_path: Path) -> None:
-    """A schema that makes an answer of 4,000 nested lists overflowed the stack of 8 MiB that its threads had."""
+    """A schema for an answer of 4,000 nested lists overflowed its threads' former stacks of 8 MiB."""
     with running_worker(tmp_path) as worker:
         worker.load(spec_of("tiny-chat"))
         (engine,) = processes.children(worker.process.pid)

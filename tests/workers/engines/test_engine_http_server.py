@@ -1,4 +1,4 @@
-"""The HTTP of our engine servers, in front of an engine that only waits: keys, bodies, turns, and clients that have gone."""
+"""The HTTP of our engine servers, in front of an engine that only waits: keys, bodies, turns, and clients that have left."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Work(EngineHttpHandler):
 @pytest.fixture
 def engine() -> Iterator[WaitingEngineServer]:
     engine = WaitingEngineServer()
-    thread = threading.Thread(target=engine.serve_forever, args=(0.01,), daemon=True)  # which ends quicker than open's
+    thread = threading.Thread(target=engine.serve_forever, args=(0.01,), daemon=True)  # it ends faster than open's
     thread.start()
     yield engine
     engine.done.set()
@@ -142,5 +142,5 @@ def test_requests_beyond_the_queue_are_told_to_try_again(engine: WaitingEngineSe
 
 
 def waits(engine: WaitingEngineServer, count: int) -> bool:
-    """Whether at least this many wait for their turn while one works."""
+    """Return whether at least this many requests wait for their turn while one runs."""
     return bool(engine._waiting_slots._value <= MAX_WAITING_REQUESTS - 1 - count)  # type: ignore[attr-defined]

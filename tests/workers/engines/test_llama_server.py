@@ -24,7 +24,7 @@ from workers.backends.llamacpp.flags import parse
 from workers.engines.llama_server.server import flush_log, load_library
 
 TOGETHER = 8
-"""Enough to starve each other, as a machine does on which many models are loaded."""
+"""Enough processes to starve each other, as on a machine with many loaded models."""
 
 
 def test_sigterm_ends_it_also_directly_after_its_start(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_sigterm_ends_it_also_directly_after_its_start(tmp_path: Path) -> None:
             return not waiting
 
         wait_for(end_the_healthy, "all are healthy", 20)
-        # The signal itself ends one that is not yet there to hear it.
+        # A process that has not installed its handler yet is ended by the signal itself.
         assert {process.wait(10) for process in ended} <= {0, -signal.SIGTERM}
 
 

@@ -1,4 +1,4 @@
-"""Our sd-server as a process: over a stand-in for its package, and over the real one where that is installed."""
+"""Our sd-server as a process: over a stand-in for its package, and over the real package if it is installed."""
 
 from __future__ import annotations
 

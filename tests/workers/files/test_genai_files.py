@@ -1,4 +1,4 @@
-"""What is read of a model folder of ONNX Runtime GenAI, and which files are refused."""
+"""What is read from a model folder of ONNX Runtime GenAI, and which files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving and restoring prompt caches end in time, whatever the disk and the engine do."""
+"""Saving and restoring prompt caches ends in time, whatever the disk and the engine do."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SIZE = 1000
 """Bytes of a slot."""
 LIMIT = 0.3
 EARLIEST = 0.9 * LIMIT
-"""The loop's clock was read a moment ago when a timer is set."""
+"""Tolerance in seconds: when a timer is set, the loop's clock may have been read a moment before."""
 LATEST = 10.0
-"""Seconds on a machine that is busy with other things."""
+"""Seconds of tolerance for a busy machine."""
 
 
 class SlotFilesOfTwo:
@@ -64,7 +64,7 @@ class OneExchange:
 
 
 class Engine:
-    """Stands for the connections to an engine: it answers as many requests as it is told to, and no more."""
+    """Stands in for the connections to an engine: it answers a given number of requests, and no more."""
 
     def __init__(self, loop: Loop, folder: Path, answers: int) -> None:
         self._loop, self._folder, self._answers = loop, folder, answers
@@ -87,7 +87,7 @@ class Engine:
 
 
 class Bench:
-    """A loop, a store and what one save or restore needs."""
+    """A loop, a store, and everything that a save or restore needs."""
 
     def __init__(self, folder: Path, loop: Loop) -> None:
         self.loop = loop
@@ -210,7 +210,7 @@ def test_a_last_step_that_never_ends_delays_no_engines_end(bench: Bench, monkeyp
 
 
 class FullDisk(PromptCacheStore):
-    """A store on a disk that others fill while something is saved."""
+    """A store on a disk that other programs fill during a save."""
 
     full = False
 
@@ -252,7 +252,7 @@ def test_an_engine_that_does_not_come_to_an_end_of_a_file_is_not_used(
 
 
 class OtherSize(PromptCacheStore):
-    """A store whose entries say something else than the engine does."""
+    """A store whose entries contradict the engine's answers."""
 
     def find(self, model: str, key: str) -> SavedCache | None:
         found = super().find(model, key)

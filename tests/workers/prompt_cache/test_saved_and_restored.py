@@ -1,4 +1,4 @@
-"""A real worker, engines that misbehave while they save and restore prompt caches, and one real engine."""
+"""A real worker with engines that misbehave while they save and restore prompt caches, and with one real engine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from workers.prompt_cache.store import MANIFEST
 SPEC = structs.replace(spec_of("tiny-chat", keep_prompt_cache=True, slots=2), backend="system")
 REAL = spec_of("tiny-chat", keep_prompt_cache=True, slots=2)
 PATIENT: dict[str, Any] = {"prompt_cache_save_timeout": 60}
-"""Longer than a worker has to leave in these tests."""
+"""Longer than a worker may take to end in these tests."""
 LONG = {**CHAT, "messages": [{"role": "user", "content": "z" * 1000}], "max_tokens": 4}
 
 
 def use(worker: WorkerProcess, number: int = 1, body: dict[str, Any] = LONG) -> dict[str, Any]:
-    """Let the engine read a prompt; return its answer."""
+    """Send a prompt to the engine; return its answer."""
     if worker.sub is None:
         worker.subscribe()
     worker.run(number, "chat/completions", body)
@@ -43,7 +43,7 @@ def use(worker: WorkerProcess, number: int = 1, body: dict[str, Any] = LONG) -> 
 
 
 def left(worker: WorkerProcess) -> float:
-    """Let the worker leave as for an eviction; return the seconds that it takes."""
+    """Make the worker leave as for an eviction; return the seconds that this takes."""
     begun = time.monotonic()
     worker.send(Shutdown(0.0, "it is evicted for another model"))
     assert worker.process.wait(20) == 0
@@ -55,7 +55,7 @@ def entries(home: Path) -> list[Path]:
 
 
 def others(home: Path) -> list[str]:
-    """Everything beside the entries that should not stay: drafts and links."""
+    """All files besides the entries: drafts and links, which should not remain."""
     folders = [prompt_caches.root(str(home / "cache")), *(home / "cache" / "slots").iterdir()]
     return [file.name for folder in folders if folder.is_dir() for file in folder.glob(".*")]
 
@@ -77,7 +77,7 @@ def saved_by_fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saved_by_real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The same of :data:`REAL`, and the answer to its request."""
+    """The same for :data:`REAL`, and the answer to its request."""
     home = tmp_path_factory.mktemp("real")
     with running_worker(home) as one:
         one.load(REAL)
@@ -87,7 +87,7 @@ def saved_by_real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
 
 
 def copied(saved: Path, home: Path) -> Path:
-    """Give a worker at ``home`` the entry that another has left; return it."""
+    """Give a worker at ``home`` the entry that another worker has left; return it."""
     shutil.copytree(saved / "cache", home / "cache")
     (entry,) = entries(home)
     assert not others(home)
@@ -250,7 +250,7 @@ def test_a_real_engine_goes_on_where_it_was(tmp_path: Path, saved_by_real: tuple
 def test_a_real_engine_that_may_not_write_that_much_ends_all_the_same(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit of the size of files stands for a full disk: both fail the write."""
+    """A limit for the size of files stands in for a full disk: both make the write fail."""
     small = tmp_path / "small-files"
     small.write_text(f'#!/bin/sh\nulimit -f 100\nexec {sys.executable} -m workers.engines.llama_server "$@"\n')
     small.chmod(0o700)
@@ -267,7 +267,7 @@ def test_a_real_engine_that_may_not_write_that_much_ends_all_the_same(
 def test_a_real_engine_dies_of_a_file_that_was_cut_off_and_starts_again(
     tmp_path: Path, saved_by_real: tuple[Path, dict[str, Any]]
 ) -> None:
-    """The checksum is right: only the engine itself can find out."""
+    """The checksum is right, so only the engine itself can notice."""
     entry = copied(saved_by_real[0], tmp_path)
     manifest = json.loads((entry / MANIFEST).read_bytes())
     slot = manifest["slots"][0]

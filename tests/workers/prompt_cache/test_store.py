@@ -1,4 +1,4 @@
-"""The files of kept prompt caches on a real disk: whole or not there, bounded, private."""
+"""The files of kept prompt caches on a real disk: complete or absent, bounded, private."""
 
 from __future__ import annotations
 

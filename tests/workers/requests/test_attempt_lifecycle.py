@@ -1,4 +1,4 @@
-"""Each attempt ends once: the supervisor hears of it once, and its gateway gets nothing after it."""
+"""Each attempt ends once: the supervisor gets one report, and its gateway gets nothing afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workers.worker.snapshot import ModelRecord, worker_snapshot
 
 
 class FakePool:
-    """Keeps the attempts that were sent to the engine; each gets a connection, and the engine says nothing by itself."""
+    """Keeps the attempts that were sent to the engine; each gets a connection, and the engine sends nothing by itself."""
 
     open = True
 
@@ -81,7 +81,7 @@ class Worker:
         self.empty += 1
 
     def answers(self, request: EngineRequest) -> None:
-        """What the backend makes of each request from now on."""
+        """What the backend translates each request into from now on."""
         self._session.backend.request = lambda *_: request
 
     def run(self, number: int, gateway: str = "g", endpoint: str = "completions") -> None:

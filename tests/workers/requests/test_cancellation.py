@@ -1,4 +1,4 @@
-"""How a worker finds out that its engine has stopped working on a cancelled request."""
+"""How a worker finds out whether its engine has stopped working on a cancelled request."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FakeSession:
 
 
 class Fixture:
-    """One attempt that runs, and what stops it."""
+    """One attempt that runs, and its cancellation."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -197,7 +197,7 @@ def test_an_engine_that_does_not_answer_at_all_is_ended(fixture: Fixture, monkey
 
 
 def test_an_engine_that_announces_its_begin_is_not_asked_before(fixture: Fixture) -> None:
-    """Until then it has no slot for the request, and would be found idle."""
+    """Until then, the request has no slot, so the engine would look idle."""
     attempt = fixture.attempt
     attempt.answer.request = attempt.request._replace(announced=True)
     attempt.answer.status = 0

@@ -10,7 +10,7 @@ from workers.backends.generation_request import generation_request
 from workers.backends.llamacpp.native_request import native_request
 
 HOPELESS = 'root ::= "a" root "b" | "a" root "c"'
-"""Each letter doubles what may follow at its end."""
+"""Each letter doubles the possible continuations."""
 
 
 @pytest.fixture

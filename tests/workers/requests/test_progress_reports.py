@@ -1,4 +1,4 @@
-"""How often an engine's progress is told, and what engines print of it."""
+"""How often an engine's progress is reported, and the lines in which engines print it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProgressLog:
 
 
 class Reports:
-    """Reports at a clock that a test turns."""
+    """Reports with a clock that a test sets."""
 
     def __init__(self, *phases: AttemptPhase) -> None:
         self.now = 100.0

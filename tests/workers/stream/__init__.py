@@ -1,1 +1,1 @@
-"""What an engine's answer becomes: events, usage, timings."""
+"""The translation of an engine's answer: events, usage, timings."""

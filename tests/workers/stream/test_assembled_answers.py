@@ -111,7 +111,7 @@ def comparable(answer: Any) -> Any:
 
 
 def count_all(whole: Any, result: Any, body: dict[str, Any]) -> None:
-    """Let the engine's usage, which is that of its first completion, count them all: prompts and answers are of one length here."""
+    """Multiply the engine's usage, which is that of its first completion, for all of them: prompts and answers have the same length here."""
     prompt = body.get("prompt")
     prompts = len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], str) else 1
     choices = body.get("n", 1)

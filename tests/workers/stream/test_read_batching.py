@@ -1,4 +1,4 @@
-"""Streams that are read together while very many pieces arrive: no byte is missed at the start, in between or at the end."""
+"""Streams that are read together while very many pieces arrive: no byte is missed at the start, in the middle or at the end."""
 
 from __future__ import annotations
 

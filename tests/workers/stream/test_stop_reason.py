@@ -1,4 +1,4 @@
-"""Which stop sequence ended an answer: from llama-server's verbose finish chunk into ``stop_reason`` of the choice."""
+"""The stop sequence that ended an answer: it is read from llama-server's verbose finish chunk and written as ``stop_reason`` of the choice."""
 
 from __future__ import annotations
 

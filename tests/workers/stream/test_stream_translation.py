@@ -25,7 +25,7 @@ def text(content: str, finish: str = "null", more: str = "") -> bytes:
 ROLE = chat('{"role":"assistant","content":null}')
 PROGRESS = chat('{"role":"assistant","content":null}', more=',"prompt_progress":{"total":9,"processed":4}')
 FIRST, PROGRESS_FIRST = (event.replace(b'"content":null', b'"content":""') for event in (ROLE, PROGRESS))
-"""What clients get of these: OpenAI's first chunk has a text, which is empty."""
+"""What clients get for these: OpenAI's first chunk has an empty text."""
 ONE, TWO = chat('{"content":"one"}'), chat('{"content":"two"}')
 FINISH = chat("{}", '"stop"')
 FINISH_TIMED = chat("{}", '"stop"', TIMINGS)

@@ -1,4 +1,4 @@
-"""The timing of a generation: a time for each token, whatever the engine shows and reports."""
+"""The timing of a generation: a time for each token, whatever pieces and figures the engine sends."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ENGINE = b"".join(b"data: " + msgspec.json.encode({"segment": segment}) + b"\n\n
 
 
 def shown(events: bytes) -> tuple[list[Any], TranscriptFilter]:
-    """Return what a client gets of events, as JSON, and the filter that took the worker's own part out."""
+    """Return what a client gets for these events, as JSON, and the filter that removed the worker's own part."""
     filtered = TranscriptFilter()
     data = filtered.feed(events).data
     return [json.loads(event.removeprefix(b"data: ")) for event in data.split(b"\n\n") if event], filtered

@@ -1,4 +1,4 @@
-"""Token counts of streams: one chunk, only if asked for, behind the last completion, for all of them together."""
+"""Token counts of streams: one chunk after the last completion, for all of them together, and only if the client asked for it."""
 
 from __future__ import annotations
 

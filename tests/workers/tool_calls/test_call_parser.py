@@ -1,4 +1,4 @@
-"""Tool calls in the text of an answer, in the forms of common families of models, however the text is cut."""
+"""Tool calls in the text of an answer, in the formats of common families of models, wherever the text is split."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_any_cut_of_an_answer_yields_the_same(case: tuple[ToolCallFormat, str], 
 @examples(60)
 @given(st.sampled_from(FORMATS), st.text("abc<{[ \n", max_size=12), st.data())
 def test_no_part_of_a_marker_is_shown_before_a_call(form: ToolCallFormat, before: str, data: st.DataObject) -> None:
-    """What was given out at any time is a beginning of the text before the call."""
+    """The text that was returned so far is always a beginning of the text before the call."""
     arguments = data.draw(st.dictionaries(st.text(max_size=3), st.text(max_size=5), max_size=3))
     call = json.dumps({"name": "f", "arguments": arguments})
     parser, shown = ToolCallParser(form, {"f"}, lambda: "id"), ""

@@ -1,4 +1,4 @@
-"""What tests of a worker do whose supervisor is replaced."""
+"""Steps for tests of a worker whose supervisor is replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real worker whose engine dies, or which ends itself, while no supervisor lives: the next one is told."""
+"""A real worker that ends, or whose engine dies, while no supervisor lives: the next supervisor gets the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine's own metrics are read for a supervisor that waits a moment, and an engine that hangs gets one request."""
+"""An engine's own metrics are read for a supervisor that only waits a moment, and a hanging engine gets one request."""
 
 from __future__ import annotations
 

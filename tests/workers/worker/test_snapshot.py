@@ -1,4 +1,4 @@
-"""What a worker's snapshot says in each state, with and without a report that may not have been read."""
+"""A worker's snapshot in each state, with and without a report that may not have been read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record(report: SentReport | None = None) -> ModelRecord:
 def test_a_snapshot_is_of_the_moment_before_an_unread_report(
     state: WorkerState, report: SentReport | None, expected: WorkerState
 ) -> None:
-    """Six `Ping`s have come so far."""
+    """Six `Ping`s have arrived so far."""
     snapshot = worker_snapshot(state, record(report), [], [], 3.0, pings=6, now=10.0)
     assert snapshot.state is expected
     assert snapshot.last_use == 7.0

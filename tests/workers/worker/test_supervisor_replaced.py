@@ -1,4 +1,4 @@
-"""A real worker whose supervisor is killed: it tells the next one what it does, and no stream notices."""
+"""A real worker whose supervisor is killed: it tells the next supervisor what it is doing, and streams go on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
 
 @pytest.fixture
 def ready(shared: WorkerProcess) -> Iterator[WorkerProcess]:
-    """A worker with a model; what a test left running is cancelled. Each test has numbers of its own."""
+    """A worker with a model; requests that a test left running are cancelled. Each test has request numbers of its own."""
     yield shared
     for each in shared.replace_supervisor().attempts:
         shared.cancel(each.number)

@@ -1,4 +1,4 @@
-"""When an engine is judged to hang, by tables of readings."""
+"""When an engine counts as hanging, as tables of readings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HISTORIES: dict[str, list[Step]] = {
 
 
 class Judged:
-    """A watchdog with ten seconds of patience that judges every second, as its owner's timer does."""
+    """A watchdog with a limit of ten seconds, which checks every second, as its owner's timer does."""
 
     def __init__(self) -> None:
         self.watchdog = Watchdog(10.0)
@@ -39,7 +39,7 @@ class Judged:
         self._last: tuple[bool, ProcessUsage | None] = (False, None)
 
     def judge(self, now: float, busy: bool, usage: ProcessUsage | None) -> Verdict:
-        """Judge at ``now``, and every second before it with the former reading."""
+        """Check at ``now``, and every second before it with the former reading."""
         while (self._now + 1) < now:
             self._now += 1
             verdict = self.watchdog.judge(self._now, *self._last)

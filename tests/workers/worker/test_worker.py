@@ -50,7 +50,7 @@ def shared_chat(worker_with_chat: WorkerProcess) -> WorkerProcess:
 
 @pytest.fixture
 def shared_loop(worker_with_loop: WorkerProcess) -> WorkerProcess:
-    """The same with a model whose answers have no end. Each test cancels what it has begun."""
+    """The same with a model whose answers have no end. Each test cancels its requests."""
     worker_with_loop.messages.clear()
     return worker_with_loop
 
@@ -64,7 +64,7 @@ def idle_slots(ready: EngineReady) -> bool:
 
 
 def report_of(worker: WorkerProcess, number: int) -> AttemptEnded:
-    """Return what the supervisor is told of the end of a request; that of an earlier one may still come before it."""
+    """Return the report of a request's end to the supervisor; the report of an earlier request may still come first."""
     while (report := worker.expect(AttemptEnded)).number != number:
         pass
     return report
@@ -241,7 +241,7 @@ def test_a_load_that_only_starting_can_refuse(spare: WorkerProcess) -> None:
 
 
 def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:
-    """It inherits no PYTHONPATH, gets the slots of its arguments, and dies with its worker without any code for that."""
+    """It inherits no PYTHONPATH, has the slots of its arguments, and dies with its worker although it has no code for that."""
     program = tmp_path / "my-llama-server"
     program.write_text(
         f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 9\nPYTHONPATH={ROOT} exec {sys.executable} -m workers.engines.llama_server "$@"\n'

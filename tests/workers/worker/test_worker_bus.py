@@ -1,4 +1,4 @@
-"""The worker's bus: what it answers by itself, over real ZeroMQ."""
+"""The worker's bus: messages that it answers by itself, over real ZeroMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of a real worker, of its engine and of its supervisor: what is reported, what goes on, and that no process is left."""
+"""Ends of a real worker, of its engine and of its supervisor: the reports, the requests that continue, and that no process is left."""
 
 from __future__ import annotations
 

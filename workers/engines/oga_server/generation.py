@@ -16,7 +16,7 @@ from workers.engines.oga_server.request import OgaRequest, field_error
 from workers.engines.oga_server.response_writer import Logprobs
 
 PREFILL_BATCH_TOKENS: Final = 64
-"""Prompt tokens at a time; more are no faster on a processor."""
+"""Prompt tokens at a time; more are not faster on a processor."""
 
 
 class TokenPenalties:

@@ -80,7 +80,7 @@ class Transcriber:
         if length_ms <= parameters.offset_ms:
             # Without samples, the library would transcribe the previous recording again.
             return Transcript(task=task)
-        # The library goes on behind the end of a recording.
+        # The library would continue beyond the end of a recording.
         parameters.duration_ms = min(parameters.duration_ms, length_ms - parameters.offset_ms)
         temperature = round(float(parameters.temperature), 4)
         gone = threading.Event()

@@ -1,1 +1,1 @@
-"""What a new supervisor's scheduler makes of the reports of its peers."""
+"""How a new supervisor's scheduler uses the reports of its peers."""

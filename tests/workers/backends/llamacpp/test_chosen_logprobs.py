@@ -1,4 +1,4 @@
-"""Requests for the log probabilities of the chosen tokens alone, as llama-server can be asked for them, and their answers."""
+"""Requests for the log probabilities of only the chosen tokens, in the form that llama-server understands, and their answers."""
 
 from __future__ import annotations
 

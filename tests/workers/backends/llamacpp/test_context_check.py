@@ -1,4 +1,4 @@
-"""Texts and log probabilities that are too many for a context are refused before an engine has work with them."""
+"""Texts that are too long for a context, and too many log probabilities, are refused before an engine works on them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _asking(body: dict[str, Any], choices: int = 1) -> EngineRequest:
 def test_log_probabilities_for_more_tokens_than_memory_is_meant_for_are_refused(
     body: dict[str, Any], choices: int, context: int, words: str
 ) -> None:
-    """Of 500 tokens with 10,000 each, a worker held 1.3 GB, and it and the engine kept them."""
+    """For 500 tokens with 10,000 each, a worker used 1.3 GB, and neither it nor the engine freed them."""
     with pytest.raises(LemonbusError, match=words) as caught:
         check_probabilities(_asking(body, choices), context)
     failure = caught.value.failure

@@ -1,4 +1,4 @@
-"""The lines that llama.cpp prints: their level, and what a client wrote in them."""
+"""The lines that llama.cpp prints: their level, and texts of clients in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The llamacpp recipe: flags, command line, requests, and what was installed for it."""
+"""The llamacpp recipe: flags, command line, requests, and installed backends."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_arguments_of_another_engine(args: str) -> None:
 
 @pytest.mark.parametrize("field", ["input_prefix", "input_suffix", "input_extra"])
 def test_a_text_to_fill_in_has_a_limit_of_its_own(field: str) -> None:
-    """The engine takes as much of it as its context can, and tokenizes all of it: with some vocabularies, 4 MiB took minutes."""
+    """The engine uses only as much of it as its context can hold, but tokenizes all of it: with some vocabularies, 4 MiB took minutes."""
     text = "a" * MAX_READ_BYTES
     body = {"input_prefix": "", "input_suffix": "", field: [{"text": text}] if field == "input_extra" else text}
     with pytest.raises(LemonbusError, match="send less of it at once") as caught:

@@ -1,4 +1,4 @@
-"""Sampling options of a request: its own values, else the defaults that were set, else the engine's."""
+"""Sampling options of a request: its own values, otherwise the defaults that were set, otherwise the engine's."""
 
 from __future__ import annotations
 

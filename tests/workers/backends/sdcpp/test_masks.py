@@ -1,4 +1,4 @@
-"""Masks of pictures: OpenAI's are transparent where something is to be drawn, the engine's are white there."""
+"""Masks of pictures: OpenAI's are transparent in the areas to draw, and the engine's are white there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sd-cpp recipe: its command line, its program, its files, and the lines of its engine."""
+"""The sd-cpp recipe: its command line, program, files, and the lines of its engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whisper-server heard: its answer read into a transcript."""
+"""Transcripts that are read from whisper-server's answers."""
 
 from __future__ import annotations
 

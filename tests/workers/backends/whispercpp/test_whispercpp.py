@@ -77,7 +77,7 @@ def test_our_server_is_strict_before_it_is_started(args: str, problem: str) -> N
     assert raised.value.failure.param == "whispercpp_args"
     assert problem in raised.value.failure.message
     with contextlib.suppress(FlagError):
-        made(backend="system", whispercpp_args=args)  # what another program takes is its own business
+        made(backend="system", whispercpp_args=args)  # lemonbus does not know the flags of other programs
 
 
 SWITCHES = st.sampled_from(FLAGS.names(lambda flag: flag.target and flag.kind is None))

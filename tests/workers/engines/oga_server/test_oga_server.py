@@ -109,7 +109,7 @@ def test_several_choices_of_several_prompts(engine: RawHttpClient, stream: bool)
         assert sum(len(part["logprobs"]["content"]) for part in mine if part["logprobs"]) == 2
     usages = [chunk["usage"] for chunk in answer.chunks if "usage" in chunk] if stream else [answer.json()["usage"]]
     assert sum(usage["completion_tokens"] for usage in usages) == 8
-    # In a stream each choice tells of its whole prompt, as llama-server does it.
+    # In a stream, each choice counts its whole prompt, as in llama-server.
     assert sum(usage["prompt_tokens"] for usage in usages) == (16 if stream else 8)
     assert {usage["prompt_tokens_details"]["cached_tokens"] for usage in usages} == {0}
 
@@ -208,7 +208,7 @@ def test_refused_requests(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_schema_that_turns_out_to_be_too_complex(engine: RawHttpClient, stream: bool) -> None:
-    """It may be noticed when the generator is made or at any token: in a stream the error may come after the first of them."""
+    """The error may occur when the generator is made or at any token, so in a stream it may come after the first tokens."""
     answer = engine.post("/v1/chat/completions", {"messages": HI, "json_schema": TOO_COMPLEX, "stream": stream})
     assert answer.status in ((200, 400) if stream else (400,))
     assert (answer.error["code"], "Error committing tokens" in answer.error["message"]) == (400, True)
@@ -243,7 +243,7 @@ def test_one_after_the_other(engine: RawHttpClient) -> None:
 
 
 def test_options_that_may_differ_from_request_to_request(engine: RawHttpClient) -> None:
-    """They count for the second request too, although its generator was made for the first."""
+    """They also apply to the second request, although its generator was made for the first."""
     prompt = list(range(5, 30))
     assert complete(engine, prompt=prompt).text == GENAI_TEXT
     longer = complete(engine, prompt=prompt, min_length=40, max_tokens=40).json()

@@ -104,7 +104,7 @@ def test_a_call_that_is_cut_off_is_sent_up_to_where_it_ended(engine: RawHttpClie
 
 
 def test_results_and_several_choices(engine: RawHttpClient) -> None:
-    """Each template refuses or drops what it does not like: the prompt of a result is longer by its call and its text."""
+    """Each template refuses or drops unsuitable messages, so the prompt with a result must be longer by the call and the text."""
     plain = chat(engine).json()["usage"]["prompt_tokens"]
     messages = [*HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT]
     answer = chat(engine, messages=messages, n=2).json()
@@ -115,7 +115,7 @@ def test_results_and_several_choices(engine: RawHttpClient) -> None:
     assert len(ids) == 2
     if (
         engine.get("/v1/models").json()["data"][0]["id"] != "tiny-oga-mistral"
-    ):  # it shows tools in the last message alone
+    ):  # it only shows tools in the last message
         assert answer["usage"]["prompt_tokens"] > plain + len('{"city": "Paris"}') + len("sunny")
 
 

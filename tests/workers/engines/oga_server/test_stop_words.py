@@ -1,4 +1,4 @@
-"""Stop words in a text that comes in pieces."""
+"""Stop words in a text that arrives in pieces."""
 
 from __future__ import annotations
 

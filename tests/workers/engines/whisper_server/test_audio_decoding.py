@@ -1,4 +1,4 @@
-"""What our whisper-server makes of recordings: every kind that people have, and what is not a recording."""
+"""How our whisper-server decodes recordings of every usual kind, and refuses other files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_any_wav_file_of_whole_numbers_is_heard_alike(rate: int, channels: int, 
     assert received.dtype == np.float32
     assert abs(len(received) - SECONDS * SAMPLE_RATE_HZ) <= 20
     wanted = np.sin(2 * np.pi * 440 * np.arange(len(received)) / SAMPLE_RATE_HZ) / 2
-    inner = slice(200, -200)  # a tone that begins suddenly rings
+    inner = slice(200, -200)  # a tone that begins suddenly oscillates
     assert np.abs(received[inner] - wanted[inner]).max() < (0.02 if width == 1 else 0.002)
 
 

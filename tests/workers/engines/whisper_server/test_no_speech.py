@@ -1,4 +1,4 @@
-"""The address of whisper.cpp's context, which is read out of the binding's object: never of anything else."""
+"""The address of whisper.cpp's context, which is only read from the binding's object."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from workers.engines.whisper_server.no_speech import no_speech_reader
 
 
 class Stranger:
-    """An object that is built like no instance of pybind11."""
+    """An object whose layout is not that of a pybind11 instance."""
 
 
 class Lookalike(ctypes.Structure):
-    """An object of the size of an instance, with nothing in it that could be an address."""
+    """An object of the size of an instance that contains nothing like an address."""
 
     _pybind11_conduit_v1_ = None
 

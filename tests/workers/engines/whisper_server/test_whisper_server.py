@@ -1,4 +1,4 @@
-"""Our own whisper-server as a process: what it answers, whose turn it is, and how it ends."""
+"""Our own whisper-server as a process: its answers, the order of requests, and its end."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MODELS = tiny_models() / "models"
 KEY = "open-sesame"
 SOUND = FormPart("file", wav(1.2), "a.wav")
 LONG = FormPart("file", wav(120, rate=4_000, width=1), "long.wav")
-"""Four windows for the model that is slow: over two seconds."""
+"""Four windows for the slow model, which take over two seconds."""
 
 
 class WhisperServerProcess:
-    """One process, and how to ask it."""
+    """One process, and requests to it."""
 
     def __init__(self, backend: WhisperCppBackend, process: subprocess.Popen[bytes], port: int) -> None:
         self.backend, self.process, self.port = backend, process, port
