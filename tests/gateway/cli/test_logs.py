@@ -73,7 +73,7 @@ def test_logs_says_that_nothing_matches(server: FakeServer, lemonbus: Ends) -> N
     server.talk = talk
     code, out, err = lemonbus("logs", "--request", "no-such")
     assert (code, out) == (0, "")
-    assert err.startswith("lemonbus: no retained line matches. Retained are the lines since")
+    assert err.startswith("lemonbus: no retained line matches. The server retains the lines since")
     assert "registered names" in lemonbus("logs", "--model", "no-such")[2]
     assert lemonbus("logs") == (0, "", "")
 

@@ -27,9 +27,9 @@ SIZE = 1000
 """Bytes of a slot."""
 LIMIT = 0.3
 EARLIEST = 0.9 * LIMIT
-"""Tolerance in seconds: when a timer is set, the loop's clock may have been read a moment before."""
+"""Earliest end in seconds: when a timer is set, the loop's clock may have been read a moment before."""
 LATEST = 10.0
-"""Seconds of tolerance for a busy machine."""
+"""Latest end in seconds, on a busy machine."""
 
 
 class SlotFilesOfTwo:
