@@ -35,9 +35,9 @@ from gateway.requests.admission import (
     WAITING_STATES,
     AdmissionState,
 )
-from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.inference_request import InferenceRequest, token_limit
 from gateway.requests.spool import Spool
-from gateway.requests.token_limit import token_limit
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure

@@ -16,7 +16,7 @@ from gateway.client_turns import ClientTurns
 from gateway.http.bodies import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of, request_context
-from gateway.requests.reservation import reserve
+from gateway.requests.request_session import reserve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs

@@ -64,7 +64,7 @@ class Exchange(Protocol):
 
 
 class Reservation(Protocol):
-    """An inference request that the supervisor has counted before it comes (``gateway/requests/reservation.py``)."""
+    """An inference request that the supervisor has counted before it comes (``gateway/requests/request_session.py``)."""
 
     number: int
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from gateway.http.request_context import may_go_on
 from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
@@ -27,30 +28,6 @@ _CANCEL_IN_ENGINE = frozenset(
     {Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT, Code.INTERNAL}
 )
 """Failures that this process found; the engine does not know of them yet."""
-
-
-class InferenceRequest(msgspec.Struct, frozen=True):
-    """An inference request as an API family makes it.
-
-    ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
-    for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
-    ``context``, ``earlier``, ``address``, ``digest``: see there; :mod:`gateway.requests.inference` sets the last two.
-    ``names``: the names of fields of ``body`` in the client's request, where they differ.
-    """
-
-    endpoint: str
-    model: str
-    body: bytes
-    label: str = ""
-    stream: bool = False
-    weight: int = 1
-    query: str = ""
-    ttl: float | None = None
-    context: int = 0
-    earlier: Outcome | None = None
-    names: Mapping[str, str] = {}
-    address: str = ""
-    digest: str = ""
 
 
 class ExchangeDispatcher(Protocol):

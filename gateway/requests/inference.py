@@ -1,8 +1,7 @@
 """The blocking side of an inference request, for the API families: a whole answer, or a stream of pieces.
 
 Both watch the client's connection while they wait: if the client hangs up, its generation stops at once. Every failure
-arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway/http/errors.py``
-answers it.
+arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway/http/errors.py`` answers it.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ import msgspec
 from gateway.http.bodies import body_decoding
 from gateway.http.hangup import HangUpWatch
 from gateway.http.request_context import request_context
-from gateway.requests.exchange import InferenceRequest, RequestExchange
-from gateway.requests.interfaces import RequestSession
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.inference_request import InferenceRequest, request_digest
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
-from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
+from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
 from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import fields_within_limits

@@ -18,7 +18,7 @@ import falcon
 from gateway.http import errors
 from gateway.http.request_context import RequestContext, request_context
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
-from gateway.requests.interfaces import RequestSession
+from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Failure, LemonbusError
 
 

@@ -21,9 +21,8 @@ from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
 from gateway.http.bodies import body_decoding, body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of
-from gateway.requests.exchange import InferenceRequest
-from gateway.requests.interfaces import RequestSession
-from gateway.requests.reservation import reserve
+from gateway.requests.inference_request import InferenceRequest
+from gateway.requests.request_session import RequestSession, reserve
 from protocol.failures import Code, Failure, invalid
 from protocol.models.text_limits import RequestFields
 from protocol.wire import form_data

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.api.openai.text_completion import EchoedPrompt, Token, TopToken, prompt_logprobs, text_completion
 from gateway.http.request_context import request_context
 from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
-from gateway.requests.interfaces import RequestSession
+from gateway.requests.request_session import RequestSession
 from protocol.failures import Code, Failure, LemonbusError, invalid, not_understood
 from protocol.messages.events import Outcome, total_outcome
 from protocol.wire.decoding import DECODE_ERRORS

@@ -28,7 +28,7 @@ from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from gateway.requests.reservation import reserve
+from gateway.requests.request_session import reserve
 from protocol.failures import Code, LemonbusError
 from protocol.models.request_limits import fields_within_limits
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
-from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings

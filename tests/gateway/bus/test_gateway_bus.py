@@ -17,7 +17,8 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http.request_context import RequestContext
-from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.spool import Spool
 from protocol import ids
 from protocol.config.settings import Settings

@@ -11,7 +11,8 @@ import pytest
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
-from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError

@@ -15,8 +15,8 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from gateway.requests import inference, late_answer
 from gateway.requests.inference import InferenceRequest, WholeAnswer
-from gateway.requests.interfaces import RequestSession
 from gateway.requests.late_answer import AnswerFormat
+from gateway.requests.request_session import RequestSession
 
 UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
 """Return the engine's JSON unchanged."""
