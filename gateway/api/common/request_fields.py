@@ -1,4 +1,4 @@
-"""Fields that requests of several API families share: the model's name, texts, switches. Pure except for reading the body."""
+"""Fields that requests of several API families share: the model's name, texts, load options. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.models.recipes import OptionValue
 
 if TYPE_CHECKING:
-    import falcon
+    pass
 
 MAX_NAME_LENGTH: Final = 1024
 MAX_TTL_S: Final = 31_536_000
@@ -64,14 +64,15 @@ def text_of(body: JsonObject, key: str) -> str:
     return value
 
 
-def options_of(fields: JsonObject) -> dict[str, OptionValue]:
-    """Return load options without the null ones; raises ``invalid_request`` naming the wrong one.
+def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
+    """Return load options without null and the default values that Lemonade's app sends: "" and -1.
 
-    This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe.
+    This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe. Raises
+    ``invalid_request`` naming the wrong one.
     """
     options: dict[str, OptionValue] = {}
     for key, value in fields.items():
-        if value is None:
+        if value is None or value in ("", -1):
             continue
         if not isinstance(value, int | float | str):
             raise invalid(f"`{key}` must be a number, a string or a boolean", key)
@@ -79,23 +80,6 @@ def options_of(fields: JsonObject) -> dict[str, OptionValue]:
             raise invalid(f"`{key}` is out of range", key)
         options[key] = value
     return options
-
-
-def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
-    """Return load options as :func:`options_of` does, but without the default values that Lemonade's app sends: "" and -1."""
-    return {key: value for key, value in options_of(fields).items() if value not in ("", -1)}
-
-
-def flag_in_query(req: falcon.Request, key: str) -> bool:
-    """Return a true-or-false query parameter, false if it is absent; raises ``invalid_request`` naming it."""
-    given = req.get_param(key)
-    if given is None:
-        return False
-    known = {"true": True, "1": True, "yes": True, "on": True, "": True}
-    known |= {"false": False, "0": False, "no": False, "off": False}
-    if given.lower() not in known:
-        raise invalid(f"`{key}` must be true or false", key)
-    return known[given.lower()]
 
 
 def check_load_words(device: str, dtype: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -23,6 +23,18 @@ class ShortStatus(msgspec.Struct):
     active_requests: int
 
 
+class SystemStats(msgspec.Struct, kw_only=True):
+    """What the server has done, and what it uses."""
+
+    requests_total: int
+    tokens_generated: int
+    active_requests: int
+    gpu_available: bool
+    memory_used_bytes: int
+    """Memory of the engines of loaded models."""
+    memory_total_bytes: int
+
+
 class SystemStatus(msgspec.Struct):
     """The server in more figures."""
 
@@ -32,7 +44,7 @@ class SystemStatus(msgspec.Struct):
     http_endpoint: str
     ipc_endpoint: str
     default_model: str | None
-    stats: dict[str, Any]
+    stats: SystemStats
 
 
 @route("GET", "/api/system/status", monitors=True)
@@ -46,14 +58,14 @@ def show_system_status(caller: HttpCaller, _request: Nothing) -> SystemStatus:
         http_endpoint=caller.session.settings.base_url,
         ipc_endpoint=health.ipc_endpoint if caller.context.is_admin else "",
         default_model=health.default_alias or health.default_model or None,
-        stats={
-            "requests_total": health.counters.get("requests_total", 0),
-            "tokens_generated": health.counters.get("tokens_generated", 0),
-            "active_requests": health.granted,
-            "gpu_available": health.gpu_available,
-            "memory_used_bytes": health.memory_used,
-            "memory_total_bytes": health.memory_total,
-        },
+        stats=SystemStats(
+            requests_total=health.counters.get("requests_total", 0),
+            tokens_generated=health.counters.get("tokens_generated", 0),
+            active_requests=health.granted,
+            gpu_available=health.gpu_available,
+            memory_used_bytes=health.memory_used,
+            memory_total_bytes=health.memory_total,
+        ),
     )
 
 

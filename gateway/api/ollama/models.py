@@ -44,68 +44,6 @@ def in_words(parameters: int) -> str:
     return str(parameters) if parameters else ""
 
 
-def details_object(details: ModelDetails) -> dict[str, Any]:
-    """Return ``details`` of an answer."""
-    family = details.facts.architecture
-    return {
-        "parent_model": "",
-        "format": details.facts.format,
-        "family": family,
-        "families": [family] if family else [],
-        "parameter_size": in_words(model_facts.parameter_count(details)),
-        "quantization_level": details.facts.quantization or details.entry.dtype,
-    }
-
-
-def list_items(details: ModelDetails) -> list[dict[str, Any]]:
-    """Return a model as ``tags`` lists it, once under each of its names."""
-    return [
-        {
-            "name": name,
-            "model": name,
-            "modified_at": rfc3339(details.modified),
-            "size": details.size,
-            "digest": details.facts.digest,
-            "details": details_object(details),
-        }
-        for name in names(details)
-    ]
-
-
-def running_item(details: ModelDetails) -> dict[str, Any]:
-    """Return a loaded model as ``ps`` lists it."""
-    name = names(details)[0]
-    size = details.memory or details.size
-    return {
-        "name": name,
-        "model": name,
-        "size": size,
-        "digest": details.facts.digest,
-        "details": details_object(details),
-        "expires_at": rfc3339(int(details.expires_at)) if details.expires_at else NEVER,
-        "size_vram": size if "gpu" in details.entry.device else 0,
-        "context_length": details.context,
-    }
-
-
-def show_answer(details: ModelDetails, name: str) -> dict[str, Any]:
-    """Return the answer of ``show``. ``name``: the client's name for the model."""
-    count = model_facts.parameter_count(details)
-    metadata = details.facts.metadata
-    parameters = f"num_ctx {details.context}" if details.context else ""
-    licence = metadata.get("general.license", "")
-    return {
-        "modelfile": "\n".join(filter(None, [f"FROM {name}", parameters and f"PARAMETER {parameters}"])) + "\n",
-        "parameters": parameters,
-        "template": details.facts.template,
-        "license": str(licence),
-        "details": details_object(details),
-        "model_info": {**metadata, **({"general.parameter_count": count} if count else {})},
-        "capabilities": capabilities(details),
-        "modified_at": rfc3339(details.modified),
-    }
-
-
 def capabilities(details: ModelDetails) -> list[str]:
     """Return what a model can do, in Ollama's words."""
     able = {
@@ -145,40 +83,119 @@ class CopyRequest(msgspec.Struct):
     destination: ModelName
 
 
-class TaggedModels(msgspec.Struct):
+class OllamaDetails(msgspec.Struct):
+    """What a model's file says of it."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+    @classmethod
+    def of(cls, details: ModelDetails) -> OllamaDetails:
+        """Return the details of a model."""
+        facts = details.facts
+        families = [facts.architecture] if facts.architecture else []
+        size = in_words(model_facts.parameter_count(details))
+        return cls("", facts.format, facts.architecture, families, size, facts.quantization or details.entry.dtype)
+
+
+class ListedTag(msgspec.Struct, kw_only=True):
+    """A downloaded model under one of its names."""
+
+    name: str
+    model: str
+    """The same."""
+    modified_at: str
+    size: int
+    digest: str
+    details: OllamaDetails
+
+
+class DownloadedTags(msgspec.Struct):
     """The downloaded models."""
 
-    models: list[dict[str, Any]]
+    models: list[ListedTag]
 
 
-class ModelDescription(msgspec.Struct):
+class LoadedTag(msgspec.Struct, kw_only=True):
+    """A loaded model."""
+
+    name: str
+    model: str
+    """The same."""
+    size: int
+    """Bytes of memory, or of the file if that is unknown."""
+    digest: str
+    details: OllamaDetails
+    expires_at: str
+    size_vram: int
+    context_length: int
+
+
+class LoadedTags(msgspec.Struct):
+    """The loaded models."""
+
+    models: list[LoadedTag]
+
+
+class ModelDescription(msgspec.Struct, kw_only=True):
     """All that is known of a model."""
 
     modelfile: str
     parameters: str
     template: str
     license: str
-    details: dict[str, Any]
+    details: OllamaDetails
     model_info: dict[str, Any]
+    """The metadata in its file."""
     capabilities: list[str]
     modified_at: str
 
 
 @route("GET", "/api/tags")
-def list_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
+def list_models(caller: HttpCaller, _request: Nothing) -> DownloadedTags:
     """Lists the downloaded models.
 
     The newest are first, and each is listed under all the names that it was given.
     """
     found = sorted(model_facts.describe(caller), key=lambda details: -details.modified)
-    return TaggedModels([item for details in found for item in list_items(details)])
+    return DownloadedTags(
+        [
+            ListedTag(
+                name=name,
+                model=name,
+                modified_at=rfc3339(details.modified),
+                size=details.size,
+                digest=details.facts.digest,
+                details=OllamaDetails.of(details),
+            )
+            for details in found
+            for name in names(details)
+        ]
+    )
 
 
 @route("GET", "/api/ps")
-def list_loaded_models(caller: HttpCaller, _request: Nothing) -> TaggedModels:
+def list_loaded_models(caller: HttpCaller, _request: Nothing) -> LoadedTags:
     """Lists the loaded models."""
-    found = model_facts.describe(caller)
-    return TaggedModels([running_item(details) for details in found if details.entry.loaded])
+    return LoadedTags([_loaded(details) for details in model_facts.describe(caller) if details.entry.loaded])
+
+
+def _loaded(details: ModelDetails) -> LoadedTag:
+    name, size = names(details)[0], details.memory or details.size
+    return LoadedTag(
+        name=name,
+        model=name,
+        size=size,
+        digest=details.facts.digest,
+        details=OllamaDetails.of(details),
+        expires_at=rfc3339(int(details.expires_at)) if details.expires_at else NEVER,
+        size_vram=size if "gpu" in details.entry.device else 0,
+        context_length=details.context,
+    )
 
 
 @route("POST", "/api/show", scope=Scope.INFERENCE, needs=NAME_FIELDS, failures=CHANGE, examples={"one": MODEL})
@@ -186,7 +203,19 @@ def show_model(caller: HttpCaller, request: NamedModelRequest) -> ModelDescripti
     """Shows a downloaded model."""
     caller.context.model = name = request.wanted()
     (details,) = model_facts.describe(caller, name)
-    return ModelDescription(**show_answer(details, name))
+    count = model_facts.parameter_count(details)
+    metadata = details.facts.metadata
+    parameters = f"num_ctx {details.context}" if details.context else ""
+    return ModelDescription(
+        modelfile="\n".join(filter(None, [f"FROM {name}", parameters and f"PARAMETER {parameters}"])) + "\n",
+        parameters=parameters,
+        template=details.facts.template,
+        license=str(metadata.get("general.license", "")),
+        details=OllamaDetails.of(details),
+        model_info={**metadata, **({"general.parameter_count": count} if count else {})},
+        capabilities=capabilities(details),
+        modified_at=rfc3339(details.modified),
+    )
 
 
 @route(
