@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from gateway.requests import admission
 from protocol import worker_states
+from supervisor.handlers import upgrade
 from supervisor.keeper import lifecycles
+from supervisor.lifecycle import fork_server, succession
+from supervisor.processes import fork_orders
 from supervisor.scheduler import model_states
 from workers.requests.attempt import NEXT_PHASES
 
@@ -23,6 +27,11 @@ LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "A supervisor": lifecycles.SUPERVISOR,
     "A fork server": lifecycles.FORK_SERVER,
     "An upgrade": lifecycles.UPGRADE,
+    "The installed release, as a supervisor sees it": upgrade.TRANSITIONS,
+    "The end of a supervisor, as itself sees it": succession.TRANSITIONS,
+    "What a fork server has imported for workers": fork_server.TRANSITIONS,
+    "A fork server, as a supervisor sees it": fork_orders.TRANSITIONS,
+    "The admission of requests in a gateway": admission.TRANSITIONS,
 }
 """Heading on the page → state → event → next state."""
 

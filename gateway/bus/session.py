@@ -31,8 +31,9 @@ from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission import (
     ADMISSION_FAILURES,
     MAX_WAIT_FOR_SUPERVISOR_S,
-    REPLACED,
+    TRANSITIONS,
     WAITING_STATES,
+    AdmissionEvent,
     AdmissionState,
 )
 from gateway.requests.exchange import RequestExchange
@@ -45,6 +46,7 @@ from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult
 from protocol.messages.peers import LoadedCode
 from protocol.runtime import logs
+from protocol.state_table import next_state
 from protocol.wire import envelope
 
 R = TypeVar("R")
@@ -59,8 +61,6 @@ class SupervisorSession:
         self.settings = settings
         self.spool = spool
         self.state = AdmissionState.STARTING
-        self._replaced = False
-        """While it drains: whether only this process ends."""
         self.has_started = GreenletEvent()
         """Set when a supervisor has answered for the first time."""
         self.inbox_bytes = settings.inbox_bytes
@@ -194,12 +194,12 @@ class SupervisorSession:
     @property
     def server_ends(self) -> bool:
         """Return whether this process drains because the whole server does."""
-        return self.state is AdmissionState.DRAINING and not self._replaced
+        return self.state is AdmissionState.DRAINING
 
     @property
     def refusal(self) -> Failure:
         """Return why no request is admitted in the present state."""
-        return REPLACED if self._replaced and self.state is AdmissionState.DRAINING else ADMISSION_FAILURES[self.state]
+        return ADMISSION_FAILURES[self.state]
 
     # For exchanges and calls (their ExchangeDispatcher and CallSession)
 
@@ -244,11 +244,10 @@ class SupervisorSession:
         if keys is not None:
             self.on_setting_keys(keys)
         self._connection.welcome(supervisor_pid)
-        if self.state in WAITING_STATES:
-            self.state = AdmissionState.OPEN
-            if self._paused:
-                self._paused = False
-                self.on_resume()
+        self._transition(AdmissionEvent.WELCOMED)
+        if self._paused and self.state is AdmissionState.OPEN:
+            self._paused = False
+            self.on_resume()
         self.has_started.set()
 
     def pause_accepting(self) -> None:
@@ -265,7 +264,7 @@ class SupervisorSession:
             # No warning: it may have been replaced on purpose. If not, the next one says so ("the last supervisor has
             # ended").
             logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
-            self.state = AdmissionState.RECOVERING
+        self._transition(AdmissionEvent.SUPERVISOR_ENDED)
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()
 
@@ -295,10 +294,10 @@ class SupervisorSession:
 
         ``replaced``: this process ends, not the server.
         """
-        if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
+        if self.state in (AdmissionState.DRAINING, AdmissionState.REPLACED, AdmissionState.LOST):
             return
         waits = self.state in WAITING_STATES
-        self.state, self._replaced = AdmissionState.DRAINING, replaced
+        self._transition(AdmissionEvent.REPLACE if replaced else AdmissionEvent.DRAIN)
         if waits:  # no supervisor will ever answer this process
             if replaced:
                 self._pending.process_replaced()
@@ -311,7 +310,7 @@ class SupervisorSession:
         """Fail the requests that no worker has. Running ones may go on during the grace period."""
         if self.state is AdmissionState.LOST:
             return
-        self.state = AdmissionState.LOST
+        self._transition(AdmissionEvent.KEEPER_ENDED)
         self._connection.close()
         self._message_handlers.supervisor_lost()
         self._pending.fail_without_worker(ADMISSION_FAILURES[AdmissionState.LOST])
@@ -322,6 +321,9 @@ class SupervisorSession:
         """Fail all requests and calls that still run: the grace period is over."""
         code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
+
+    def _transition(self, event: AdmissionEvent) -> None:
+        self.state = next_state(TRANSITIONS, self.state, event)
 
     def give_up_waiting(self) -> None:
         """Fail everything that waits for a supervisor: this process ends, because none answers it."""

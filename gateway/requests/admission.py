@@ -20,8 +20,44 @@ class AdmissionState(enum.Enum):
     RECOVERING = "recovering"
     """The supervisor has ended; requests wait here for its successor."""
     DRAINING = "draining"
+    """The server ends."""
+    REPLACED = "replaced"
+    """Another release has taken over from this process, which ends."""
     LOST = "supervisor_lost"
     """The keeper has ended, so no supervisor will follow."""
+
+
+class AdmissionEvent(enum.Enum):
+    """What changes that."""
+
+    WELCOMED = enum.auto()
+    """A supervisor knows this process."""
+    SUPERVISOR_ENDED = enum.auto()
+    DRAIN = enum.auto()
+    REPLACE = enum.auto()
+    KEEPER_ENDED = enum.auto()
+
+
+_STATE, _EVENT = AdmissionState, AdmissionEvent
+_ENDS: Final = {_EVENT.DRAIN: _STATE.DRAINING, _EVENT.REPLACE: _STATE.REPLACED, _EVENT.KEEPER_ENDED: _STATE.LOST}
+
+TRANSITIONS: Final[dict[AdmissionState, dict[AdmissionEvent, AdmissionState]]] = {
+    _STATE.STARTING: {_EVENT.WELCOMED: _STATE.OPEN, _EVENT.SUPERVISOR_ENDED: _STATE.STARTING, **_ENDS},
+    _STATE.OPEN: {_EVENT.WELCOMED: _STATE.OPEN, _EVENT.SUPERVISOR_ENDED: _STATE.RECOVERING, **_ENDS},
+    _STATE.RECOVERING: {_EVENT.WELCOMED: _STATE.OPEN, _EVENT.SUPERVISOR_ENDED: _STATE.RECOVERING, **_ENDS},
+    # While running requests end, supervisors come and go.
+    _STATE.DRAINING: {
+        _EVENT.WELCOMED: _STATE.DRAINING,
+        _EVENT.SUPERVISOR_ENDED: _STATE.DRAINING,
+        _EVENT.KEEPER_ENDED: _STATE.LOST,
+    },
+    _STATE.REPLACED: {
+        _EVENT.WELCOMED: _STATE.REPLACED,
+        _EVENT.SUPERVISOR_ENDED: _STATE.REPLACED,
+        _EVENT.KEEPER_ENDED: _STATE.LOST,
+    },
+    _STATE.LOST: {},
+}
 
 
 WAITING_STATES: Final = frozenset({AdmissionState.STARTING, AdmissionState.RECOVERING})
@@ -32,10 +68,12 @@ ADMISSION_FAILURES: Final = {
         Code.SUPERVISOR_LOST, "the server's supervisor has ended, and no other has taken over yet", retry_after=5
     ),
     AdmissionState.DRAINING: Failure(Code.DRAINING, "the server is stopping", retry_after=5),
+    # The server goes on: it answers on a new connection.
+    AdmissionState.REPLACED: Failure(
+        Code.DRAINING,
+        "another release of the server has taken over from this process; repeat the request",
+        retry_after=1,
+    ),
     AdmissionState.LOST: Failure(Code.SUPERVISOR_LOST, "the server lost its supervisor and is stopping", retry_after=5),
 }
 """The failures of requests that are not admitted, or have waited too long."""
-REPLACED: Final = Failure(
-    Code.DRAINING, "another release of the server has taken over from this process; repeat the request", retry_after=1
-)
-"""The failure while this process drains but the server goes on: it answers on a new connection."""

@@ -7,6 +7,7 @@ loop, because a fork would not have working copies of them.
 
 from __future__ import annotations
 
+import enum
 import errno
 import importlib
 import itertools
@@ -22,6 +23,7 @@ from typing import Final, NoReturn
 
 from protocol import RELEASE
 from protocol.runtime import memory
+from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
 from supervisor.lifecycle import forked_process, server, startup
@@ -55,6 +57,30 @@ def run(keeper: Channel) -> None:
         _begin_again(keeper, str(problem))
 
 
+class ImportState(enum.Enum):
+    """Whether this process has imported what workers and jobs need."""
+
+    PENDING = enum.auto()
+    """Not yet: only supervisors can be forked."""
+    DONE = enum.auto()
+    BROKEN = enum.auto()
+    """It cannot be imported: workers are started without this process, and report the problem."""
+
+
+class ImportEvent(enum.Enum):
+    """What changes that."""
+
+    IMPORTED = enum.auto()
+    FAILED = enum.auto()
+
+
+TRANSITIONS: Final[dict[ImportState, dict[ImportEvent, ImportState]]] = {
+    ImportState.PENDING: {ImportEvent.IMPORTED: ImportState.DONE, ImportEvent.FAILED: ImportState.BROKEN},
+    ImportState.DONE: {},
+    ImportState.BROKEN: {},
+}
+
+
 class ThreadsError(Exception):
     """An imported module has started threads, which a forked process would not have."""
 
@@ -84,9 +110,8 @@ class ForkServerLoop:
         self._orders: Channel | None = None
         self._number = ""
         """The keeper's number for the channel of orders."""
-        self._imported = bool(broken)
-        self._broken = broken
-        """Why what workers need cannot be imported. They are then started without it, and report the problem."""
+        self._imports = ImportState.BROKEN if broken else ImportState.PENDING
+        self._why_broken = broken
 
     def serve(self) -> None:
         """Wait for orders, and carry them out; raises ``ClosedError`` when the keeper is gone.
@@ -97,7 +122,7 @@ class ForkServerLoop:
         poll.register(self._keeper, select.POLLIN)
         if self._orders is not None:
             poll.register(self._orders, select.POLLIN)
-        if not poll.poll(None if self._imported else _IDLE_MS):
+        if not poll.poll(_IDLE_MS if self._imports is ImportState.PENDING else None):
             self._import_once()
         while received := self._keeper.receive():
             word, number, descriptor = received
@@ -128,7 +153,7 @@ class ForkServerLoop:
         self._orders = orders
         if orders is not None:
             orders.send(fork_orders.SERVES, RELEASE)
-        if self._broken:
+        if self._imports is ImportState.BROKEN:
             self._refuse_orders()
 
     def _refuse_orders(self) -> None:
@@ -137,24 +162,28 @@ class ForkServerLoop:
         The keeper does not hear that the channel is closed: another one would not help.
         """
         if self._orders is not None:
-            self._orders.send(fork_orders.BROKEN, self._broken)
+            self._orders.send(fork_orders.BROKEN, self._why_broken)
             self._orders.close()
             self._orders = None
 
     def _import_once(self) -> None:
-        if self._imported:
+        if self._imports is not ImportState.PENDING:
             return
-        self._imported = True
         memory.pause_gc()
         try:
             for module in itertools.chain(*fork_orders.IMPORTS.values()):
                 importlib.import_module(module)
             _check_threads()
+            self._transition(ImportEvent.IMPORTED)
         except Exception as problem:  # noqa: BLE001 - supervisors can be forked anyway, unless there are threads
-            self._broken = f"{type(problem).__name__}: {problem}"
+            self._why_broken = f"{type(problem).__name__}: {problem}"
+            self._transition(ImportEvent.FAILED)
             self._refuse_orders()
             _check_threads()
         memory.tune_gc()
+
+    def _transition(self, event: ImportEvent) -> None:
+        self._imports = next_state(TRANSITIONS, self._imports, event)
 
     def _fork_supervisor(self, descriptor: int) -> None:
         """Start a supervisor. If that fails, the keeper reads why on the channel meant for the supervisor."""
@@ -180,7 +209,7 @@ class ForkServerLoop:
             orders.send(fork_orders.FAILED, f"{number} {os.strerror(errno.EMFILE)}")
             return
         self._import_once()
-        if self._broken:
+        if self._imports is ImportState.BROKEN:
             os.close(descriptor)
             return
         try:

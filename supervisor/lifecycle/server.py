@@ -22,7 +22,7 @@ from supervisor.keeper import channel
 from supervisor.lifecycle import startup
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.lifecycle.startup import StartupSettings
-from supervisor.lifecycle.succession import Succession
+from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.models.options.settings_check import check_settings
 from supervisor.processes import abandoned_processes, surviving_processes
@@ -135,16 +135,19 @@ def _serve(
     _preload(supervisor, keeper)
     memory.tune_gc()
     loop.run()
-    log.info("stopped" if succession.ends_server else "handed over")
+    log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
     parts.state_writer.close()
     parts.bus.close()
-    if not succession.ends_server:
-        keeper.handed_over()
-        return 0
-    if succession.keeper_lives:
-        runtime.release()
-    return _refused(keeper, closing.exit_code if succession.keeper_lives else startup.EXIT_FAILED)
+    match succession.state:
+        case SuccessionState.HANDING_OVER:
+            keeper.handed_over()
+            return 0
+        case SuccessionState.KEEPER_GONE:
+            return startup.EXIT_FAILED
+        case SuccessionState.RUNNING:
+            runtime.release()
+            return _refused(keeper, closing.exit_code)
 
 
 def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:

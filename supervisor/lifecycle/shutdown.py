@@ -7,7 +7,7 @@ from typing import Final
 from protocol.config.settings import Settings
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.handlers.other_versions import OtherVersions
 from supervisor.lifecycle.startup import EXIT_FAILED
@@ -49,7 +49,6 @@ class GracefulShutdown:
         self._other_versions = other_versions
         self._ordered = False
         self._gateway_stopped = False
-        self._deadline: Timer | None = None
         self.exit_code = 0
         """What the process is to exit with."""
 
@@ -82,7 +81,7 @@ class GracefulShutdown:
         for job in self._peers.of("job"):
             self._bus.send(job, Shutdown(0.0, "draining"))
         self._decisions.reconcile()
-        self._deadline = self._loop.call_later(grace, self._end_grace)
+        self._loop.call_later(grace, self._end_grace)
         self._loop.every(0.02, self._check)
 
     def _check(self) -> None:

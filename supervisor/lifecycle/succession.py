@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from protocol.config.settings import Settings
 from protocol.messages.peers import Pong
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from protocol.state_table import next_state
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.keeper import channel
 from supervisor.lifecycle.keeper_client import KeeperClient
@@ -19,6 +21,33 @@ from supervisor.runtime.messages import Messages
 from supervisor.scheduler.view import SchedulerView
 
 log = logs.get_logger()
+
+
+class SuccessionState(enum.Enum):
+    """What the end of a supervisor's loop means."""
+
+    RUNNING = enum.auto()
+    """The end of the server."""
+    HANDING_OVER = enum.auto()
+    """Only the end of this process: a successor takes over."""
+    KEEPER_GONE = enum.auto()
+    """The end of a server that has already lost its keeper, and with it its lock and its listener."""
+
+
+class SuccessionEvent(enum.Enum):
+    """What changes that."""
+
+    HAND_OVER = enum.auto()
+    KEEPER_ENDED = enum.auto()
+
+
+_STATE, _EVENT = SuccessionState, SuccessionEvent
+
+TRANSITIONS: Final[dict[SuccessionState, dict[SuccessionEvent, SuccessionState]]] = {
+    _STATE.RUNNING: {_EVENT.HAND_OVER: _STATE.HANDING_OVER, _EVENT.KEEPER_ENDED: _STATE.KEEPER_GONE},
+    _STATE.HANDING_OVER: {_EVENT.KEEPER_ENDED: _STATE.KEEPER_GONE},
+    _STATE.KEEPER_GONE: {},
+}
 
 
 class _HandOver:
@@ -59,9 +88,7 @@ class Succession:
         """Obey the keeper from now on, and tell it when the gateways serve."""
         self._settings, self._loop, self._peers, self._barrier = settings, loop, peers, barrier
         self._view, self._messages, self._keeper = view, messages, keeper
-        self.ends_server = True
-        """Whether the end of the loop is the end of the server; False if a successor takes over."""
-        self.keeper_lives = True
+        self.state = SuccessionState.RUNNING
         gateway.when_serving(self._ready)
         keeper.on_hand_over = self.take_over
         keeper.on_keeper_gone = self._keeper_gone
@@ -74,8 +101,8 @@ class Succession:
         """Let a new supervisor take over. Only this one ends, once its peers have read what it sent."""
         if self._messages.transition is not None:
             self._messages.when_serving(self.take_over)
-        elif not self._view.closing:
-            self.ends_server = False
+        elif not self._view.closing and self.state is SuccessionState.RUNNING:
+            self._transition(SuccessionEvent.HAND_OVER)
             self._messages.begin(_HandOver(self._barrier))
             on_bus = [peer for role in ("gateway", "worker", "job") for peer in self._peers.of(role)]
             self._barrier.wait(on_bus, self._loop.stop)
@@ -87,5 +114,8 @@ class Succession:
     def _keeper_gone(self) -> None:
         """End at once, so that the lock and the listener are free. The other processes let their streams end."""
         log.critical("the keeper is gone: this server ends, its streams have the grace")
-        self.keeper_lives = False
+        self._transition(SuccessionEvent.KEEPER_ENDED)
         self._loop.stop()
+
+    def _transition(self, event: SuccessionEvent) -> None:
+        self.state = next_state(TRANSITIONS, self.state, event)

@@ -10,6 +10,7 @@ to it.
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import os
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 from protocol import RELEASE
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
+from protocol.state_table import next_state
 from supervisor.keeper.channel import Channel, ClosedError
 from supervisor.processes import environment_block
 
@@ -68,6 +70,42 @@ class ForkCallbacks(NamedTuple):
     """Called if the fork server did not carry out the order, and will not."""
 
 
+class ClientState(enum.Enum):
+    """What a supervisor can do with a fork server."""
+
+    WAITING = enum.auto()
+    """It has not said yet what it can fork."""
+    USABLE = enum.auto()
+    OTHER_RELEASE = enum.auto()
+    """It forks another release, and is not used.
+
+    The channel stays open: otherwise the keeper would give this supervisor another one to the same fork server.
+    """
+    GIVEN_UP = enum.auto()
+    """The channel is closed."""
+
+
+class ClientEvent(enum.Enum):
+    """What changes that."""
+
+    SERVES = enum.auto()
+    """It forks this release."""
+    SERVES_OTHER = enum.auto()
+    GIVE_UP = enum.auto()
+
+
+TRANSITIONS: Final[dict[ClientState, dict[ClientEvent, ClientState]]] = {
+    ClientState.WAITING: {
+        ClientEvent.SERVES: ClientState.USABLE,
+        ClientEvent.SERVES_OTHER: ClientState.OTHER_RELEASE,
+        ClientEvent.GIVE_UP: ClientState.GIVEN_UP,
+    },
+    ClientState.USABLE: {ClientEvent.GIVE_UP: ClientState.GIVEN_UP},
+    ClientState.OTHER_RELEASE: {ClientEvent.GIVE_UP: ClientState.GIVEN_UP},
+    ClientState.GIVEN_UP: {},
+}
+
+
 class ForkServerClient:
     """One supervisor's connection to a fork server."""
 
@@ -76,16 +114,14 @@ class ForkServerClient:
         self._loop, self._channel = loop, end
         self._numbers = itertools.count(1)
         self._orders: dict[int, tuple[ForkCallbacks, Timer]] = {}
-        self._open = True
-        self._release = ""
-        """The modules that the fork server can fork; empty before it has said so."""
+        self._state = ClientState.WAITING
         loop.on_readable(end.fileno(), self.read)
 
     def fork(self, module: str, environment: Mapping[str, str], forked: ForkCallbacks) -> bool:
         """Order a process that runs a module; return False if it cannot be forked, or the order could not be given."""
-        if not self._release:
+        if self._state is ClientState.WAITING:
             self.read()
-        if not self._open or self._release != RELEASE or module not in IMPORTS:
+        if self._state is not ClientState.USABLE or module not in IMPORTS:
             return False
         number = next(self._numbers)
         try:
@@ -108,10 +144,8 @@ class ForkServerClient:
 
     def read(self) -> None:
         """Read what was answered."""
-        if not self._open:
-            return
         try:
-            while self._open and (received := self._channel.receive()):
+            while self._state is not ClientState.GIVEN_UP and (received := self._channel.receive()):
                 why = self._handle(*received)
                 if why:
                     self.give_up(why)
@@ -129,17 +163,19 @@ class ForkServerClient:
             os.close(descriptor)
         if word == FAILED and order in self._orders:
             self._answered(order).failed(rest)
-        elif word == SERVES and not self._release and arguments:
-            self._release = arguments
-            if arguments != RELEASE:
-                # The channel stays open: otherwise the keeper would give this supervisor another one to the same fork
-                # server.
-                log.warning("the fork server is not used: another release was installed", release=arguments)
+        elif word == SERVES and arguments == RELEASE and self._state is ClientState.WAITING:
+            self._transition(ClientEvent.SERVES)
+        elif word == SERVES and arguments and self._state is ClientState.WAITING:
+            self._transition(ClientEvent.SERVES_OTHER)
+            log.warning("the fork server is not used: another release was installed", release=arguments)
         elif word == BROKEN:
             return f"it cannot carry out the order: {arguments}"
         else:
             return f"its answer is not understood: {word} {arguments}"[:_LONGEST_REASON]
         return ""
+
+    def _transition(self, event: ClientEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event)
 
     def _answered(self, order: int) -> ForkCallbacks:
         forked, timer = self._orders.pop(order)
@@ -148,9 +184,9 @@ class ForkServerClient:
 
     def give_up(self, why: str) -> None:
         """Accept only answers that were already given, and give back all other orders. Idempotent."""
-        if not self._open:
+        if self._state is ClientState.GIVEN_UP:
             return
-        self._open = False
+        self._transition(ClientEvent.GIVE_UP)
         self._channel.refuse()
         with contextlib.suppress(ClosedError):
             while received := self._channel.receive():

@@ -10,7 +10,7 @@ import pytest
 from gevent.event import Event
 
 from gateway.http.body_memory import BodyMemory, HeldBody
-from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, REPLACED, AdmissionState
+from gateway.requests.admission import ADMISSION_FAILURES, MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
 from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind
@@ -97,7 +97,7 @@ def test_a_body_that_arrives_while_another_version_takes_over_is_to_be_sent_agai
     monkeypatch.setattr(worker, "_stop_event", Event(), raising=False)
     gateway.session.on_shutdown = worker.begin_shutdown
     gateway.handlers.on_message(Shutdown(60.0, "another version takes over"), b"")
-    assert failures == [REPLACED]
+    assert failures == [ADMISSION_FAILURES[AdmissionState.REPLACED]]
 
 
 def test_new_connections_are_left_to_others_until_a_supervisor_takes_this_process_over(

@@ -13,7 +13,7 @@ from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.peers import LoadedCode
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
-from supervisor.handlers.upgrade import RETRY_S, Upgrades
+from supervisor.handlers.upgrade import RETRY_S, CallAnswer, InstalledRelease, Upgrades, answer_to
 from supervisor.runtime.loaded_code import LOADED_CODE
 
 PEER = "g1"
@@ -111,3 +111,25 @@ def test_a_release_that_goes_on_after_a_failed_upgrade_waits_before_the_next(cal
     calls.keeper.on_upgrade_failed("its gateways did not serve")
     calls.gateway.on_not_understood()
     assert calls.later == [(RETRY_S, calls.keeper.upgrade)]
+
+
+OTHER_CODE = LoadedCode(RELEASE, "loaded before")
+
+
+@pytest.mark.parametrize(
+    ("call", "release", "expected"),
+    [
+        (UpgradeServer(1), InstalledRelease.UNTRIED, CallAnswer.ORDER),
+        (UpgradeServer(1), InstalledRelease.FAILED, CallAnswer.ORDER),
+        (UpgradeServer(1, replaces=LOADED_CODE), InstalledRelease.RETRIED, CallAnswer.ORDER),
+        (UpgradeServer(1, begun=True), InstalledRelease.UNTRIED, CallAnswer.REPORT),
+        (UpgradeServer(1, begun=True), InstalledRelease.NEEDED, CallAnswer.REPORT),
+        (UpgradeServer(1, begun=True), InstalledRelease.FAILED, CallAnswer.FAILURE),
+        (UpgradeServer(1, begun=True, replaces=LOADED_CODE), InstalledRelease.UNTRIED, CallAnswer.ORDER),
+        (UpgradeServer(1, begun=True, replaces=LOADED_CODE), InstalledRelease.RETRIED, CallAnswer.FAILURE),
+        (UpgradeServer(1, begun=True, replaces=OTHER_CODE), InstalledRelease.UNTRIED, CallAnswer.REPORT),
+        (UpgradeServer(1, begun=True, replaces=OTHER_CODE), InstalledRelease.FAILED, CallAnswer.REPORT),
+    ],
+)
+def test_what_a_call_is_answered(call: UpgradeServer, release: InstalledRelease, expected: CallAnswer) -> None:
+    assert answer_to(call, release) is expected
