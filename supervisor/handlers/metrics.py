@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
@@ -26,53 +27,47 @@ from supervisor.runtime.logbook import LogBook
 from supervisor.scheduler.view import ModelView, SchedulerView
 
 
+@dataclass(frozen=True)
 class ServerSnapshots:
     """Reads the present state of the server from all its parts."""
 
-    def __init__(
-        self,
-        process_context: ProcessContext,
-        loop: Loop,
-        bus: SupervisorBus,
-        peers: PeerRegistry,
-        workers: WorkerProcesses,
-        models: ModelRegistry,
-        view: SchedulerView,
-        metrics: ServerMetrics,
-        logbook: LogBook,
-        errors: InternalErrors,
-    ) -> None:
-        """Read these."""
-        self._process_context, self._loop, self._bus = process_context, loop, bus
-        self._peers, self._workers, self._models, self._view = peers, workers, models, view
-        self._metrics, self._logbook, self._errors = metrics, logbook, errors
+    process_context: ProcessContext
+    loop: Loop
+    bus: SupervisorBus
+    peers: PeerRegistry
+    workers: WorkerProcesses
+    models: ModelRegistry
+    view: SchedulerView
+    metrics: ServerMetrics
+    logbook: LogBook
+    errors: InternalErrors
 
     def take(self, engines: list[EngineMetrics]) -> ServerSnapshot:
         """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
-        models = self._view.models()
+        models = self.view.models()
         serving = {model.worker for model in models if model.serves}
         processes: dict[str, int] = {}
-        for each in self._peers.all():
+        for each in self.peers.all():
             if each.id not in serving:
                 processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
         return ServerSnapshot(
             version=RELEASE,
-            uptime=process_tree.age(self._process_context.keeper),
+            uptime=process_tree.age(self.process_context.keeper),
             active_requests=sum(model.running for model in models),
             models=[self._model(model) for model in models if model.queued or model.worker],
             process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
             bus_drops={
-                "malformed": self._bus.malformed,
-                "undeliverable": self._bus.undeliverable,
-                "log_records": self._logbook.lost,
+                "malformed": self.bus.malformed,
+                "undeliverable": self.bus.undeliverable,
+                "log_records": self.logbook.lost,
             },
-            internal_errors=self._errors.count + self._loop.errors,
+            internal_errors=self.errors.count + self.loop.errors,
             engines=engines,
-            short_names=self._short_names([*(model.name for model in models), *self._metrics.average_speeds()]),
+            short_names=self._short_names([*(model.name for model in models), *self.metrics.average_speeds()]),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
-        entries = (self._models.known(name) for name in models)
+        entries = (self.models.known(name) for name in models)
         return {entry.name: entry.short_name for entry in entries if entry is not None}
 
     def _model(self, model: ModelView) -> ModelSnapshot:
@@ -88,27 +83,22 @@ class ServerSnapshots:
             parameters=facts.parameters,
             context=facts.context,
             gpu_layers=facts.gpu_layers,
-            worker_bytes=resident_bytes(self._workers.pid(model.worker)),
+            worker_bytes=resident_bytes(self.workers.pid(model.worker)),
             engine_bytes=resident_bytes(facts.engine_pid),
         )
 
 
+@dataclass(frozen=True)
 class MetricsCalls:
-    """Takes these messages."""
+    """Takes these messages: counts in ``metrics``, and collects from other processes with ``collections``."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        peers: PeerRegistry,
-        view: SchedulerView,
-        metrics: ServerMetrics,
-        collections: MetricsCollections,
-        snapshots: ServerSnapshots,
-        calls: GatewayCalls,
-    ) -> None:
-        """Count in ``metrics``, and collect from other processes with ``collections``."""
-        self._settings, self._peers, self._view = settings, peers, view
-        self._metrics, self._collections, self._snapshots, self._calls = metrics, collections, snapshots, calls
+    settings: Settings
+    peers: PeerRegistry
+    view: SchedulerView
+    metrics: ServerMetrics
+    collections: MetricsCollections
+    snapshots: ServerSnapshots
+    calls: GatewayCalls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -116,15 +106,15 @@ class MetricsCalls:
 
     def _observed(self, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
         """Add what a gateway has counted."""
-        self._metrics.requests_observed(message.series)
+        self.metrics.requests_observed(message.series)
 
     def _collected(self, peer: str, message: MetricsCollected, payload: bytes) -> None:
         """Take the answer of a gateway or a worker."""
-        self._collections.answered(peer, message.number, None if message.late else payload)
+        self.collections.answered(peer, message.number, None if message.late else payload)
 
     def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
         """Answer with all metrics as text once all processes have reported, or the time is over."""
-        workers = {model.worker: model.name for model in self._view.models() if model.serves}
+        workers = {model.worker: model.name for model in self.view.models() if model.serves}
 
         def answer(answers: dict[str, bytes]) -> None:
             # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
@@ -132,9 +122,9 @@ class MetricsCalls:
             from supervisor.metrics import exposition  # noqa: PLC0415
 
             engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
-            now = self._snapshots.take([engine for engine in engines if engine.text != b""])
-            with_mullama = self._settings.mullama_metrics
-            text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
-            self._calls.answer(peer, call.number, text)
+            now = self.snapshots.take([engine for engine in engines if engine.text != b""])
+            with_mullama = self.settings.mullama_metrics
+            text = exposition.render(self.metrics, now, with_mullama=with_mullama, models=call.models)
+            self.calls.answer(peer, call.number, text)
 
-        self._collections.collect([*self._peers.of("gateway"), *workers], answer)
+        self.collections.collect([*self.peers.of("gateway"), *workers], answer)

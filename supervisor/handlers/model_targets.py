@@ -17,6 +17,14 @@ from supervisor.scheduler.view import ModelView, SchedulerView
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 AnyRequest = SubmitRequest | ReserveRequest
+_ROUTES: Final = frozenset(
+    {"chat/completions", "completions", "embeddings", "rerank", "images/generations", "images/edits"}
+    | {"audio/transcriptions", "audio/translations"}
+)
+"""Endpoints that are routes with the same name below ``/v1``, which clients know.
+
+The others are parts of these, or llama.cpp's own.
+"""
 MAX_NAMES: Final = 1024
 """How many names of running models are remembered, so that they are not looked up again."""
 
@@ -70,7 +78,7 @@ class ModelTargets:
         model, endpoint = message.model, message.endpoint
 
         def answers(loaded: ModelView) -> bool:
-            return loaded.spec is not None and self._models.serves(loaded.spec, endpoint)
+            return loaded.spec is not None and serves(loaded.spec, endpoint)
 
         if model:
             found = self._view.model(self._models.resolve(model, _models_of(message)).name)
@@ -109,10 +117,10 @@ class ModelTargets:
             if len(self._running_names) >= MAX_NAMES:
                 self._running_names.clear()
             self._running_names[message.model] = target.name
-        if not self._models.serves(known, message.endpoint):
+        if not serves(known, message.endpoint):
             if isinstance(known, CatalogueEntry):
                 self._models.descriptor(known)
-            routes = self._models.routes(known)
+            routes = _routes(known)
             own = f"; it serves {', '.join(routes)}" if routes else ""
             reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}{own}"
             raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
@@ -125,7 +133,7 @@ class ModelTargets:
         """
         for name in filter(None, [self._models.user_names.default, *self._view.used()]):
             entry = self._models.find(name)
-            if entry is not None and self._models.serves(entry, message.endpoint) and _may_use(message, entry.name):
+            if entry is not None and serves(entry, message.endpoint) and _may_use(message, entry.name):
                 return self._configured(entry)
         reason = f"No model was named, and none that serves {message.endpoint} was used yet"
         raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
@@ -139,6 +147,19 @@ class ModelTargets:
             return self.resolve(entry)
         except LemonbusError as problem:
             raise failure_of_configuration(problem.failure, entry.name).raised() from problem
+
+
+def serves(model: CatalogueEntry | ModelSpec, endpoint: str) -> bool:
+    """Return whether a model of this type and recipe answers an endpoint, such as ``chat/completions``."""
+    descriptor = DESCRIPTORS.get(model.recipe)
+    return descriptor is not None and endpoint in descriptor.serves.get(model.type, [])
+
+
+def _routes(model: CatalogueEntry | ModelSpec) -> list[str]:
+    """Return the routes of OpenAI's API, and those for scores, that a model of this type and recipe answers."""
+    descriptor = DESCRIPTORS.get(model.recipe)
+    served = descriptor.serves.get(model.type, []) if descriptor is not None else []
+    return [f"/v1/{endpoint}" for endpoint in served if endpoint in _ROUTES]
 
 
 def _models_of(message: AnyRequest) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 from protocol.runtime import logs
@@ -25,83 +27,71 @@ from supervisor.scheduler.scheduler import Scheduler
 log = logs.get_logger()
 
 
+@dataclass(frozen=True)
 class GatewayEnds:
     """The ends of gateways."""
 
-    def __init__(
-        self,
-        process_context: ProcessContext,
-        bus: SupervisorBus,
-        peers: PeerRegistry,
-        gateway: GatewayProcess,
-        scheduler: Scheduler,
-        decisions: Decisions,
-        admission: KeyAdmission,
-        downloads: DownloadRegistry,
-        responses: JournaledStore,
-        logbook: LogBook,
-    ) -> None:
-        """Forget a gateway in all of these."""
-        self._process_context, self._bus, self._peers, self._gateway = process_context, bus, peers, gateway
-        self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
-        self._downloads, self._responses, self._logbook = downloads, responses, logbook
+    process_context: ProcessContext
+    bus: SupervisorBus
+    peers: PeerRegistry
+    gateway: GatewayProcess
+    scheduler: Scheduler
+    decisions: Decisions
+    admission: KeyAdmission
+    downloads: DownloadRegistry
+    responses: JournaledStore
+    logbook: LogBook
 
     def gone(self, gateway: str) -> None:
         """Forget a gateway that has ended, with everything that waits for it."""
-        known = self._peers.remove(gateway)
-        self._bus.forget(gateway)
-        self._logbook.forget_peer(gateway)
-        self._downloads.forget(gateway)
-        self._responses.gateway_gone(gateway)
-        self._admission.gateway_gone(gateway)
-        self._scheduler.gateway_gone(gateway)
-        left_files.remove_bodies(self._process_context, gateway)
-        planned = self._scheduler.view.closing or self._gateway.is_replaced(gateway)
+        known = self.peers.remove(gateway)
+        self.bus.forget(gateway)
+        self.logbook.forget_peer(gateway)
+        self.downloads.forget(gateway)
+        self.responses.gateway_gone(gateway)
+        self.admission.gateway_gone(gateway)
+        self.scheduler.gateway_gone(gateway)
+        left_files.remove_bodies(self.process_context, gateway)
+        planned = self.scheduler.view.closing or self.gateway.is_replaced(gateway)
         pid = known.pid if known else 0
         (log.info if planned else log.warning)("gateway worker gone", gateway=gateway, gateway_pid=pid)
-        self._decisions.reconcile()
+        self.decisions.reconcile()
 
 
+@dataclass(frozen=True)
 class WorkerEnds:
     """The ends of workers."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        bus: SupervisorBus,
-        peers: PeerRegistry,
-        workers: WorkerProcesses,
-        scheduler: Scheduler,
-        decisions: Decisions,
-        messages: Messages,
-        grant_notices: GrantNotices,
-        other_versions: OtherVersions,
-    ) -> None:
-        """Tell all of these."""
-        self._loop, self._bus, self._peers, self._workers = loop, bus, peers, workers
-        self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
-        self._grant_notices, self._other_versions = grant_notices, other_versions
+    loop: Loop
+    bus: SupervisorBus
+    peers: PeerRegistry
+    workers: WorkerProcesses
+    scheduler: Scheduler
+    decisions: Decisions
+    messages: Messages
+    grant_notices: GrantNotices
+    other_versions: OtherVersions
 
     def gone(self, worker: str, why: str) -> None:
         """Forget a worker that has ended, and tell the gateways."""
-        if self._messages.transition is not None:
-            self._messages.transition.worker_ended(worker)
-        self._peers.remove(worker)
-        self._bus.forget(worker)
-        known = self._scheduler.view.worker(worker)
+        if self.messages.transition is not None:
+            self.messages.transition.worker_ended(worker)
+        self.peers.remove(worker)
+        self.bus.forget(worker)
+        known = self.scheduler.view.worker(worker)
         model = known.model if known is not None else ""
         # At the end of the grace period a worker ends as it was told to, together with its model.
-        asked_to_end = self._scheduler.view.closing and (not model or why == "exit 0")
+        asked_to_end = self.scheduler.view.closing and (not model or why == "exit 0")
         expected = known is None or known.is_stopping or asked_to_end
         context = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         worker_name = f"The worker of model {model}" if model else "A worker without a model"
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
-        self._grant_notices.send()
-        for gateway in self._peers.of("gateway"):
-            self._bus.send(gateway, WorkerGone(worker, self._workers.endpoint(worker), failure))
+        self.grant_notices.send()
+        for gateway in self.peers.of("gateway"):
+            self.bus.send(gateway, WorkerGone(worker, self.workers.endpoint(worker), failure))
         try:
-            self._scheduler.worker_gone(worker, failure, self._loop.now())
+            self.scheduler.worker_gone(worker, failure, self.loop.now())
         finally:
-            self._other_versions.worker_ended(worker)
-            self._decisions.reconcile()
+            self.other_versions.worker_ended(worker)
+            self.decisions.reconcile()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from dataclasses import dataclass
 
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
@@ -50,31 +51,26 @@ from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView
 
 
+@dataclass(frozen=True)
 class AbandonedCalls:
-    """Forgets a call whose client hung up."""
+    """Forgets a call whose client hung up, everywhere that a call may wait."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        admission: KeyAdmission,
-        downloads: DownloadRegistry,
-        responses: JournaledStore,
-        logbook: LogBook,
-    ) -> None:
-        """Forget it everywhere that a call may wait."""
-        self._scheduler, self._admission = scheduler, admission
-        self._downloads, self._responses, self._logbook = downloads, responses, logbook
+    scheduler: Scheduler
+    admission: KeyAdmission
+    downloads: DownloadRegistry
+    responses: JournaledStore
+    logbook: LogBook
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {AbandonCall: self._abandoned}
 
     def _abandoned(self, peer: str, call: AbandonCall, _payload: bytes) -> None:
-        self._scheduler.call_abandoned(peer, call.number)
-        self._downloads.forget(peer, call.number)
-        self._logbook.forget(peer, call.number)
-        self._responses.call_abandoned(Owner(peer, call.number))
-        self._admission.cancelled(RequestKey(peer, call.number, 0))
+        self.scheduler.call_abandoned(peer, call.number)
+        self.downloads.forget(peer, call.number)
+        self.logbook.forget(peer, call.number)
+        self.responses.call_abandoned(Owner(peer, call.number))
+        self.admission.cancelled(RequestKey(peer, call.number, 0))
 
 
 class HealthReports:
@@ -179,27 +175,22 @@ class HealthReports:
         )
 
 
+@dataclass(frozen=True)
 class StatsCalls:
     """Answers with the figures of the last finished request, once its worker has reported them."""
 
-    def __init__(
-        self,
-        models: ModelRegistry,
-        view: SchedulerView,
-        stats: LatestStats,
-        barrier: WorkerBarrier,
-        calls: GatewayCalls,
-    ) -> None:
-        """Answer from ``stats``."""
-        self._models, self._view, self._stats = models, view, stats
-        self._barrier, self._calls = barrier, calls
+    models: ModelRegistry
+    view: SchedulerView
+    stats: LatestStats
+    barrier: WorkerBarrier
+    calls: GatewayCalls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {GetStats: self._get}
 
     def _get(self, peer: str, call: GetStats, _payload: bytes) -> None:
-        name = self._models.resolve(call.model, call.models).name if call.model else ""
+        name = self.models.resolve(call.model, call.models).name if call.model else ""
         if name and not model_allowed(call.models, name):
             raise Failure(
                 Code.MODEL_NOT_FOUND, f"Model {call.model} not found", model=call.model, param="model"
@@ -209,25 +200,25 @@ class StatsCalls:
             return name in ("", model) and model_allowed(call.models, model)
 
         def answer() -> None:
-            self._calls.answer(peer, call.number, self._stats.latest(shown) or StatsReport(name))
+            self.calls.answer(peer, call.number, self.stats.latest(shown) or StatsReport(name))
 
         # A request whose end was not reported has a grant.
-        models = self._view.models()
+        models = self.view.models()
         busy = [each.worker for each in models if each.busy and each.worker and shown(each.name)]
-        self._barrier.wait(busy, answer)
+        self.barrier.wait(busy, answer)
 
 
+@dataclass(frozen=True)
 class LogReaders:
     """Answers with the retained entries of the log, then sends new ones."""
 
-    def __init__(self, logbook: LogBook, calls: GatewayCalls) -> None:
-        """Read from ``logbook``."""
-        self._logbook, self._calls = logbook, calls
+    logbook: LogBook
+    calls: GatewayCalls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {FollowLogs: self._follow}
 
     def _follow(self, peer: str, call: FollowLogs, _payload: bytes) -> None:
-        self._calls.answer(peer, call.number, self._logbook.snapshot(call))
-        self._logbook.follow(peer, call)
+        self.calls.answer(peer, call.number, self.logbook.snapshot(call))
+        self.logbook.follow(peer, call)

@@ -30,43 +30,21 @@ from supervisor.runtime.handler_table import Handler
 log = logs.get_logger()
 
 
-def about_the_server(parts: Parts, other_versions: OtherVersions) -> list[dict[type, Handler]]:
-    """Return the handlers of calls about the server as a whole."""
-    view = parts.scheduler.view
+def about_the_server(parts: Parts, former: OtherVersions) -> list[dict[type, Handler]]:
+    """Return the handlers of calls about the server as a whole. ``former``: processes that an upgrade has left."""
+    settings, context, loop, bus, peers = parts.settings, parts.process_context, parts.loop, parts.bus, parts.peers
+    workers, models, view, calls, errors = parts.workers, parts.models, parts.scheduler.view, parts.calls, parts.errors
+    metrics, logbook, key_file, downloads = parts.metrics, parts.logbook, parts.key_file, parts.downloads
+    snapshots = ServerSnapshots(context, loop, bus, peers, workers, models, view, metrics, logbook, errors)
     health = HealthReports(
-        parts.settings,
-        parts.process_context,
-        parts.loop,
-        parts.bus,
-        parts.peers,
-        parts.workers,
-        parts.models,
-        parts.key_file,
-        parts.downloads,
-        other_versions,
-        view,
-        parts.metrics,
-        parts.calls,
-        parts.errors,
+        settings, context, loop, bus, peers, workers, models, key_file, downloads, former, view, metrics, calls, errors
     )
-    snapshots = ServerSnapshots(
-        parts.process_context,
-        parts.loop,
-        parts.bus,
-        parts.peers,
-        parts.workers,
-        parts.models,
-        view,
-        parts.metrics,
-        parts.logbook,
-        parts.errors,
-    )
-    collections = MetricsCollections(parts.loop, parts.bus)
+    collections = MetricsCollections(loop, bus)
     return [
         health.handlers(),
-        MetricsCalls(parts.settings, parts.peers, view, parts.metrics, collections, snapshots, parts.calls).handlers(),
-        StatsCalls(parts.models, view, parts.stats, parts.barrier, parts.calls).handlers(),
-        LogReaders(parts.logbook, parts.calls).handlers(),
+        MetricsCalls(settings, peers, view, metrics, collections, snapshots, calls).handlers(),
+        StatsCalls(models, view, parts.stats, parts.barrier, calls).handlers(),
+        LogReaders(logbook, calls).handlers(),
     ]
 
 
@@ -74,71 +52,40 @@ def about_models(
     parts: Parts, defaults: SamplingDefaultsCalls, job_kinds: dict[type, TakeOver]
 ) -> list[dict[type, Handler]]:
     """Return the handlers of calls about models. ``job_kinds``: gets what takes over a job with an order of some type."""
-    view = parts.scheduler.view
-    downloads = Downloads(
-        parts.settings,
-        parts.loop,
-        parts.downloads,
-        parts.models,
-        parts.targets,
-        parts.scheduler,
-        parts.decisions,
-        parts.jobs,
-        parts.calls,
-        parts.errors,
-    )
+    settings, loop, models, targets, jobs = parts.settings, parts.loop, parts.models, parts.targets, parts.jobs
+    scheduler, internal_calls, calls, errors = parts.scheduler, parts.internal_calls, parts.calls, parts.errors
+    view, registry = scheduler.view, parts.downloads
+    downloads = Downloads(settings, loop, registry, models, targets, scheduler, parts.decisions, jobs, calls, errors)
     parts.effects.fetch = downloads.fetch_for_scheduler
     job_kinds[StartPull] = downloads.take_over
-    headers = FileHeaders(parts.settings, parts.loop, parts.jobs, view)
-    details = ModelDescriptions(
-        parts.settings, parts.loop, parts.models, parts.targets, headers, view, parts.calls, parts.errors
-    )
+    headers = FileHeaders(settings, loop, jobs, view)
     deletions = Deletions(
-        parts.settings,
-        parts.models,
-        parts.targets,
-        downloads,
-        parts.downloads,
-        parts.scheduler,
-        parts.internal_calls,
-        parts.stats,
-        parts.jobs,
-        parts.calls,
-        parts.errors,
+        settings, models, targets, downloads, registry, scheduler, internal_calls, parts.stats, jobs, calls, errors
     )
     return [
         downloads.handlers(),
         headers.handlers(),
-        details.handlers(),
         deletions.handlers(),
-        ModelLists(parts.models, headers, view, parts.calls, parts.errors).handlers(),
-        ModelLoading(
-            parts.loop, parts.models, parts.targets, parts.scheduler, parts.internal_calls, parts.calls
-        ).handlers(),
-        Pulls(parts.settings, parts.loop, parts.models, downloads, parts.downloads, parts.calls).handlers(),
-        VariantQueries(parts.settings, parts.loop, parts.jobs, parts.calls).handlers(),
+        ModelDescriptions(settings, loop, models, targets, headers, view, calls, errors).handlers(),
+        ModelLists(models, headers, view, calls, errors).handlers(),
+        ModelLoading(loop, models, targets, scheduler, internal_calls, calls).handlers(),
+        Pulls(settings, loop, models, downloads, registry, calls).handlers(),
+        VariantQueries(settings, loop, jobs, calls).handlers(),
         defaults.handlers(),
     ]
 
 
 def about_the_machine(parts: Parts, job_kinds: dict[type, TakeOver]) -> list[dict[type, Handler]]:
     """Return the handlers of calls about devices and backends, and tell the registry of models the devices."""
-    view = parts.scheduler.view
-    known = BackendInventory(parts.settings)
+    settings, view, jobs, calls = parts.settings, parts.scheduler.view, parts.jobs, parts.calls
+    known = BackendInventory(settings)
     for wrong in known.releases.problems:
         log.warning("backend releases", problem=wrong)
-    machine = hardware.read_machine(parts.settings.machine_dir)
+    machine = hardware.read_machine(settings.machine_dir)
     parts.models.machine = compatibility.capacity_of(machine)
-    inspection = SystemInspection(machine, known.recipes, parts.loop, view, parts.jobs, parts.calls)
+    inspection = SystemInspection(machine, known.recipes, parts.loop, view, jobs, calls)
     installs = BackendJobs(
-        parts.settings,
-        known,
-        lambda: inspection.machine.devices,
-        view,
-        parts.decisions,
-        parts.internal_calls,
-        parts.jobs,
-        parts.calls,
+        settings, known, lambda: inspection.machine.devices, view, parts.decisions, parts.internal_calls, jobs, calls
     )
     job_kinds |= {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers()]

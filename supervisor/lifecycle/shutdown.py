@@ -85,8 +85,6 @@ class GracefulShutdown:
         self._loop.every(0.02, self._check)
 
     def _check(self) -> None:
-        if not self._scheduler.view.closing:
-            return
         if self._gateway.child is None:
             self._shut_listener()
         if self._scheduler.view.running == 0:

@@ -62,34 +62,25 @@ class Supervisor:
         ]
         parts.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(settings, parts.models, parts.targets, parts.internal_calls, parts.decisions)
+        bus, peers, processes, gateway = parts.bus, parts.peers, parts.processes, parts.gateway
+        scheduler, decisions, messages, former = parts.scheduler, parts.decisions, parts.messages, self._other_versions
         self.shutdown = GracefulShutdown(
-            settings,
-            loop,
-            listen_fd,
-            parts.bus,
-            parts.peers,
-            parts.processes,
-            parts.gateway,
-            parts.scheduler,
-            parts.decisions,
-            parts.messages,
-            self._other_versions,
+            settings, loop, listen_fd, bus, peers, processes, gateway, scheduler, decisions, messages, former
         )
 
     def open(self) -> None:
         """Read the bus from now on, and start the gateway. Decide at once, unless there is something to take over."""
-        parts = self.parts
-        monitor = PeerMonitor(parts.loop, parts.bus, parts.peers, parts.kill_process)
-        parts.bus.listen(
-            parts.messages.received, self._logged, monitor.outbox_overflowed, self._other_versions.received
-        )
+        loop, bus, peers, messages = self.parts.loop, self.parts.bus, self.parts.peers, self.parts.messages
+        monitor = PeerMonitor(loop, bus, peers, self.parts.kill_process)
+        bus.listen(messages.received, self._logged, monitor.outbox_overflowed, self._other_versions.received)
         logs.set_sink(self._logged)
         monitor.start()
-        parts.loop.after_each_iteration(self._send_log_batches)
-        parts.messages.when_serving(self._remove_left_files)
-        parts.gateway.start()
-        if parts.messages.transition is None:
-            parts.decisions.start()
+        loop.after_each_iteration(self._send_log_batches)
+        gateways = partial(peers.of, "gateway")
+        messages.when_serving(partial(left_files.remove_from_now_on, loop, self.parts.process_context, gateways))
+        self.parts.gateway.start()
+        if messages.transition is None:
+            self.parts.decisions.start()
 
     def watch_runtime_directory(self) -> None:
         """End the server if something else changes its directory from now on."""
@@ -101,84 +92,64 @@ class Supervisor:
     def take_over(self, survivors: Sequence[SurvivingProcess]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         parts = self.parts
-        workers = TakenOverWorkers(parts.loop, parts.workers, parts.models, parts.scheduler, parts.errors)
+        context, loop, bus, peers, gateway = parts.process_context, parts.loop, parts.bus, parts.peers, parts.gateway
+        jobs, messages, decisions = parts.jobs, parts.messages, parts.decisions
+        workers = TakenOverWorkers(loop, parts.workers, parts.models, parts.scheduler, parts.errors)
         recovery = Recovery(
-            parts.process_context,
-            parts.loop,
-            parts.bus,
-            parts.peers,
-            parts.gateway,
+            context,
+            loop,
+            bus,
+            peers,
+            gateway,
             workers,
-            parts.jobs,
+            jobs,
             self._job_kinds,
             parts.responses,
-            parts.messages,
-            parts.decisions,
+            messages,
+            decisions,
             self._peer_messages,
             self._gateway_ends,
             self._other_versions,
             parts.kill_process,
         )
         recovery.begin(survivors)
-        outdated = OutdatedProcesses(parts.bus, parts.workers, parts.models, parts.scheduler, parts.internal_calls)
-        parts.messages.when_serving(outdated.bring_up_to_date)
+        outdated = OutdatedProcesses(bus, parts.workers, parts.models, parts.scheduler, parts.internal_calls)
+        messages.when_serving(outdated.bring_up_to_date)
 
     def _connect_peers(self) -> None:
         """Make what handles the comings and goings of gateways and workers."""
         parts = self.parts
+        settings, context, loop, bus, peers = parts.settings, parts.process_context, parts.loop, parts.bus, parts.peers
+        workers, gateway, jobs, calls = parts.workers, parts.gateway, parts.jobs, parts.calls
+        scheduler, decisions, messages, admission = parts.scheduler, parts.decisions, parts.messages, parts.admission
         self._other_versions = OtherVersions(
-            parts.loop,
-            parts.bus,
-            parts.gateway,
-            parts.jobs,
-            parts.scheduler,
-            parts.decisions,
-            parts.messages,
-            parts.targets,
-            parts.internal_calls,
+            loop, bus, gateway, jobs, scheduler, decisions, messages, parts.targets, parts.internal_calls
         )
+        downloads, responses, logbook = parts.downloads, parts.responses, parts.logbook
         self._gateway_ends = GatewayEnds(
-            parts.process_context,
-            parts.bus,
-            parts.peers,
-            parts.gateway,
-            parts.scheduler,
-            parts.decisions,
-            parts.admission,
-            parts.downloads,
-            parts.responses,
-            parts.logbook,
+            context, bus, peers, gateway, scheduler, decisions, admission, downloads, responses, logbook
         )
-        ends = WorkerEnds(
-            parts.loop,
-            parts.bus,
-            parts.peers,
-            parts.workers,
-            parts.scheduler,
-            parts.decisions,
-            parts.messages,
-            parts.grant_notices,
-            self._other_versions,
-        )
-        parts.workers.on_ended = ends.gone
-        file = Path(parts.settings.state_dir) / sampling_defaults.FILE
+        notices, former = parts.grant_notices, self._other_versions
+        ends = WorkerEnds(loop, bus, peers, workers, scheduler, decisions, messages, notices, former)
+        workers.on_ended = ends.gone
+        file = Path(settings.state_dir) / sampling_defaults.FILE
         defaults = sampling_defaults.SamplingDefaultsStore(
             file, parts.models.problems.append, parts.state_writer.finish
         )
-        self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, parts.calls, parts.bus, parts.peers)
+        self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, calls, bus, peers)
         self._peer_messages = PeerMessages(
-            parts.settings,
-            parts.process_context,
-            parts.loop,
-            parts.bus,
-            parts.peers,
-            parts.workers,
-            parts.gateway,
-            parts.jobs,
-            parts.scheduler,
-            parts.admission,
+            settings,
+            context,
+            loop,
+            bus,
+            peers,
+            workers,
+            gateway,
+            jobs,
+            scheduler,
+            admission,
             self._gateway_ends,
-            self._other_versions,
+            former,
             parts.barrier,
             parts.errors,
             self._sampling.send,
@@ -186,30 +157,17 @@ class Supervisor:
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:
         parts = self.parts
-        requests = InferenceRequests(
-            parts.loop,
-            parts.models,
-            parts.targets,
-            parts.scheduler,
-            parts.internal_calls,
-            parts.admission,
-            parts.metrics,
-            parts.stats,
-            parts.calls,
-        )
+        loop, models, scheduler, admission = parts.loop, parts.models, parts.scheduler, parts.admission
+        internal_calls, metrics, stats, calls = parts.internal_calls, parts.metrics, parts.stats, parts.calls
         return [
             self._peer_messages.handlers(),
-            EngineReports(parts.loop, parts.models, parts.scheduler, parts.admission, parts.metrics).handlers(),
-            requests.handlers(),
-            ResponseCalls(parts.loop, parts.responses, parts.calls).handlers(),
-            AbandonedCalls(
-                parts.scheduler, parts.admission, parts.downloads, parts.responses, parts.logbook
+            EngineReports(loop, models, scheduler, admission, metrics).handlers(),
+            InferenceRequests(
+                loop, models, parts.targets, scheduler, internal_calls, admission, metrics, stats, calls
             ).handlers(),
+            ResponseCalls(loop, parts.responses, calls).handlers(),
+            AbandonedCalls(scheduler, admission, parts.downloads, parts.responses, parts.logbook).handlers(),
         ]
-
-    def _remove_left_files(self) -> None:
-        parts = self.parts
-        left_files.remove_from_now_on(parts.loop, parts.process_context, partial(parts.peers.of, "gateway"))
 
     def _logged(self, record: bytes) -> None:
         self.parts.logbook.append(record)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from msgspec import structs
 
@@ -33,16 +33,6 @@ from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.problem_reports import ProblemReports
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_names import UserNames
-from workers.backends.registry import DESCRIPTORS
-
-_ROUTES: Final = frozenset(
-    {"chat/completions", "completions", "embeddings", "rerank", "images/generations", "images/edits"}
-    | {"audio/transcriptions", "audio/translations"}
-)
-"""Endpoints that are routes with the same name below ``/v1``, which clients know.
-
-The others are parts of these, or llama.cpp's own.
-"""
 
 
 class ModelRegistry:
@@ -265,18 +255,6 @@ class ModelRegistry:
     def downloaded(self, model: str | CatalogueEntry) -> bool:
         """Return whether all files of a model are there; raises like :meth:`located`."""
         return self.located(model) is not None
-
-    def serves(self, model: str | CatalogueEntry | ModelSpec, endpoint: str) -> bool:
-        """Return whether a model of this type and recipe answers an endpoint, such as ``chat/completions``."""
-        known = self.resolve(model) if isinstance(model, str) else model
-        descriptor = DESCRIPTORS.get(known.recipe)
-        return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
-
-    def routes(self, model: CatalogueEntry | ModelSpec) -> list[str]:
-        """Return the routes of OpenAI's API, and those for scores, that a model of this type and recipe answers."""
-        descriptor = DESCRIPTORS.get(model.recipe)
-        served = descriptor.serves.get(model.type, []) if descriptor is not None else []
-        return [f"/v1/{endpoint}" for endpoint in served if endpoint in _ROUTES]
 
     def spec(
         self,

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
+from supervisor.handlers.model_targets import serves
 from supervisor.models import names
 from supervisor.models.catalogues import extra_models
 from supervisor.models.catalogues.adopted_models import MAX_ADOPTED
@@ -78,7 +79,7 @@ def test_a_model_is_looked_up_once_for_a_request(
     found = models.located(entry)
     spec = models.spec(entry, {"ctx_size": 512}, found=found)
     models.specs.precheck(spec)
-    assert models.serves(spec, "chat/completions")
+    assert serves(spec, "chat/completions")
     assert len(lookups) == 1
 
 

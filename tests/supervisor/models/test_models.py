@@ -132,20 +132,3 @@ def test_an_unknown_backend_in_the_settings_is_an_error(make: MakeModels, extra:
     write_files(extra, "m.gguf")
     with pytest.raises(LemonbusError, match="llamacpp_backend must be one of"):
         make(llamacpp_backend="abacus").spec("extra.m", {})
-
-
-@pytest.mark.parametrize(
-    ("name", "endpoint", "serves"),
-    [
-        (SMOL, "chat/completions", True),
-        (SMOL, "embeddings", False),
-        ("nomic-embed-text-v1-GGUF", "embeddings", True),
-        ("nomic-embed-text-v1-GGUF", "chat/completions", False),
-        ("bge-reranker-v2-m3-GGUF", "rerank", True),
-        (SMOL, "no/such", False),
-    ],
-)
-def test_the_type_decides_which_endpoints_are_served(make: MakeModels, name: str, endpoint: str, serves: bool) -> None:
-    models = make()
-    assert models.serves(name, endpoint) is serves
-    assert models.serves(models.resolve(name), endpoint) is serves
