@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import abc
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.visible_devices import device_variables
 
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
@@ -267,3 +267,13 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def processing(self, answer: bytes) -> int:
         """Return how many slots of the engine are busy; raises ValueError if the answer is malformed."""
+
+
+def device_variables(devices: Sequence[str]) -> dict[str, str]:
+    """Return the variables that show an engine only the GPUs with these numbers or UUIDs; none for other names.
+
+    Each driver reads its own variable; numbers count only the devices of that driver.
+    """
+    if not devices or not all(map(is_gpu_number, devices)):
+        return {}
+    return dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Code, Failure
-from protocol.models.recipes import RecipeDescriptor
+from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
 from workers.backends import arguments
 from workers.backends.base import Backend
 from workers.backends.flags import FlagTable
 from workers.backends.flm import backend as flm
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
-from workers.backends.recipe import Recipe
+from workers.backends.recipe import FileHead, Identity, Recipe
 from workers.backends.sdcpp import backend as sdcpp
 from workers.backends.whispercpp import backend as whispercpp
 
@@ -32,6 +32,9 @@ BACKEND_CLASSES: Final[dict[str, type[Backend]]] = {each.descriptor.recipe: each
 
 FLAGS: Final[dict[str, FlagTable]] = {each.descriptor.recipe: each.flags for each in RECIPES}
 """Recipe → the flags of its engine."""
+HEAD_BYTES: Final = 256 * 1024
+"""How many bytes of a file are read: the header of a safetensors file lists text encoders before the diffusion model."""
+MODEL_SUFFIXES: Final = tuple({suffix: None for recipe in RECIPES for suffix in recipe.identified_suffixes})
 
 
 def _argument_check(recipe: Recipe, option: str) -> Callable[[str], list[str]]:
@@ -55,3 +58,17 @@ def backend_class(recipe: str) -> type[Backend]:
         known = ", ".join(BACKEND_CLASSES)
         raise Failure(Code.UNSUPPORTED, f"recipe {recipe!r} cannot be run here; there are: {known}").raised()
     return found
+
+
+def identify(name: str, head: bytes) -> Identity | None:
+    """Return what the file with this name and these first bytes is; None if no recipe runs it. Pure.
+
+    The name is never trusted: its suffix only decides how the bytes are read.
+    """
+    file = FileHead(name, head)
+    # The default recipe takes every file of its format that no special recipe takes.
+    for recipe in sorted(RECIPES, key=lambda each: each.descriptor.recipe == DEFAULT_RECIPE):
+        found = recipe.identify(file) if recipe.identify else None
+        if found is not None:
+            return found
+    return None

@@ -10,10 +10,10 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineFacts, SlotFiles
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.prompt_cache.cache_links import remove_leftovers
-from workers.prompt_cache.cache_restore import CacheRestore
-from workers.prompt_cache.cache_save import COMMIT_LIMIT_S, CacheSave
 from workers.prompt_cache.disk_thread import in_disk_thread
+from workers.prompt_cache.links import remove_leftovers
+from workers.prompt_cache.restore import CacheRestore
+from workers.prompt_cache.save import COMMIT_LIMIT_S, CacheSave
 from workers.prompt_cache.store import PromptCacheStore
 
 

@@ -20,8 +20,7 @@ from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEnt
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.arguments import is_below
-from workers.backends.file_identification import HEAD, identify
-from workers.backends.registry import DESCRIPTORS
+from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, identify
 
 FILE: Final = "adopted_models.json"
 MAX_ADOPTED: Final = 256
@@ -181,7 +180,7 @@ class AdoptedModels:
     def _head(path: str) -> bytes:
         try:
             with Path(path).open("rb") as file:
-                return file.read(HEAD)
+                return file.read(HEAD_BYTES)
         except OSError as problem:
             message = f"`path` cannot be read: {problem.strerror}"
             raise LemonbusError(Failure(Code.INVALID_REQUEST, message, param="path")) from None

@@ -1,6 +1,6 @@
 """The extra models directory: every model file in it can be named ``extra.STEM``, without registration.
 
-The first bytes of a file tell what it is (``workers/backends/file_identification.py``): GGUF files of llama.cpp and of
+The first bytes of a file tell what it is (``workers/backends/registry.py``): GGUF files of llama.cpp and of
 stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp. If a folder has one GGUF model
 (shards count as one), the model gets the folder's name; a vision projector in the same folder makes it a vision model.
 A folder with a ``genai_config.json`` is a model of ONNX Runtime GenAI. If two models would have the same name, those in
@@ -19,9 +19,8 @@ from typing import Final, NamedTuple
 
 from protocol.models import checkpoints
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
-from workers.backends.file_identification import HEAD, SUFFIXES, identify
 from workers.backends.recipe import Identity
-from workers.backends.registry import DESCRIPTORS
+from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, MODEL_SUFFIXES, identify
 
 PREFIX: Final = "extra."
 FOLDER_RECIPES: Final = {each.folder_file: each.recipe for each in DESCRIPTORS.values() if each.folder_file}
@@ -137,7 +136,7 @@ class ExtraModels:
             return
         items = [item for item in every if _is_text(item.name)]
         self._unreadable += len(every) - len(items)
-        files = [item for item in items if item.name.lower().endswith(SUFFIXES) and _is_true(item.is_file)]
+        files = [item for item in items if item.name.lower().endswith(MODEL_SUFFIXES) and _is_true(item.is_file)]
         identities = {item.name: one for item in files if (one := self._identity(item, known)) is not None}
         self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
         for name in sorted(name for name in identities if not _is_gguf(name)):
@@ -256,7 +255,7 @@ def _head(path: str) -> bytes:
         # O_NONBLOCK: a pipe may have replaced the file meanwhile.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return os.read(file, HEAD)
+            return os.read(file, HEAD_BYTES)
         finally:
             os.close(file)
     except OSError:

@@ -8,8 +8,9 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.models.recipes import ModelSpec
+from workers.backends.base import device_variables
+from workers.backends.llamacpp.command_line import device_arguments
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
-from workers.backends.visible_devices import device_arguments, device_variables
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from workers.backends.base import EngineFacts, SlotReport
 from workers.backends.engine_request import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import ResponseHandler
-from workers.prompt_cache import cache_restore, cache_save
-from workers.prompt_cache.cache_restore import CacheRestore
-from workers.prompt_cache.cache_save import CacheSave
+from workers.prompt_cache import restore, save
+from workers.prompt_cache.restore import CacheRestore
+from workers.prompt_cache.save import CacheSave
 from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache
 
 KEY = "0" * 32
@@ -185,7 +185,7 @@ def test_a_disk_that_never_answers_delays_no_engines_end_and_no_load(
     store = StuckDisk(str(bench.cache_dir), 100_000, min_free=0)
     assert EARLIEST <= bench.save(store) < LATEST
     bench.done.clear()
-    monkeypatch.setattr(cache_restore, "RESTORE_LIMIT_S", LIMIT)
+    monkeypatch.setattr(restore, "RESTORE_LIMIT_S", LIMIT)
     assert EARLIEST <= bench.restore(store) < LATEST
     assert bench.done == [True], "the engine was not touched"
     StuckDisk.stuck.set()
@@ -202,7 +202,7 @@ class StuckCommit(PromptCacheStore):
 
 
 def test_a_last_step_that_never_ends_delays_no_engines_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_save, "COMMIT_LIMIT_S", LIMIT)
+    monkeypatch.setattr(save, "COMMIT_LIMIT_S", LIMIT)
     store = StuckCommit(str(bench.cache_dir), 100_000, min_free=0)
     assert EARLIEST <= bench.save(store, limit=LATEST) < LATEST
     StuckCommit.stuck.set()
@@ -241,7 +241,7 @@ def test_an_engine_that_does_not_come_to_an_end_of_a_file_is_not_used(
 ) -> None:
     bench.save(limit=LATEST)
     bench.done.clear()
-    monkeypatch.setattr(cache_restore, "RESTORE_LIMIT_S", LIMIT)
+    monkeypatch.setattr(restore, "RESTORE_LIMIT_S", LIMIT)
     assert EARLIEST <= bench.restore(answers=1) < LATEST
     assert bench.done == [False]
     assert not list(bench.engine_folder.iterdir())

@@ -21,7 +21,7 @@ from tests.fake_engines.llama_server import SLOT_TOKENS, program
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, WorkerProcess, running_worker
-from workers.prompt_cache.cache_restore import RESTORE_LIMIT_S
+from workers.prompt_cache.restore import RESTORE_LIMIT_S
 from workers.prompt_cache.store import MANIFEST
 
 SPEC = structs.replace(spec_of("tiny-chat", keep_prompt_cache=True, slots=2), backend="system")

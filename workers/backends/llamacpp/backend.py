@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
 from protocol.models.devices import Device
 from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
@@ -15,37 +14,23 @@ from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import engine_texts, flags
-from workers.backends.llamacpp.chosen_logprobs import (
-    check_drafted_logprobs,
-    request_for_one_alternative,
-    with_chosen_logprobs,
-)
-from workers.backends.llamacpp.command_line import check_llamacpp_args, prompt_batch_tokens, slots_of
-from workers.backends.llamacpp.context_check import check_context, check_probabilities, check_read
+from workers.backends.llamacpp.command_line import check_llamacpp_args, device_arguments, prompt_batch_tokens, slots_of
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, identify
 from workers.backends.llamacpp.flags import FLAGS
-from workers.backends.llamacpp.native_request import native_request
-from workers.backends.llamacpp.offered_tools import offered_tools
-from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, check_free_space, saved_name
+from workers.backends.llamacpp.requests import RequestFacts, engine_request
+from workers.backends.llamacpp.slot_files import (
+    CacheFacts,
+    LlamaSlotFiles,
+    cache_facts,
+    slot_request,
+)
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
-from workers.backends.request_rules import CHATS
-from workers.backends.visible_devices import device_arguments
 from workers.files import gguf
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
-
-_READS: Final = {
-    "tokenize": "/tokenize",
-    "detokenize": "/detokenize",
-    "apply-template": "/apply-template",
-    "chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
-}
-"""Endpoint → path in the engine."""
-"""Endpoints that llama-server answers without a slot."""
 
 ALL_LAYERS: Final = 99
 """Layers that a device takes: more than any model has."""
@@ -277,58 +262,20 @@ class LlamaCppBackend(ProgramBackend):
         self._had_request = True
         self.refuse_unserved(endpoint)
         if endpoint == "slots":
-            return self._slots(query, body)
+            return slot_request(query, body, self._saved_in, self.slots, self.spec.name)
         if endpoint == "props":
             return EngineRequest("GET", "/props", prompts=0)
-        tools = offered_tools(body, has_place=self._takes_tools) if endpoint in CHATS else None
-        body = tools.body if tools else body
-        if endpoint in _READS:
-            check_read(body, self._slot_context)
-            return EngineRequest("POST", _READS[endpoint], body, prompts=0)
-        if endpoint == "infill":
-            check_read(body, self._slot_context)  # it tokenizes everything, and uses as much as fits into its context
-        else:
-            check_context(body, self._slot_context, self.most_context)
-        if endpoint in ("embeddings", "rerank"):
-            return EngineRequest("POST", f"/v1/{endpoint}", body)
-        if endpoint == "embedding":
-            return EngineRequest("POST", "/embedding", body)
-        if endpoint in ("completion", "infill"):
-            native = native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
-            check_probabilities(native, self._slot_context)
-            return self._announced(native, body)
-        if self._drafts:
-            check_drafted_logprobs(body)
-        for_chosen = request_for_one_alternative(endpoint, body)
-        body = for_chosen or body
-        generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
-        check_probabilities(generation, self._slot_context)
-        generation = self._announced(generation, body)
-        if generation.choices > self.slots:
-            reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"
-            raise invalid(reason, "n")
-        generation = with_chosen_logprobs(generation) if for_chosen else generation
-        return tools.applied_to(generation) if tools else generation
-
-    def _announced(self, request: EngineRequest, body: bytes) -> EngineRequest:
-        """Return whether the engine was asked for progress, which it first sends at once.
-
-        A user's may be too old for this.
-        """
-        asked = request.streamed and len(body) > SHORT_BODY_BYTES
-        return request._replace(announced=True) if asked and self._program.provision is not Provision.USER else request
-
-    def _slots(self, query: str, body: bytes) -> EngineRequest:
-        if query == "GET":
-            return EngineRequest("GET", "/slots", prompts=0)
-        action, _, slot = query.partition("/")
-        if action not in ("save", "restore", "erase") or not (slot.isascii() and slot.isdigit()):
-            raise invalid(f"unknown slot action {query!r}")
-        if int(slot[:9]) >= self.slots:
-            raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
-        if action == "save":
-            check_free_space(self._saved_in, saved_name(body))
-        return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
+        facts = RequestFacts(
+            slots=self.slots,
+            context=self._slot_context,
+            most_context=self.most_context,
+            takes_tools=self._takes_tools,
+            drafts=self._drafts,
+            # A user's own may be too old for this.
+            announces=self._program.provision is not Provision.USER,
+            sampling=self.sampling,
+        )
+        return engine_request(endpoint, body, stream, facts)
 
 
 RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, identify, SUFFIXES)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.failures import invalid
+from protocol.models.devices import is_gpu_number
 from workers.backends.arguments import check_arguments
 from workers.backends.llamacpp.flags import FLAGS
 
@@ -51,3 +52,10 @@ def prompt_batch_tokens(model_bytes: int, threads: int) -> int:
     while batch < MAX_BATCH_TOKENS and 2 * batch <= within_target:
         batch *= 2
     return batch
+
+
+def device_arguments(flag: str, devices: Sequence[str]) -> list[str]:
+    """Return the arguments that name devices in the engine's own words; none for numbers, which become variables."""
+    if not flag or not devices or all(map(is_gpu_number, devices)):
+        return []
+    return [flag, ",".join(devices)]

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, invalid
 from protocol.models.prompt_caches import KEY_LENGTH
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineFacts, SlotReport
@@ -126,6 +126,23 @@ class LlamaSlotFiles:
 
 def _request(action: str, slot: int, name: str) -> EngineRequest:
     return EngineRequest("POST", f"/slots/{slot}?action={action}", msgspec.json.encode({"filename": name}), prompts=0)
+
+
+def slot_request(query: str, body: bytes, folder: Path, slots: int, model: str) -> EngineRequest:
+    """Return the request for what a client does with slots: ``GET``, or an action and a slot, such as ``save/0``.
+
+    ``folder``: the engine's, for what is saved. Raises a failure for an action or a slot that does not exist.
+    """
+    if query == "GET":
+        return EngineRequest("GET", "/slots", prompts=0)
+    action, _, slot = query.partition("/")
+    if action not in ("save", "restore", "erase") or not (slot.isascii() and slot.isdigit()):
+        raise invalid(f"unknown slot action {query!r}")
+    if int(slot[:9]) >= slots:
+        raise Failure(Code.NOT_FOUND, f"{model} has no slot {slot}", param="id").raised()
+    if action == "save":
+        check_free_space(folder, saved_name(body))
+    return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 
 def saved_name(body: bytes) -> str:

@@ -18,8 +18,8 @@ from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import SlotFiles
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import BufferedResponse, EngineExchange
-from workers.prompt_cache.cache_links import CacheLinks
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
+from workers.prompt_cache.links import CacheLinks
 from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache, SavedSlot
 
 MIN_TOKENS: Final = 32

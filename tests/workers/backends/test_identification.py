@@ -13,8 +13,8 @@ from gguf import PoolingType
 
 from tests.support.models import diffusion_gguf
 from tests.support.models.tiny_models import adapters, tiny_models
-from workers.backends.file_identification import HEAD, identify
 from workers.backends.recipe import Identity
+from workers.backends.registry import HEAD_BYTES, identify
 from workers.files.safetensors import tensor_names
 
 EMBEDDINGS, RERANKING = Identity("llamacpp", ("embeddings",)), Identity("llamacpp", ("reranking",))
@@ -24,7 +24,7 @@ CHAT, PICTURES = Identity("llamacpp"), Identity("sd-cpp", ("image",))
 def of(path: Path, name: str = "") -> Identity | None:
     """Identify a file, under a meaningless name unless one is given."""
     with path.open("rb") as file:
-        return identify(name or f"x{path.suffix}", file.read(HEAD))
+        return identify(name or f"x{path.suffix}", file.read(HEAD_BYTES))
 
 
 def write_gguf(path: Path, architecture: str, *tensors: str, title: str = "x", pooling: int | None = None) -> None:
