@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta, structs
 
-from protocol.failures import LemonbusError, invalid
+from gateway.http.bodies import body_decoding
+from protocol.failures import invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.control_characters import ESCAPES, escape_in_json
 from protocol.runtime.logs import LEVEL_RANK, SEVERITY
@@ -15,10 +18,6 @@ from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BACKLOG_ENTRIES: Final = 2000
 MAX_BACKLOG_BYTES: Final = 4 * 1024 * 1024
-FILTERS: Final = ("model", "level", "request_id", "process")
-QUERY_PARAMETERS: Final = (*FILTERS, "boot", "after_seq")
-"""Allowed query parameters."""
-_MAX_DIGITS: Final = 18
 _HEAD_FIELDS: Final = frozenset({"ts", "level", "process", "pid", "event"})
 _LEVELS: Final = {severity.lower(): level for level, severity in SEVERITY.items()} | {
     level: level for level in LEVEL_RANK
@@ -59,50 +58,49 @@ def _render_text(fields: dict[str, Any]) -> str:
     return " ".join(words)
 
 
-def parse_subscription(number: int, message: str | bytes, query: dict[str, str]) -> FollowLogs:
-    """Return the call for a ``logs.subscribe`` message. ``query``: the address's :data:`QUERY_PARAMETERS`.
+class LogQuery(msgspec.Struct):
+    """Which entries to send; `after_seq` and `boot` resume where an earlier reader stopped."""
+
+    model: str = ""
+    level: str = ""
+    request_id: str = ""
+    process: str = ""
+    boot: str = ""
+    after_seq: Annotated[int, Meta(ge=0, lt=10**18)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``invalid_request`` for a level that there is not; severities are levels, too."""
+        if self.level and self.level.lower() not in _LEVELS:
+            raise invalid(f"`level` must be one of {', '.join(LEVEL_RANK)}", "level")
+        self.level = _LEVELS.get(self.level.lower(), "")
+
+
+class Subscription(LogQuery, kw_only=True):
+    """The message with which a reader subscribes. Its fields override those in the address."""
+
+    type: Literal["logs.subscribe"]
+
+
+def parse_query(given: Mapping[str, str | None]) -> LogQuery:
+    """Return the parameters of the address, of which empty ones are absent; raises ``invalid_request``."""
+    known = {name: given[name] for name in LogQuery.__struct_fields__ if given.get(name)}
+    return body_decoding.convert(known, LogQuery, strict=False)
+
+
+def parse_subscription(number: int, message: str | bytes, query: LogQuery) -> FollowLogs:
+    """Return the call for a ``logs.subscribe`` message.
 
     If ``after_seq`` is beyond the newest entry, the whole snapshot is sent: each start of a server counts from 1 again,
     so the number belongs to an earlier start, and the reader has seen nothing of this one. ``boot``, which each
     snapshot has, makes this certain. Unknown fields are ignored. Raises ``invalid_request`` naming the wrong field.
     """
     try:
-        subscribe = _decode(message)
+        given = _decode(message)
     except (UnicodeEncodeError, *DECODE_ERRORS):  # a text may contain half of a surrogate pair
         raise invalid('expected a JSON object, such as {"type": "logs.subscribe"}') from None
-    if subscribe.get("type") != "logs.subscribe":
-        raise invalid('`type` must be "logs.subscribe"', "type")
-    after = subscribe.get("after_seq")
-    if after is None:
-        after = parse_after_seq(query.get("after_seq", ""))
-    elif isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
-        raise _invalid_after_seq()
-    texts: dict[str, str] = {}
-    for key in (*FILTERS, "boot"):
-        value = subscribe.get(key)
-        if value is not None and not isinstance(value, str):
-            raise invalid(f"`{key}` must be a string", key)
-        texts[key] = query.get(key, "") if value is None else value
-    texts["level"] = parse_level(texts["level"])
-    return FollowLogs(number, after, **texts)
-
-
-def parse_after_seq(given: str) -> int | None:
-    """Return the sequence number in the query, None if there is none; raises ``invalid_request``."""
-    if given and not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
-        raise _invalid_after_seq()
-    return int(given) if given else None
-
-
-def _invalid_after_seq() -> LemonbusError:
-    return invalid("`after_seq` must be null or a whole number", "after_seq")
-
-
-def parse_level(given: str) -> str:
-    """Return our name of a level or severity; raises ``invalid_request``."""
-    if given and given.lower() not in _LEVELS:
-        raise invalid(f"`level` must be one of {', '.join(LEVEL_RANK)}", "level")
-    return _LEVELS[given.lower()] if given else ""
+    own = {name: value for name, value in given.items() if value is not None}
+    wanted = body_decoding.convert({**structs.asdict(query), **own}, Subscription)
+    return FollowLogs(number, **{name: getattr(wanted, name) for name in LogQuery.__struct_fields__})
 
 
 class LogBacklog:

@@ -22,14 +22,7 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http import errors
 from gateway.http.request_context import SOCKET_KEY, RequestContext, request_context
-from gateway.logs.log_entries import (
-    QUERY_PARAMETERS,
-    LogBacklog,
-    parse_after_seq,
-    parse_level,
-    parse_subscription,
-    render_entry,
-)
+from gateway.logs.log_entries import LogBacklog, LogQuery, parse_query, parse_subscription, render_entry
 from gateway.logs.websocket import WebSocketAdapter
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.log_stream import LogBatch, LogSnapshot
@@ -95,9 +88,7 @@ class LogStreamResource:
         if (req.get_header("Upgrade") or "").lower() != "websocket":
             resp.set_header("Upgrade", "websocket")
             raise Failure(Code.INVALID_REQUEST, "this route speaks WebSocket", status=426).raised()
-        query = {key: req.get_param(key, default="") for key in QUERY_PARAMETERS}
-        parse_level(query["level"])
-        parse_after_seq(query["after_seq"])
+        query = parse_query({name: req.get_param(name) for name in LogQuery.__struct_fields__})
         self._readers[name] += 1
         try:
             self._serve_reader(req, query)
@@ -119,7 +110,7 @@ class LogStreamResource:
             text = f"{self._readers.total()} readers already follow the log of this process: end one of them"
             raise Failure(Code.OVERLOADED, text, retry_after=_RETRY_S).raised()
 
-    def _serve_reader(self, req: falcon.Request, query: dict[str, str]) -> None:
+    def _serve_reader(self, req: falcon.Request, query: LogQuery) -> None:
         context = request_context(req.env)
         adapter = WebSocketAdapter(req.env[SOCKET_KEY], READER_TIMEOUT_S)
         # If the client does not offer it, nothing is compressed: compressing a snapshot would block other requests.
@@ -145,7 +136,7 @@ class _LogReader:
     """One client of the stream."""
 
     def __init__(
-        self, session: SupervisorSession, env: dict[str, Any], socket: Any, label: str, query: dict[str, str]
+        self, session: SupervisorSession, env: dict[str, Any], socket: Any, label: str, query: LogQuery
     ) -> None:
         self._session = session
         self._env = env

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-
-import msgspec
-from msgspec import Meta
+from typing import Final
 
 from gateway.api.common.operations import Documentation, Operation
+from gateway.logs.log_entries import LogQuery
 from gateway.logs.stream import LogStreamResource
 from protocol.failures import Code, Failure
 
 
-class LogQuery(msgspec.Struct):
-    """Which entries to send; `after_seq` and `boot` resume where an earlier reader stopped."""
+class LogStreamQuery(LogQuery):
+    """Which entries to send, and the API key of a client that can send no header."""
 
-    model: str | msgspec.UnsetType = msgspec.UNSET
-    level: str | msgspec.UnsetType = msgspec.UNSET
-    request_id: str | msgspec.UnsetType = msgspec.UNSET
-    process: str | msgspec.UnsetType = msgspec.UNSET
-    boot: str | msgspec.UnsetType = msgspec.UNSET
-    after_seq: Annotated[int, Meta(ge=0)] | msgspec.UnsetType = msgspec.UNSET
-    api_key: str | msgspec.UnsetType = msgspec.UNSET
+    api_key: str = ""
 
 
 _LOG_READER: Final = frozenset({Failure(Code.INVALID_REQUEST, "", status=426), Failure(Code.RATE_LIMITED, "")})
@@ -33,7 +25,7 @@ DOCUMENTATION: Final = Documentation(
         LogStreamResource: {
             "GET": Operation(
                 "Follows the log over a WebSocket: one JSON object per message.",
-                query=LogQuery,
+                query=LogStreamQuery,
                 failures=_LOG_READER,
                 status=101,
             )

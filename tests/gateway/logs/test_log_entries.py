@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.logs import log_entries
-from gateway.logs.log_entries import LogBacklog, parse_after_seq, parse_level, parse_subscription, render_entry
+from gateway.logs.log_entries import LogBacklog, LogQuery, parse_query, parse_subscription, render_entry
 from protocol.failures import Code, LemonbusError
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.logs import SEVERITY
@@ -103,7 +103,7 @@ def test_any_log_record_becomes_an_entry(fields: bytes) -> None:
 def test_filters_come_from_the_message_or_the_address(
     message: dict[str, Any], query: dict[str, str], call: FollowLogs
 ) -> None:
-    assert parse_subscription(4, json.dumps({"type": "logs.subscribe"} | message), query) == call
+    assert parse_subscription(4, json.dumps({"type": "logs.subscribe"} | message), parse_query(query)) == call
 
 
 @pytest.mark.parametrize(
@@ -129,19 +129,19 @@ def test_filters_come_from_the_message_or_the_address(
 )
 def test_a_wrong_subscription_is_explained(message: str | bytes, param: str) -> None:
     with pytest.raises(LemonbusError) as caught:
-        parse_subscription(1, message, {})
+        parse_subscription(1, message, LogQuery())
     assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, param)
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "²", "1" * 19, " 1"])
 def test_a_wrong_position_in_the_query_is_explained(text: str) -> None:
     with pytest.raises(LemonbusError) as caught:
-        parse_after_seq(text)
+        parse_query({"after_seq": text})
     assert caught.value.failure.param == "after_seq"
 
 
 def test_levels_and_severities_are_both_words_for_a_level() -> None:
-    assert [parse_level(word) for word in ("", "trace", "Fatal", "ERROR", "critical")] == [
+    assert [parse_query({"level": word}).level for word in ("", "trace", "Fatal", "ERROR", "critical")] == [
         "",
         "trace",
         "critical",
