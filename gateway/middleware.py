@@ -95,7 +95,9 @@ class UnusedReservations:
         self, req: falcon.Request, _resp: falcon.Response, _resource: object, _req_succeeded: bool
     ) -> None:
         """End it. If the inference request was sent, it has taken the reservation over."""
-        request_context(req.env).drop_reservation()
+        context = request_context(req.env)
+        if context.reservation is not None:
+            context.drop_reservation()
 
 
 def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: CorsPolicy) -> list[Any]:

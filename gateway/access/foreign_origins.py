@@ -98,7 +98,7 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return "" if site in _OWN_SITES else f"pages of other sites may not {action}"
-    if handled_as(environ.get("REQUEST_METHOD", "")) != "GET":
+    if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
         return ""  # browsers send an Origin with all other requests
     # Over plain HTTP, browsers say which site a request comes from to loopback addresses only, and some never say it. A
     # page can hide its Referer, and choose what is accepted.

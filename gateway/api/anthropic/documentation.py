@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.anthropic import messages
-from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
 from gateway.api.common.operations import EVENT_STREAM, INFERENCE, Documentation, Operation, Stream
 
 _PROMPT: Final = {
@@ -71,7 +70,6 @@ DOCUMENTATION: Final = Documentation(
         messages.MessagesResource: {
             "POST": Operation(
                 "Generates the next message of a conversation.",
-                body=MessageRequest,
                 answer=AnthropicMessage,
                 stream=Stream(
                     EVENT_STREAM,
@@ -85,7 +83,6 @@ DOCUMENTATION: Final = Documentation(
         messages.CountTokensResource: {
             "POST": Operation(
                 "Counts the tokens of a prompt.",
-                body=PromptRequest,
                 answer=TokenCount,
                 failures=INFERENCE,
                 examples={"a prompt": _PROMPT},

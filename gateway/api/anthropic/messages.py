@@ -22,7 +22,6 @@ from gateway.api.anthropic.message_request import (
 )
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.fetching.image_source import ImageSource, image_source
-from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError
 
@@ -31,12 +30,11 @@ INPUT_TOKENS: Final = "chat/completions/input_tokens"
 """Endpoints of the internal format."""
 
 
-class MessagesResource(InferenceResource):
+class MessagesResource(InferenceResource[MessageRequest]):
     """``POST messages``: generates the next message of a conversation."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: MessageRequest, _data: bytes) -> TranslatedRequest:
         """Check the request and return the chat completion that answers it."""
-        request, _ = body_decoding.read_object(req, self.body_limit, MessageRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, CHAT, request.model))
         model, limit, one_call = request.model or "", request.max_tokens, request.one_call
@@ -52,12 +50,11 @@ class MessagesResource(InferenceResource):
         )
 
 
-class CountTokensResource(InferenceResource):
+class CountTokensResource(InferenceResource[PromptRequest]):
     """``POST messages/count_tokens``: the number of tokens in a message's prompt, by the engine's template and tokenizer."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: PromptRequest, _data: bytes) -> TranslatedRequest:
         """Check the request. The engine counts what it would get for the message."""
-        request, _ = body_decoding.read_object(req, self.body_limit, PromptRequest)
         request.check()
         embed_images(request, image_source(self._session, req.env, INPUT_TOKENS, request.model))
         return TranslatedRequest(

@@ -2,8 +2,8 @@
 
 A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form.
 The routes that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they
-translate a request into OpenAI's form and the answer back, streams with a
-:class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What all routes take and answer is declared in the
+declare the type of their requests, and translate a request into OpenAI's form and the answer back, streams with a
+:class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What else routes take and answer is declared in the
 family's ``documentation.py``, from which the OpenAPI document is made.
 
 A new dialect is a folder beside this one, and one line in ``gateway/app.py``.

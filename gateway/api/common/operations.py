@@ -151,8 +151,15 @@ class Documentation(NamedTuple):
     """The type of the body of an error below the family's ``error_prefixes``."""
 
     def of(self, resource: object) -> Mapping[str, Operation]:
-        """Return what a resource takes and answers, by HTTP method; empty if that is not declared."""
+        """Return what a resource takes and answers, by HTTP method; empty if that is not declared.
+
+        A resource with a ``request_type`` takes JSON of this type, unless another body is declared.
+        """
         found: Mapping[str, Operation] = getattr(resource, "operations", None) or self.operations.get(
             type(resource), {}
         )
-        return found
+        body = getattr(resource, "request_type", None)
+        return {
+            method: operation._replace(body=operation.body or body) if operation.form is None else operation
+            for method, operation in found.items()
+        }

@@ -15,7 +15,6 @@ from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.request_fields import check_empty_prompts
 from gateway.api.llamacpp.errors import llamacpp_error_event
 from gateway.api.llamacpp.native_requests import Prompt, chosen_model, count_native_prompts
-from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import payloads
@@ -85,23 +84,21 @@ def native_generation(
     )
 
 
-class CompletionResource(InferenceResource):
+class CompletionResource(InferenceResource[CompletionRequest]):
     """``POST /completion`` and ``/completions``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: CompletionRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine nearly unchanged."""
-        request, data = body_decoding.read_object(req, self.body_limit, CompletionRequest)
         prompts = count_native_prompts(request.prompt, "prompt")
         check_empty_prompts(request.prompt, request.choices)
         return native_generation(req, "completion", data, request, prompts)
 
 
-class InfillResource(InferenceResource):
+class InfillResource(InferenceResource[InfillRequest]):
     """``POST /infill``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: InfillRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine nearly unchanged."""
-        request, data = body_decoding.read_object(req, self.body_limit, InfillRequest)
         return native_generation(req, "infill", data, request, 1)
 
 

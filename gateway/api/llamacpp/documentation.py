@@ -151,10 +151,9 @@ _COMPLETION: Final = Stream(
 )
 
 
-def _read(summary: str, body: type, answer: type, example: dict[str, Any]) -> Operation:
+def _read(summary: str, answer: type, example: dict[str, Any]) -> Operation:
     return Operation(
         summary,
-        body=body,
         answer=answer,
         query=ModelQuery,
         failures=INFERENCE,
@@ -169,7 +168,6 @@ DOCUMENTATION: Final = Documentation(
         completion.CompletionResource: {
             "POST": Operation(
                 "Continues a text.",
-                body=completion.CompletionRequest,
                 answer=(NativeCompletion, list[NativeCompletion]),
                 query=ModelQuery,
                 stream=_COMPLETION,
@@ -180,7 +178,6 @@ DOCUMENTATION: Final = Documentation(
         completion.InfillResource: {
             "POST": Operation(
                 "Fills in between two pieces of code.",
-                body=completion.InfillRequest,
                 answer=(NativeCompletion, list[NativeCompletion]),
                 query=ModelQuery,
                 stream=_COMPLETION,
@@ -191,7 +188,6 @@ DOCUMENTATION: Final = Documentation(
         embedding.NativeEmbeddingResource: {
             "POST": Operation(
                 "Makes vectors of each input.",
-                body=embedding.NativeEmbeddingRequest,
                 needs=("content", "input"),
                 answer=list[NativeEmbedding],
                 query=ModelQuery,
@@ -202,7 +198,6 @@ DOCUMENTATION: Final = Documentation(
         reranking.RerankingResource: {
             "POST": Operation(
                 "Scores documents for a query.",
-                body=reranking.RerankRequest,
                 answer=RerankAnswer,
                 query=ModelQuery,
                 failures=INFERENCE,
@@ -218,7 +213,6 @@ DOCUMENTATION: Final = Documentation(
         reranking.CohereRerankResource: {
             "POST": Operation(
                 "Scores documents for a query, in Cohere's form.",
-                body=reranking.CohereRerankRequest,
                 answer=CohereAnswer,
                 failures=INFERENCE,
                 examples={
@@ -231,16 +225,11 @@ DOCUMENTATION: Final = Documentation(
                 },
             )
         },
-        tokens.TokenizeResource: {
-            "POST": _read("Splits a text into tokens.", tokens.TokenizeRequest, TokenList, {"content": "Hello"})
-        },
-        tokens.DetokenizeResource: {
-            "POST": _read("Makes a text of tokens.", tokens.DetokenizeRequest, DetokenizedText, {"tokens": [1, 2]})
-        },
+        tokens.TokenizeResource: {"POST": _read("Splits a text into tokens.", TokenList, {"content": "Hello"})},
+        tokens.DetokenizeResource: {"POST": _read("Makes a text of tokens.", DetokenizedText, {"tokens": [1, 2]})},
         tokens.ApplyTemplateResource: {
             "POST": _read(
                 "Makes a prompt of messages.",
-                tokens.ApplyTemplateRequest,
                 RenderedPrompt,
                 {"messages": [{"role": "user", "content": "Hello"}]},
             )

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.llamacpp.native_requests import Prompt, chosen_model, count_native_prompts
-from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 
@@ -31,10 +30,9 @@ class NativeEmbeddingRequest(msgspec.Struct, kw_only=True):
         return count_native_prompts(prompt, name)
 
 
-class NativeEmbeddingResource(InferenceResource):
+class NativeEmbeddingResource(InferenceResource[NativeEmbeddingRequest]):
     """``POST /embedding`` and ``/embeddings``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: NativeEmbeddingRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged."""
-        request, data = body_decoding.read_object(req, self.body_limit, NativeEmbeddingRequest)
         return TranslatedRequest("embedding", chosen_model(req, request.model), data, weight=request.weight())

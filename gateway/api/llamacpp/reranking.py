@@ -12,7 +12,6 @@ from msgspec import Meta
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.native_requests import chosen_model
-from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid, not_understood
@@ -81,12 +80,11 @@ def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> d
     return body
 
 
-class RerankingResource(InferenceResource):
+class RerankingResource(InferenceResource[RerankRequest]):
     """``POST rerank``, ``reranking`` and ``reranker``: scores of documents for a query."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: RerankRequest, data: bytes) -> TranslatedRequest:
         """Check the request. The answer has one score per document, in the order of the documents."""
-        request, data = body_decoding.read_object(req, self.body_limit, RerankRequest)
         request.check()
         documents = len(request.documents)
         if not all(isinstance(each, str) for each in request.documents):
@@ -127,12 +125,11 @@ def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> by
     return msgspec.json.encode({"id": label, "results": results, "meta": meta})
 
 
-class CohereRerankResource(InferenceResource):
+class CohereRerankResource(InferenceResource[CohereRerankRequest]):
     """``POST /v2/rerank``. Cohere's clients read the top-level ``message`` of an error in the default form."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: CohereRerankRequest, _data: bytes) -> TranslatedRequest:
         """Check the request."""
-        request, _ = body_decoding.read_object(req, self.body_limit, CohereRerankRequest)
         request.check()
         body: dict[str, object] = {"query": request.query, "documents": request.document_texts}
         if request.model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 import falcon
 import msgspec
@@ -14,7 +14,6 @@ from gateway.api.common.inference.inference_resource import InferenceResource, T
 from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.fetching.image_source import ImageSource, image_source
-from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
 
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -66,37 +65,35 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
         return chat_fields.with_inline_media(data, (message.content for message in self.messages), image)
 
 
-class ReadResource(InferenceResource):
+R = TypeVar("R", bound=ReadRequest)
+
+
+class ReadResource(InferenceResource[R]):
     """A route that the engine answers without a slot, beside its generations. It loads the model if necessary."""
 
     endpoint: ClassVar[str]
-    request_type: ClassVar[type[ReadRequest]]
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: R, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged, and the answer comes back unchanged."""
-        request, data = body_decoding.read_object(req, self.body_limit, self.request_type)
         request.check()
         model = chosen_model(req, request.model)
         data = request.with_inline_media(data, image_source(self._session, req.env, self.endpoint, model))
         return TranslatedRequest(self.endpoint, model, data, weight=0)
 
 
-class TokenizeResource(ReadResource):
+class TokenizeResource(ReadResource[TokenizeRequest]):
     """``POST tokenize``: the tokens of a text."""
 
     endpoint: ClassVar[str] = "tokenize"
-    request_type: ClassVar[type[ReadRequest]] = TokenizeRequest
 
 
-class DetokenizeResource(ReadResource):
+class DetokenizeResource(ReadResource[DetokenizeRequest]):
     """``POST detokenize``: the text of tokens."""
 
     endpoint: ClassVar[str] = "detokenize"
-    request_type: ClassVar[type[ReadRequest]] = DetokenizeRequest
 
 
-class ApplyTemplateResource(ReadResource):
+class ApplyTemplateResource(ReadResource[ApplyTemplateRequest]):
     """``POST apply-template``: the prompt that a model's chat template makes from a conversation."""
 
     endpoint: ClassVar[str] = "apply-template"
-    request_type: ClassVar[type[ReadRequest]] = ApplyTemplateRequest

@@ -14,10 +14,9 @@ from typing import ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import FormResource, TranslatedRequest
 from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid, not_understood
@@ -158,14 +157,14 @@ def _engine_fields(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-class TranscriptionsResource(InferenceResource):
+class TranscriptionsResource(FormResource):
     """``POST audio/transcriptions``."""
 
     endpoint: ClassVar[str] = TRANSCRIPTIONS
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, _req: falcon.Request, request: list[FormPart], _data: bytes) -> TranslatedRequest:
         """Check the form and write the one for the engine."""
-        form = parse_form(body_decoding.read_form(req, self.body_limit), self.endpoint)
+        form = parse_form(request, self.endpoint)
         body = form_data.encode(form.parts)
         return TranslatedRequest(
             self.endpoint,

@@ -30,7 +30,6 @@ from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.fetching.image_source import image_source
-from gateway.http.bodies import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
@@ -160,12 +159,11 @@ def count_prompts(value: Prompt, field: str) -> int:
     return len(value)
 
 
-class ChatCompletionsResource(InferenceResource):
+class ChatCompletionsResource(InferenceResource[ChatRequest]):
     """``POST chat/completions``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: ChatRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged, except for fetched images."""
-        request, data = body_decoding.read_object(req, self.body_limit, ChatRequest)
         request.check()
         fields = _object(data)
         if not _SELDOM.isdisjoint(fields):
@@ -179,12 +177,11 @@ class ChatCompletionsResource(InferenceResource):
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, writer=writer)
 
 
-class CompletionsResource(InferenceResource):
+class CompletionsResource(InferenceResource[TextRequest]):
     """``POST completions``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, _req: falcon.Request, request: TextRequest, data: bytes) -> TranslatedRequest:
         """Check the request. A whole answer also has the first choice's ``text`` at its top level."""
-        request, data = body_decoding.read_object(req, self.body_limit, TextRequest)
         request.check()
         unserved_fields.check_unserved(_object(data), unserved_fields.COMPLETION)
         n = request.n or 1

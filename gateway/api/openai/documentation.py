@@ -159,7 +159,6 @@ def _transcription(summary: str) -> Operation:
 
 _COMPLETION: Final = Operation(
     "Continues a text.",
-    body=completions.TextRequest,
     answer=TextCompletion,
     stream=Stream(EVENT_STREAM, 'data: {"choices":[{"index":0,"text":" there"}]}\n\ndata: [DONE]\n\n'),
     failures=INFERENCE,
@@ -173,7 +172,6 @@ DOCUMENTATION: Final = Documentation(
         completions.ChatCompletionsResource: {
             "POST": Operation(
                 "Generates the next message of a conversation.",
-                body=completions.ChatRequest,
                 answer=ChatCompletion,
                 stream=_STREAM_OF_CHUNKS,
                 failures=INFERENCE,
@@ -189,7 +187,6 @@ DOCUMENTATION: Final = Documentation(
         embeddings.EmbeddingsResource: {
             "POST": Operation(
                 "Makes a vector of each text.",
-                body=embeddings.EmbeddingRequest,
                 answer=EmbeddingList,
                 failures=INFERENCE,
                 examples={"texts": _EMBED, "base64": {**_EMBED, "encoding_format": "base64"}},
@@ -198,7 +195,6 @@ DOCUMENTATION: Final = Documentation(
         images.ImageGenerationsResource: {
             "POST": Operation(
                 "Draws pictures.",
-                body=images.ImageRequest,
                 answer=(ImageList, LateError),
                 failures=INFERENCE,
                 examples={"a picture": _DRAW},

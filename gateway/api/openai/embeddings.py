@@ -13,7 +13,6 @@ from msgspec import Meta
 from gateway.api.common.inference.embeddings import read_vectors
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.completions import Prompt, count_prompts
-from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 
@@ -27,12 +26,11 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
 
 
-class EmbeddingsResource(InferenceResource):
+class EmbeddingsResource(InferenceResource[EmbeddingRequest]):
     """``POST embeddings``."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, _req: falcon.Request, request: EmbeddingRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged, unless it wants shorter vectors."""
-        request, data = body_decoding.read_object(req, self.body_limit, EmbeddingRequest)
         weight = count_prompts(request.input, "input")
         if (dimensions := request.dimensions) is None:
             return TranslatedRequest("embeddings", request.model or "", data, weight=weight)

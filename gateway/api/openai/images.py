@@ -16,7 +16,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.inference_resource import FormResource, InferenceResource, TranslatedRequest
 from gateway.decoding.image_header import JPEG, PNG, image_size
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
@@ -96,35 +96,34 @@ class ImageEditRequest(ImageRequest, kw_only=True):
     """How much of the first image may change."""
 
 
-class ImageGenerationsResource(InferenceResource):
+class ImageGenerationsResource(InferenceResource[ImageRequest]):
     """``POST images/generations``: images from a prompt."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, _req: falcon.Request, request: ImageRequest, data: bytes) -> TranslatedRequest:
         """Check the request and give it a seed."""
-        request, data = body_decoding.read_object(req, self.body_limit, ImageRequest)
         request.check()
         body, seed = with_seed(data, request.seed)
         return _translated(GENERATIONS, request, body, seed)
 
 
-class ImageEditsResource(InferenceResource):
+class ImageEditsResource(FormResource):
     """``POST images/edits``: images from a prompt and images.
 
     A mask limits the change to its transparent pixels or, if it has no transparency, to its white ones.
     """
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: list[FormPart], _data: bytes) -> TranslatedRequest:
         """Check the form and give the request a seed."""
-        fields, files = split_form(body_decoding.read_form(req, self.body_limit))
+        fields, files = split_form(request)
         data = msgspec.json.encode(fields)
-        request = body_decoding.decode(data, ImageEditRequest, client_of(req.env))
-        request.check()
+        edit = body_decoding.decode(data, ImageEditRequest, client_of(req.env))
+        edit.check()
         if not any(file.name == "image" for file in files):
             raise invalid("`image` is required", "image")
-        _check_output_size(request, files)
-        data, seed = with_seed(data, request.seed)
+        _check_output_size(edit, files)
+        data, seed = with_seed(data, edit.seed)
         form = form_data.encode([FormPart(form_data.JSON_FIELDS_PART, data), *files])
-        return _translated(EDITS, request, form, seed)
+        return _translated(EDITS, edit, form, seed)
 
 
 def _translated(endpoint: str, request: ImageRequest, body: bytes, seed: int) -> TranslatedRequest:

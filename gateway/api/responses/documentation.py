@@ -47,7 +47,6 @@ DOCUMENTATION: Final = Documentation(
         input_tokens.InputTokensResource: {
             "POST": Operation(
                 "Counts the tokens of a response's prompt.",
-                body=ResponseRequest,
                 needs=("input",),
                 answer=input_tokens.InputTokens,
                 failures=INFERENCE,

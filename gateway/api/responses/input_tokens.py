@@ -15,7 +15,6 @@ from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.store_client import StoreClient
 from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
-from gateway.http.bodies import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 
@@ -29,7 +28,7 @@ class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens
     input_tokens: int
 
 
-class InputTokensResource(InferenceResource):
+class InputTokensResource(InferenceResource[ResponseRequest]):
     """``POST responses/input_tokens``."""
 
     def __init__(self, session: SupervisorSession, store: StoreClient) -> None:
@@ -37,9 +36,8 @@ class InputTokensResource(InferenceResource):
         super().__init__(session)
         self._store = store
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: ResponseRequest, _data: bytes) -> TranslatedRequest:
         """Check the request. The engine counts what it would get for the response."""
-        request, _ = body_decoding.read_object(req, self.body_limit, ResponseRequest)
         request.check()
         image = image_source(self._session, req.env, ENDPOINT, request.model)
         earlier, own = read_conversation(self._store, req.env, request, ResponseIds(), image)

@@ -74,9 +74,8 @@ class ToyWriter(ChunkWriter):
         return line({"alas": failure.code, "id": label, "sent": failure.tokens_sent})
 
 
-class SayResource(InferenceResource):
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
-        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), ToyRequest)
+class SayResource(InferenceResource[ToyRequest]):
+    def translate(self, _req: falcon.Request, request: ToyRequest, _data: bytes) -> TranslatedRequest:
         body: dict[str, Any] = {"model": request.model_name, "messages": [{"role": "user", "content": request.words}]}
         if request.live:
             body |= {"stream": True, "stream_options": {"include_usage": True}}

@@ -15,7 +15,6 @@ from gateway.api.common import keep_alive
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.keep_alive import ContextOption, KeepAlive
 from gateway.api.common.operations import INFERENCE, Operation, entries_of
-from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
@@ -52,7 +51,6 @@ class EmbeddingFields(msgspec.Struct, kw_only=True):
 
 EMBEDDING: Final = Operation(
     "Makes a vector of each input.",
-    body=EmbeddingFields,
     needs=("input", "prompt"),
     failures=INFERENCE,
     examples={"texts": {"model": "nomic-embed", "input": ["a cat", "a dog"]}},
@@ -115,7 +113,7 @@ def _cut(vector: msgspec.Raw, dimensions: int) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode([each / length for each in kept] if length else kept))
 
 
-class EmbeddingResource(InferenceResource):
+class EmbeddingResource(InferenceResource[EmbeddingFields]):
     """A falcon resource for POST; a subclass writes the answer."""
 
     @abc.abstractmethod
@@ -124,9 +122,8 @@ class EmbeddingResource(InferenceResource):
     ) -> dict[str, Any]:
         """Return the fields of an answer. ``elapsed`` returns the seconds since the request came."""
 
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
+    def translate(self, req: falcon.Request, request: EmbeddingFields, _data: bytes) -> TranslatedRequest:
         """Check the request."""
-        request, _ = body_decoding.read_object(req, self.body_limit, EmbeddingFields)
         body, texts = request.bus_body(), request.texts()
         context = request_context(req.env)
         ttl = keep_alive.ttl_after_request(context, request.keep_alive)

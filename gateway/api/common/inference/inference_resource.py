@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import falcon
 import msgspec
@@ -12,12 +12,15 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
 from gateway.bus.session import SupervisorSession
+from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests import inference, late_answer
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.request_session import RequestSession
+from protocol.wire.form_data import FormPart
 
+R = TypeVar("R")
 UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
 """Return the engine's JSON unchanged."""
 
@@ -66,10 +69,21 @@ def answer_inference(
     resp.content_type = translated.answer.content_type
 
 
-class InferenceResource(abc.ABC):
-    """A falcon resource for POST. A subclass translates requests, and this class answers them."""
+class InferenceResource(abc.ABC, Generic[R]):
+    """A falcon resource for POST. A subclass names the type of its requests and translates them; this class answers them.
+
+    ``InferenceResource[ChatRequest]`` takes JSON of this type, also in the OpenAPI document.
+    """
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
+    request_type: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        """Note the type of the requests."""
+        super().__init_subclass__()
+        for kind in (each for base in vars(cls).get("__orig_bases__", ()) for each in get_args(base)):
+            if not isinstance(kind, TypeVar):
+                cls.request_type = kind
 
     def __init__(self, session: SupervisorSession) -> None:
         """Ask engines through ``session``."""
@@ -80,10 +94,23 @@ class InferenceResource(abc.ABC):
         """The largest body to read, in bytes."""
         return self._session.settings.body_limit
 
+    def read(self, req: falcon.Request) -> tuple[R, bytes]:
+        """Return the request and the body to pass on; raises ``LemonbusError`` for a wrong one."""
+        return body_decoding.read_object(req, self.body_limit, self.request_type)
+
     @abc.abstractmethod
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Read a request and return what to ask; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
+    def translate(self, req: falcon.Request, request: R, data: bytes) -> TranslatedRequest:
+        """Check a request, and return what to ask; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
-        answer_inference(self._session, req, resp, self.translate(req))
+        request, data = self.read(req)
+        answer_inference(self._session, req, resp, self.translate(req, request, data))
+
+
+class FormResource(InferenceResource[list[FormPart]]):
+    """The same for a form with files."""
+
+    def read(self, req: falcon.Request) -> tuple[list[FormPart], bytes]:
+        """Return the parts of the form; raises ``LemonbusError`` for a wrong one."""
+        return body_decoding.read_form(req, self.body_limit), b""
