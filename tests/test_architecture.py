@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -44,7 +45,7 @@ ONLY_IN = {
     "psutil": (
         "supervisor/machine/",
         "supervisor/models/compatibility.py",
-        "supervisor/processes/abandoned_processes.py",
+        "supervisor/processes/",
     ),
     "prometheus_client": (
         "supervisor/metrics/families.py",
@@ -84,6 +85,59 @@ ADDRESSES = {
 
 A worker's address is decided by the worker. Others use the one in its Hello.
 """
+
+
+PIDS = {
+    r"os\.(kill|killpg|getsid|waitpid|waitid|pidfd_open)\(|pidfd_send_signal|SO_PEERCRED|/proc/\{": (
+        "protocol/runtime/",
+        "protocol/wire/bus_connection.py",
+        "supervisor/processes/",
+        "supervisor/keeper/",
+        "supervisor/lifecycle/",
+        "workers/engine/",
+        "workers/engines/",
+        "gateway/process_watch.py",
+        "gateway/decoding/decoder_process.py",
+        "gateway/server/",
+    ),
+    r"\.on_death\(|\.forget_death\(": (
+        "protocol/runtime/loop.py",
+        "supervisor/processes/",
+        "workers/worker/supervisor_link.py",
+        "workers/engine/",
+    ),
+    r"\bprocess_tree\b|\bpsutil\.(Process|process_iter)\b|\bchild_processes\b": (
+        "supervisor/processes/",
+        "supervisor/keeper/",
+        "supervisor/lifecycle/",
+        "supervisor/reload/reloader.py",
+    ),
+    r"\bsocket_file\(": (
+        "protocol/wire/",
+        "supervisor/processes/",
+        "supervisor/bus/sockets.py",
+        "supervisor/lifecycle/runtime_check.py",
+        "gateway/bus/sockets.py",
+    ),
+}
+"""What finds, watches or ends a process by its pid, or a socket by its file → who may use it.
+
+In the supervisor that is its placement (``supervisor/processes/placement.py``) and what is above it, the keeper and the
+life of the supervisor itself. All others know a process by its id on the bus.
+"""
+
+SHOWN_PIDS = (
+    "supervisor/processes/",
+    "supervisor/keeper/",
+    "supervisor/lifecycle/",
+    "supervisor/handlers/peer_ends.py",
+    "supervisor/handlers/peers.py",
+    "supervisor/handlers/metrics.py",
+    "supervisor/handlers/server_state.py",
+    "supervisor/recovery/recovering.py",
+    "supervisor/scheduler/worker_events.py",
+)
+"""Who may read a pid in the supervisor. Those outside its placement only show what the process itself has reported."""
 
 
 COMPOSING_FOLDERS = {
@@ -137,6 +191,25 @@ def test_the_process_that_binds_a_socket_decides_its_address(function: str) -> N
     used = [path for path in FILES if re.search(rf"\bendpoints\.{function}\(", path.read_text())]
     assert used
     assert not [name(path) for path in used if not name(path).startswith(ADDRESSES[function])]
+
+
+@pytest.mark.parametrize("pattern", PIDS)
+def test_only_the_placement_knows_what_a_pid_or_a_socket_file_means(pattern: str) -> None:
+    used = [name(path) for path in FILES if re.search(pattern, path.read_text())]
+    assert [path for path in used if not path.startswith(PIDS[pattern])] == []
+    assert [allowed for allowed in PIDS[pattern] if not any(path.startswith(allowed) for path in used)] == []
+
+
+def test_handlers_and_recovery_only_show_pids() -> None:
+    used = {
+        name(path)
+        for path in FILES
+        if name(path).startswith("supervisor/")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("pid", "_pid", "engine_pid", "pidfd")
+    }
+    assert [path for path in sorted(used) if not path.startswith(SHOWN_PIDS)] == []
+    assert {path for path in SHOWN_PIDS if path.endswith(".py")} <= used
 
 
 @pytest.mark.parametrize("folder", COMPOSING_FOLDERS)

@@ -10,17 +10,14 @@ from protocol import RELEASE
 from protocol.config.settings import Settings
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.internal_errors import InternalErrors
-from supervisor.keeper import process_tree
-from supervisor.machine.hardware import resident_bytes
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.peer_liveness import PeerRegistry
-from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.logbook import LogBook
@@ -31,11 +28,10 @@ from supervisor.scheduler.view import ModelView, SchedulerView
 class ServerSnapshots:
     """Reads the present state of the server from all its parts."""
 
-    process_context: ProcessContext
     loop: Loop
     bus: SupervisorBus
     peers: PeerRegistry
-    workers: WorkerProcesses
+    processes: ProcessFigures
     models: ModelRegistry
     view: SchedulerView
     metrics: ServerMetrics
@@ -47,15 +43,16 @@ class ServerSnapshots:
         models = self.view.models()
         serving = {model.worker for model in models if model.serves}
         processes: dict[str, int] = {}
+        memory_of = self.processes.resident_bytes
         for each in self.peers.all():
             if each.id not in serving:
-                processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
+                processes[each.role] = processes.get(each.role, 0) + memory_of(each.id, each.pid)
         return ServerSnapshot(
             version=RELEASE,
-            uptime=process_tree.age(self.process_context.keeper),
+            uptime=self.processes.server_age(),
             active_requests=sum(model.running for model in models),
             models=[self._model(model) for model in models if model.queued or model.worker],
-            process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
+            process_bytes={"supervisor": memory_of("", os.getpid()), **processes},
             bus_drops={
                 "malformed": self.bus.malformed,
                 "undeliverable": self.bus.undeliverable,
@@ -71,7 +68,7 @@ class ServerSnapshots:
         return {entry.name: entry.short_name for entry in entries if entry is not None}
 
     def _model(self, model: ModelView) -> ModelSnapshot:
-        facts = model.facts
+        facts, memory_of = model.facts, self.processes.resident_bytes
         if not model.serves or facts is None:
             return ModelSnapshot(model.name, loaded=False, queued=model.queued)
         return ModelSnapshot(
@@ -83,8 +80,8 @@ class ServerSnapshots:
             parameters=facts.parameters,
             context=facts.context,
             gpu_layers=facts.gpu_layers,
-            worker_bytes=resident_bytes(self.workers.pid(model.worker)),
-            engine_bytes=resident_bytes(facts.engine_pid),
+            worker_bytes=memory_of(model.worker, self.processes.pid(model.worker)),
+            engine_bytes=memory_of(model.worker, facts.engine_pid),
         )
 
 

@@ -30,7 +30,6 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.other_versions import OtherVersions
 from supervisor.internal_errors import InternalErrors
-from supervisor.keeper import process_tree
 from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -38,7 +37,7 @@ from supervisor.models import compatibility
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.peer_liveness import PeerRegistry
-from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.gateway_calls import GatewayCalls
@@ -83,7 +82,7 @@ class HealthReports:
         loop: Loop,
         bus: SupervisorBus,
         peers: PeerRegistry,
-        workers: WorkerProcesses,
+        processes: ProcessFigures,
         models: ModelRegistry,
         key_file: KeyFileWatch,
         downloads: DownloadRegistry,
@@ -95,7 +94,7 @@ class HealthReports:
     ) -> None:
         """Report what these know."""
         self._settings, self._process_context, self._loop, self._bus = settings, process_context, loop, bus
-        self._peers, self._workers, self._models, self._key_file = peers, workers, models, key_file
+        self._peers, self._processes, self._models, self._key_file = peers, processes, models, key_file
         self._downloads, self._other_versions = downloads, other_versions
         self._view, self._metrics, self._calls, self._errors = view, metrics, calls, errors
         self._started_at = loop.now()
@@ -113,7 +112,7 @@ class HealthReports:
             version=RELEASE,
             boot=self._process_context.boot,
             pid=os.getpid(),
-            uptime=process_tree.age(self._process_context.keeper),
+            uptime=self._processes.server_age(),
             models=[self._running_model(each, each.spec) for each in models if each.counts_as_loaded and each.spec],
             max_models={kind.value: self._settings.max_loaded_models for kind in ModelType},
             granted=self._view.busy,
@@ -153,7 +152,7 @@ class HealthReports:
             spec=spec,
             worker=model.worker,
             state=model.state.value,
-            worker_pid=self._workers.pid(model.worker),
+            worker_pid=self._processes.pid(model.worker),
             last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
             slots=model.slots or (facts.slots if facts else 0),
             context=facts.context if facts else 0,

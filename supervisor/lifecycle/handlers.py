@@ -33,11 +33,25 @@ log = logs.get_logger()
 def about_the_server(parts: Parts, former: OtherVersions) -> list[dict[type, Handler]]:
     """Return the handlers of calls about the server as a whole. ``former``: processes that an upgrade has left."""
     settings, context, loop, bus, peers = parts.settings, parts.process_context, parts.loop, parts.bus, parts.peers
-    workers, models, view, calls, errors = parts.workers, parts.models, parts.scheduler.view, parts.calls, parts.errors
+    processes, models, view = parts.placement, parts.models, parts.scheduler.view
+    calls, errors = parts.calls, parts.errors
     metrics, logbook, key_file, downloads = parts.metrics, parts.logbook, parts.key_file, parts.downloads
-    snapshots = ServerSnapshots(context, loop, bus, peers, workers, models, view, metrics, logbook, errors)
+    snapshots = ServerSnapshots(loop, bus, peers, processes, models, view, metrics, logbook, errors)
     health = HealthReports(
-        settings, context, loop, bus, peers, workers, models, key_file, downloads, former, view, metrics, calls, errors
+        settings,
+        context,
+        loop,
+        bus,
+        peers,
+        processes,
+        models,
+        key_file,
+        downloads,
+        former,
+        view,
+        metrics,
+        calls,
+        errors,
     )
     collections = MetricsCollections(loop, bus)
     return [

@@ -18,9 +18,9 @@ from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.child_processes import ChildProcesses
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.local_placement import LocalPlacement
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.setting_effects import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.worker_processes import WorkerProcesses
@@ -57,13 +57,14 @@ class Parts:
         )
         self.metrics = ServerMetrics()
         self.stats = LatestStats()
-        self.processes = ChildProcesses(loop, process_context)
+        self.placement = LocalPlacement(loop, process_context)
+        self.processes = self.placement.processes
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
         self.barrier = WorkerBarrier(loop, self.bus)
         self.grant_notices = GrantNotices(loop, self.bus)
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
-        self.jobs = Jobs(loop, self.processes, self.peers, self.bus)
-        self.workers = WorkerProcesses(self.processes, process_context, worker_fingerprint(settings))
+        self.jobs = Jobs(loop, self.placement, self.peers, self.bus)
+        self.workers = WorkerProcesses(self.placement, process_context, worker_fingerprint(settings))
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
         self._make_scheduler()
 
@@ -96,9 +97,8 @@ class Parts:
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
-        self.workers.kill(name)
+        self.placement.kill(name)
         self.gateway.kill(name)
-        self.jobs.kill(name)
 
     def _report_usage(self, key: RequestKey, limits: RateLimits) -> None:
         """Tell a gateway the remaining limits of a request's key."""

@@ -67,11 +67,3 @@ def _details(root: Path, kernel: str) -> dict[str, str]:
         "cpu_governor": pci.read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "nvidia_driver": pci.nvidia_driver(root),
     }
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the resident bytes of a process, including its mapped files; 0 if it has ended."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss) if pid else 0
-    except (psutil.Error, OSError):
-        return 0

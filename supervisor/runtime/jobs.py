@@ -15,10 +15,9 @@ from protocol import ids
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import PEER_VARIABLE
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.placement import Placement
 from supervisor.processes.surviving_processes import SurvivingProcess
 
 HELLO_TIMEOUT_S: Final = 20.0
@@ -32,10 +31,12 @@ OnEnded = Callable[[str, str], None]
 class Jobs:
     """The jobs that run."""
 
-    def __init__(self, loop: Loop, processes: ChildProcesses, peers: PeerRegistry, bus: SupervisorBus) -> None:
+    def __init__(
+        self, loop: Loop, placement: Placement[SurvivingProcess], peers: PeerRegistry, bus: SupervisorBus
+    ) -> None:
         """None runs."""
-        self._loop, self._processes, self._peers, self._bus = loop, processes, peers, bus
-        self._children: dict[str, ChildProcess] = {}
+        self._loop, self._placement, self._peers, self._bus = loop, placement, peers, bus
+        self._names: set[str] = set()
         self._orders: dict[str, msgspec.Struct] = {}
         """Job → its order, as long as the job runs."""
 
@@ -44,31 +45,27 @@ class Jobs:
         job = ids.peer_id("job")
         if order is not None:
             self._orders[job] = order
-        ended = partial(self._ended, job, on_ended)
-        self._children[job] = self._processes.start("job", module, ended, {PEER_VARIABLE: job})
+        self._names.add(job)
+        self._placement.start(job, "job", module, partial(self._ended, job, on_ended))
         self._loop.call_later(HELLO_TIMEOUT_S, partial(self._kill_if_silent, job))
         return job
 
     def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
         """Take over a job that an earlier supervisor started; ``on_ended`` as in :meth:`start`."""
-        ended = partial(self._ended, survivor.peer, on_ended)
-        self._children[survivor.peer] = self._processes.adopt(survivor, ended)
+        self._names.add(survivor.peer)
+        self._placement.adopt(survivor, partial(self._ended, survivor.peer, on_ended))
 
     def names(self) -> list[str]:
         """Return the jobs whose processes run."""
-        return list(self._children)
+        return sorted(self._names)
 
     def kill(self, job: str) -> None:
         """Kill a job, if it still runs. Everything else follows from its end."""
-        child = self._children.get(job)
-        if child is not None:
-            self._processes.kill(child)
+        self._placement.kill(job)
 
     def give_up(self, job: str) -> None:
-        """Kill a job, and count it as ended even if it cannot be killed: see :meth:`ChildProcesses.give_up`."""
-        child = self._children.get(job)
-        if child is not None:
-            self._processes.give_up(child)
+        """Kill a job, and count it as ended even if it cannot be killed."""
+        self._placement.give_up(job)
 
     def send_order(self, job: str) -> None:
         """Send its order to a job that has said Hello and has none."""
@@ -85,13 +82,13 @@ class Jobs:
 
     def _kill_if_silent(self, job: str) -> None:
         """Kill a job that has not said Hello in time: it is stopped, or runs something else."""
-        if job in self._children and self._peers.get(job) is None:
+        if job in self._names and self._peers.get(job) is None:
             log.error("job killed", job=job, why=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
             self.kill(job)
 
     def _ended(self, job: str, on_ended: OnEnded, why: str) -> None:
         self._orders.pop(job, None)
-        self._children.pop(job, None)
+        self._names.discard(job)
         self._peers.remove(job)
         self._bus.forget(job)
         on_ended(job, why)

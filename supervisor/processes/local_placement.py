@@ -1,0 +1,69 @@
+"""The placement on this machine: processes are children of this supervisor or of the keeper, and pids are the kernel's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import psutil
+
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
+from supervisor.keeper import process_tree
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.placement import OnEnded
+from supervisor.processes.surviving_processes import SurvivingProcess
+
+
+class LocalPlacement:
+    """A :class:`~supervisor.processes.placement.Placement`."""
+
+    def __init__(self, loop: Loop, process_context: ProcessContext) -> None:
+        """No process runs yet."""
+        self.processes = ChildProcesses(loop, process_context)
+        """All of this machine, also those that have no name on the bus."""
+        self._keeper = process_context.keeper
+        self._running: dict[str, ChildProcess] = {}
+
+    def start(
+        self, name: str, role: str, module: str, on_ended: OnEnded, extra: Mapping[str, str] | None = None
+    ) -> None:
+        """Fork or start a process; see the interface."""
+        variables = {PEER_VARIABLE: name, **(extra or {})}
+        self._running[name] = self.processes.start(role, module, self._ending(name, on_ended), variables)
+
+    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
+        """Watch a process that is now a child of the keeper."""
+        self._running[survivor.peer] = self.processes.adopt(survivor, self._ending(survivor.peer, on_ended))
+
+    def _ending(self, name: str, on_ended: OnEnded) -> OnEnded:
+        def ended(why: str) -> None:
+            self._running.pop(name, None)
+            on_ended(why)
+
+        return ended
+
+    def kill(self, name: str) -> None:
+        """Kill the process's group."""
+        if name in self._running:
+            self.processes.kill(self._running[name])
+
+    def give_up(self, name: str) -> None:
+        """Kill the process's group, and count it as ended."""
+        if name in self._running:
+            self.processes.give_up(self._running[name])
+
+    def pid(self, name: str) -> int:
+        """Return the pid of a process, 0 if it has ended or is not started yet."""
+        child = self._running.get(name)
+        return child.pid if child is not None else 0
+
+    def server_age(self) -> float:
+        """Return how many seconds the keeper has existed."""
+        return process_tree.age(self._keeper)
+
+    def resident_bytes(self, name: str, pid: int) -> int:  # noqa: ARG002 - all run on this machine
+        """Return the resident bytes of a process, with its mapped files. This costs a system call or two."""
+        try:
+            return int(psutil.Process(pid).memory_info().rss) if pid else 0
+        except (psutil.Error, OSError):
+            return 0

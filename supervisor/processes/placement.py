@@ -1,0 +1,47 @@
+"""Where workers and jobs run: what the rest of the supervisor may ask of their processes, whatever machine they are on.
+
+A process is called by its id on the bus. It is told to end by a message (``Shutdown``), and killed here. How it is
+started, watched and killed, and what its pid means, only the placement knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+Survivor_contra = TypeVar("Survivor_contra", contravariant=True)
+"""A process of an earlier supervisor, as the placement finds it."""
+
+OnEnded = Callable[[str], None]
+"""Called once when a process has ended, with the reason: ``exit 1``, ``SIGKILL``…"""
+
+
+class ProcessFigures(Protocol):
+    """What can be shown of processes."""
+
+    def pid(self, name: str) -> int:
+        """Return the pid of a process, to be shown; 0 if none of this name runs."""
+
+    def resident_bytes(self, name: str, pid: int) -> int:
+        """Return the resident bytes of what a process has reported, itself or its engine; 0 if they are not known."""
+
+    def server_age(self) -> float:
+        """Return how many seconds ago the server was started, by whichever of its supervisors."""
+
+
+class Placement(ProcessFigures, Protocol[Survivor_contra]):
+    """Starts, adopts and kills processes, and reports their ends."""
+
+    def start(
+        self, name: str, role: str, module: str, on_ended: OnEnded, extra: Mapping[str, str] | None = None
+    ) -> None:
+        """Start ``python -m module``, with these variables besides those of the server. If that fails, it has ended at once."""
+
+    def adopt(self, survivor: Survivor_contra, on_ended: OnEnded) -> None:
+        """Take over a process that an earlier supervisor started."""
+
+    def kill(self, name: str) -> None:
+        """End a process and everything that it has started, now. Do nothing if none of this name runs."""
+
+    def give_up(self, name: str) -> None:
+        """Kill a process, and do not wait for its end: it may wait for a dead disk."""
