@@ -14,6 +14,9 @@ import msgspec
 
 from protocol.times import Seconds
 
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding bytes of another process or a file may raise: for a wrong shape, text that is not UTF-8, and deep nesting."""
+
 
 class Code(enum.StrEnum):
     """What happened, one word each."""

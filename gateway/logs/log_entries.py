@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Meta, structs
 
 from gateway.http.bodies import body_decoding
-from protocol.failures import invalid
+from protocol.failures import DECODE_ERRORS, invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.control_characters import ESCAPES, escape_in_json
 from protocol.runtime.logs import LEVEL_RANK, SEVERITY
-from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BACKLOG_ENTRIES: Final = 2000
 MAX_BACKLOG_BYTES: Final = 4 * 1024 * 1024

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.failures import Code, Failure
+from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.messages.events import Event, EventKind, Outcome, failure_of, outcome_of
-from protocol.wire.decoding import DECODE_ERRORS
 
 # As numbers: reading a member of an enumeration takes a lookup in its class, for each token.
 _DELTA: Final = int(EventKind.DELTA)

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.messages.events import Outcome
 from protocol.models.grammar_limits import GRAMMAR_FIELDS
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.models.text_limits import TEXT_FIELDS, RequestFields
-from protocol.wire.decoding import DECODE_ERRORS
 
 _MAKE_NO_DIFFERENCE: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}

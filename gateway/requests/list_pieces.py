@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import invalid, not_understood
+from protocol.failures import DECODE_ERRORS, invalid, not_understood
 from protocol.models.text_limits import begins_with_number
-from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 
 MIN_ENTRIES: Final = 16

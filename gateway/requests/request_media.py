@@ -23,10 +23,9 @@ from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_session import RequestSession, reserve
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.text_limits import RequestFields
 from protocol.wire import form_data
-from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type
 
 IMAGE, MASKED_IMAGE, RECORDING = range(3)

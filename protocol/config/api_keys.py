@@ -24,10 +24,9 @@ from msgspec import Meta
 
 from protocol import small_files
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.checkpoints import printable
 from protocol.times import UnixTime
-from protocol.wire.decoding import DECODE_ERRORS
 
 KEYS_FILE: Final = "keys.json"
 KEY_PREFIX: Final = "lb-"

@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Failure
+from protocol.failures import DECODE_ERRORS, Failure
 from protocol.times import Seconds
-from protocol.wire.decoding import DECODE_ERRORS
 
 
 class EventKind(enum.IntEnum):

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import invalid
+from protocol.failures import DECODE_ERRORS, invalid
 from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
-from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_DEPTH: Final = 100
 """Nesting of groups in a grammar or a pattern, of a JSON schema, and of ``chat_template_kwargs``."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from protocol import small_files
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 
 RECORD_FILE: Final = "lemonbus.json"
 SITE_FOLDER: Final = "site"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import invalid
+from protocol.failures import DECODE_ERRORS, invalid
 from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size, decoded
 from protocol.models.text_limits import (
     MAX_KEYS,
@@ -28,7 +28,6 @@ from protocol.models.text_limits import (
     large_values,
     no_pause,
 )
-from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_BYTES: Final = {
     "grammar": 64 * 1024,

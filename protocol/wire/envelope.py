@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from protocol import UNDERSTOOD, VERSION
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 
 PROTOCOL_MARK = b"LB%d" % VERSION
 _STABLE_MARK: Final = b"LB0"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 
 _EVENT_END: Final = b"\n\n"
 _DATA: Final = b"data:"
@@ -110,7 +110,7 @@ def payloads(events: bytes) -> Iterator[bytes]:
 
 
 def read_chunk(payload: bytes | str) -> Chunk:
-    """Return the chunk; raises the ``DECODE_ERRORS`` of ``protocol.wire.decoding`` for anything else."""
+    """Return the chunk; raises the ``DECODE_ERRORS`` of ``protocol.failures`` for anything else."""
     return _chunk(payload)
 
 

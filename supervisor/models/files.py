@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from protocol import small_files
-from protocol.failures import Code, Failure
+from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint
-from protocol.wire.decoding import DECODE_ERRORS
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol import small_files
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 
 FinishWrite = Callable[[Path, Path, Callable[[OSError | None], None]], None]
 """(draft, path, done): completes a write, as :func:`finish_write` does."""

@@ -14,11 +14,10 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.runtime.log_output import MAX_LINE_BYTES
 from protocol.runtime.logs import LEVEL_RANK
-from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_RETAINED: Final = 5000
 MAX_RETAINED_BYTES: Final = 3 * 1024 * 1024

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import Code, Failure
+from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.models.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.stream.stop_reason import StopReasonTranslator

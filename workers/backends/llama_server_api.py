@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.models.sampling import SAMPLING_PARAMS
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineFacts
 from workers.backends.error_texts import ErrorTexts
 

@@ -7,8 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from protocol.failures import Code, Failure
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, Code, Failure
 from workers.backends.error_texts import ErrorTexts, shorten_advice
 
 BUSY_RETRY_AFTER_S: Final = 2.0

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.messages.model_details import FileFacts
 from protocol.models.checkpoints import GENAI_CONFIG
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.files import gguf
 from workers.files.gguf import MAX_CONTEXT, ArrayLength
 

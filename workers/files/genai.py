@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.models.checkpoints import GENAI_CONFIG
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.files import onnx
 from workers.files.errors import BrokenError
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.messages.system_info import Gpu
-from protocol.wire.decoding import DECODE_ERRORS
 
 SECONDS: Final = 10.0
 """Timeout of a tool: its driver may hang, or wake a device too slowly."""

@@ -27,9 +27,9 @@ from typing import Final
 import msgspec
 
 from protocol import small_files
+from protocol.failures import DECODE_ERRORS
 from protocol.models import prompt_caches
 from protocol.models.prompt_caches import EntryName
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.prompt_cache.retention import StoredEntry, entries_to_remove
 
 MANIFEST: Final = "manifest.json"

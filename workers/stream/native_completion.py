@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 from workers.stream.sse_filter import PROGRESS, ChoiceSummary, EngineTimings, SseFilter, as_list
 from workers.stream.usage import ChoiceUsage

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk
 from workers.stream.token_timing import EngineMark
 from workers.stream.usage import ChoiceUsage, usage_event, without_usage

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.stream.sse_filter import SseFilter
 from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of

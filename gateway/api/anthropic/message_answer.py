@@ -8,8 +8,7 @@ import msgspec
 
 from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion, read_input_tokens
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, not_understood
 from protocol.wire.openai_chunks import Usage
 
 _CHAT_ID: Final = "chatcmpl-"

@@ -13,8 +13,7 @@ from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.bus.session import SupervisorSession
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, not_understood
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -14,8 +14,7 @@ from gateway.api.common.operations import entries_of
 from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.http.request_context import request_context
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import invalid, not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, invalid, not_understood
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -16,8 +16,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import invalid, not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, invalid, not_understood
 
 ACTIONS: Final = ("save", "restore", "erase")
 MAX_FILENAME_LENGTH: Final = 200

@@ -19,9 +19,8 @@ from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, invalid, not_understood
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, not_understood
 from protocol.wire import form_data, transcripts
-from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import RESPONSE_FORMATS, Transcript, language_code
 

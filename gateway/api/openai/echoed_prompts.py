@@ -22,9 +22,8 @@ from gateway.api.openai.text_completion import EchoedPrompt, Token, TopToken, pr
 from gateway.http.request_context import request_context
 from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
 from gateway.requests.request_session import RequestSession
-from protocol.failures import Code, Failure, LemonbusError, invalid, not_understood
+from protocol.failures import DECODE_ERRORS, Code, Failure, LemonbusError, invalid, not_understood
 from protocol.messages.events import Outcome, total_outcome
-from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_SCORED_TOKENS: Final = 32_768
 """Tokens of all prompts of a request. docs/engines/llamacpp.md says what each costs."""

@@ -22,9 +22,8 @@ from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, invalid, not_understood
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, not_understood
 from protocol.wire import form_data
-from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
 
 GENERATIONS: Final = "images/generations"

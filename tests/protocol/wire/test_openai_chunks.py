@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import Chunk, payloads, read_chunk, read_chunks, text_of
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["\n\ndata:", "\n\n", "data: [DONE]", ",", '"}]}'])

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.arguments import split_args
 from workers.backends.base import Backend, EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from protocol.wire.transcripts import Transcript
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import invalid
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, invalid
 from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import answer_token_limit
 from workers.stream.whole_events import EventTranslator

@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.request_limits import MAX_PROBABILITIES
 from protocol.models.text_limits import longest_text
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import shorten_advice
 from workers.backends.generation_request import answer_token_limit

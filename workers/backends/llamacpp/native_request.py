@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure
+from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.models.sampling import SamplingValue
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import (
     SHORT_BODY_BYTES,

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from workers.backends.engine_request import EngineRequest
 from workers.stream.whole_events import EventTranslator
 from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser

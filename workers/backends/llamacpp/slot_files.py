@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.prompt_caches import KEY_LENGTH
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineFacts, SlotReport
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import name_of

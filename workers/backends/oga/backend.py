@@ -9,9 +9,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest

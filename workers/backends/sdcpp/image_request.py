@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.wire import form_data
-from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.form_data import FormPart
 
 EXTRA_ARGS_TAG: Final = "sd_cpp_extra_args>"

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from workers.tool_calls.formats import ToolCallFormat, format_of_template
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from workers.engines.http_server import EngineHttpError
 from workers.engines.oga_server.tools.grammar import ANY_OBJECT
 

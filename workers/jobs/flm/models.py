@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.models.checkpoints import TagCheckpoint
-from protocol.wire.decoding import DECODE_ERRORS
 from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 

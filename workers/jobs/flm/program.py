@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS
 from workers.jobs.driver_tools import ToolError, run_unchecked
 from workers.jobs.flm import models
 from workers.jobs.model_program import ModelProgram

@@ -18,8 +18,7 @@ from gateway.api.common.operations import INFERENCE, Operation, entries_of
 from gateway.http.request_context import request_context
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import invalid, not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, invalid, not_understood
 
 
 class EmbeddingFields(msgspec.Struct, kw_only=True):

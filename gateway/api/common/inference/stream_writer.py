@@ -12,8 +12,7 @@ from gateway.http import errors
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.inference import AnswerStream
-from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import CLIENT_LEFT_CODES, DECODE_ERRORS, Code, Failure, LemonbusError
 from protocol.wire.openai_chunks import Chunk, read_chunks, text_of
 
 DONE: Final = b"data: [DONE]\n\n"

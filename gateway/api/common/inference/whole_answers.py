@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, not_understood
 from protocol.wire.openai_chunks import LogprobsDelta, ToolCallDelta, Usage
 
 

@@ -16,8 +16,7 @@ from gateway.api.common import ndjson
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import Failure, not_understood
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, Failure, not_understood
 from protocol.wire.openai_chunks import (
     ChoiceDelta,
     Chunk,

@@ -20,8 +20,7 @@ from gateway.api.responses.input.request import (
     ToolChoice,
 )
 from gateway.http.bodies import body_decoding
-from protocol.failures import invalid
-from protocol.wire.decoding import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, invalid
 
 
 class CustomInput(msgspec.Struct):

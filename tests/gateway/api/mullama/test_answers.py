@@ -17,9 +17,8 @@ from gateway.api.mullama.generation.answers import (
     write_whole,
 )
 from gateway.requests.inference import WholeAnswer
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import DECODE_ERRORS, Code, Failure, LemonbusError
 from protocol.messages.events import Outcome
-from protocol.wire.decoding import DECODE_ERRORS
 from tests.gateway.app_client import StreamedAnswer
 
 CLOCK = AnswerClock(lambda: 0.5, lambda: 1_767_323_045_000_600_999)
