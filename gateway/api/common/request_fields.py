@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,15 +30,6 @@ _OTHER_NAMES: Final = {
     "mmproj": ("checkpoints", "model_name", "model"),
 }
 """Field → other fields that mean the same, or that determine it."""
-
-
-@contextmanager
-def params_as_sent(body: JsonObject) -> Iterator[None]:
-    """Make errors in this context name the field that the request really has, not another name of it."""
-    try:
-        yield
-    except LemonbusError as problem:
-        raise named_as_sent(problem, body) from None
 
 
 def named_as_sent(problem: LemonbusError, body: JsonObject) -> LemonbusError:

@@ -11,12 +11,12 @@ import msgspec
 
 from gateway.api.common.dialect import VERSION_PREFIXES, Routes
 from gateway.api.common.progress_events import stream_progress
-from gateway.api.common.request_fields import params_as_sent
+from gateway.api.common.request_fields import named_as_sent
 from gateway.api.common.routes import Content, HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
-from protocol.failures import invalid
+from protocol.failures import LemonbusError, invalid
 
 _FLAGS: Final = {"": "true", "yes": "true", "on": "true", "no": "false", "off": "false"}
 """Words for flags in a query, in addition to msgspec's."""
@@ -53,8 +53,10 @@ class RouteResource:
         _check_texts(request)
         answer = route.handler(HttpCaller(self.session, req.env, request_context(req.env), given), request)
         if isinstance(answer, Progressing):
-            with params_as_sent(given):
+            try:
                 stream_progress(self.session, req, resp, answer.build, answer.writer)
+            except LemonbusError as problem:
+                raise named_as_sent(problem, given) from None
             return
         if isinstance(answer, Content):
             _send(answer, resp)

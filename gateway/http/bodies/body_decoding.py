@@ -210,7 +210,9 @@ def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: boo
     try:
         return msgspec.convert(null_fields.without_nulls(value, cls), cls, strict=strict)
     except msgspec.ValidationError as problem:
-        raise _wrong_field(str(problem), cls, where) from None
+        text = str(problem)
+        # All values in a query are texts: that is not what is wrong.
+        raise _wrong_field(text if strict else text.replace(", got `str`", "", 1), cls, where) from None
 
 
 def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
