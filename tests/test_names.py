@@ -1,4 +1,4 @@
-"""Names are the field's terms: the words of a private language may not come back, in names or in prose."""
+"""Names are the field's terms, and prose is plain English: words and phrases that may not come back."""
 
 from __future__ import annotations
 
@@ -74,6 +74,19 @@ NOT_IN_NAMES: Final = METAPHORS | frozenset(
 NOT_IN_PROSE: Final = METAPHORS | frozenset({"whoever", "nobody", "somebody", "anybody", "everybody"})
 """A sentence has a process, a client or a request as its subject."""
 
+UNIDIOMATIC: Final = re.compile(
+    r"""
+    (?<! there ) \ (is|are|was|were)\ no\ (?!longer|more|other|one|faster|slower|larger|smaller)   # is not a …
+    | ,\ too (?=[.;:)]|$)                                                                          # also …
+    | \b as\ far\ as \b | (?<! are\ ) all\ the\ same \b | \b not\ to\ be\ had \b | \b upon\ which \b
+    | \b of\ one\ that \b | \b that\ of\ which \b | \b another\ one\ than \b | \b (is|are|was)\ told\ of \b
+    | \b so\ many \b (?![^.]*\ that\b)                                                                # several …
+    | test_\w*(?<!there)_(is|are|was)_no_(?!longer|more)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Phrases in the word order of another language, of which a machine can find the most frequent ones without false alarms."""
+
 EXCEPTIONS: Final = frozenset({"tests/test_names.py", "CHANGELOG.md"})
 """This list itself, and the table of the old names."""
 
@@ -136,6 +149,27 @@ def test_prose_has_no_metaphors(package: str) -> None:
         for word in set(re.findall(r"[a-z]+", text.lower())) & NOT_IN_PROSE
     }
     assert sorted(found) == []
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "documents"])
+def test_prose_is_idiomatic(package: str) -> None:
+    paths = DOCUMENTS if package == "documents" else [p for p in SOURCES if p.relative_to(ROOT).parts[0] == package]
+    found = {
+        f"{label(path)}: {text[max(0, match.start() - 40) : match.end() + 40]}"
+        for path in paths
+        if label(path) not in EXCEPTIONS
+        for text in [re.sub(r"\s+(# )?", " ", path.read_text())]
+        for match in UNIDIOMATIC.finditer(text)
+    }
+    assert sorted(found) == []
+
+
+def test_the_search_for_phrases_finds_them() -> None:
+    wrong = "a playlist is no recording; images are read, too. it is told of downloads; one of so many clients"
+    assert [match[0].strip() for match in UNIDIOMATIC.finditer(wrong)] == ["is no", ", too", "is told of", "so many"]
+    assert not UNIDIOMATIC.search(
+        "there is no slot, it is no longer idle, and it has so many brackets that it is refused"
+    )
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -53,7 +53,7 @@ class SupervisorBus:
         # A peer that opens a new connection is reachable through it at once, even if the end of its old one was not
         # noticed.
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        # All peers of a supervisor that has died connect in the same moment, and each checks first whether it listens.
+        # All peers of a supervisor that has died connect at the same moment, and each checks first whether it listens.
         self._router.setsockopt(zmq.BACKLOG, 1024)
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)

@@ -98,7 +98,7 @@ def test_a_supervisor_that_lived_a_second_ends_the_row() -> None:
 
 
 @pytest.mark.parametrize("state", [HANDED_OVER, RUNNING])
-def test_a_planned_end_is_no_death(state: SupervisorState) -> None:
+def test_a_planned_end_does_not_count_as_a_death(state: SupervisorState) -> None:
     policy = RestartPolicy()
     for _ in range(3 * MAX_EARLY_DEATHS):
         decision = policy.after(SupervisorEnd(state, 0, 0.1), ORDINARY, planned=True)

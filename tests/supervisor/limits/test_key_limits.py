@@ -32,7 +32,7 @@ def test_a_hundred_keys_with_32_clients_each_get_exactly_their_limit() -> None:
     for caller in clients:
         accepted[caller.key] += sent(limits, caller)
     assert [accepted[caller.key] for caller in callers] == [min(number + 1, 128) for number in range(100)]
-    # A minute later in one step, then nothing more in the same moment.
+    # A minute later in one step, then nothing more at the same moment.
     again = Counter({caller.key: sum(sent(limits, caller, 60.0) for _ in range(128)) for caller in callers})
     assert [again[caller.key] for caller in callers] == [number + 1 for number in range(100)]
 

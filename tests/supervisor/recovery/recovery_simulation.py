@@ -159,7 +159,7 @@ class RecoverySimulation(Simulation):
         self._fail_running(worker)
 
     def worker_dies_unheard(self, worker: str) -> None:
-        """A worker dies in the same moment as the supervisor."""
+        """A worker dies at the same moment as the supervisor."""
         self._fail_running(worker)
         for key in [key for key in self._unread_answers if key in self.truth[worker].ended]:
             self._unread_answers.remove(key)
@@ -174,7 +174,7 @@ class RecoverySimulation(Simulation):
             self.end(key)
 
     def gateway_dies_unheard(self, gateway: str) -> None:
-        """A gateway dies in the same moment as the supervisor."""
+        """A gateway dies at the same moment as the supervisor."""
         self.gateways.gateway_gone(gateway)
         self.calls = {call for call in self.calls if call[0] != gateway}
 

@@ -62,7 +62,7 @@ def test_any_wav_file_of_whole_numbers_is_heard_alike(rate: int, channels: int, 
 def test_what_phones_browsers_and_recorders_write(container: str, codec: str, rate: int, channels: int) -> None:
     received = decode_audio(encoded(container, codec, rate=rate, channels=channels))
     assert abs(len(received) / SAMPLE_RATE_HZ - 2) < 0.1
-    assert abs(loudness(received) - 0.5 / 2**0.5) < 0.03, "two channels are no louder than one"
+    assert abs(loudness(received) - 0.5 / 2**0.5) < 0.03, "two channels are as loud as one"
     crossings = np.count_nonzero(np.diff(np.signbit(received[QUIET : QUIET + SAMPLE_RATE_HZ])))
     assert abs(crossings - 880) < 5, "it has the pitch that was recorded"
 
