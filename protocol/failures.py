@@ -1,4 +1,4 @@
-"""The one vocabulary of failures: what happened, to which model and request, and what to do.
+"""The vocabulary of failures: what happened, to which model and request, and what to do.
 
 Every process raises, sends and answers these; only the dialects of the gateway turn them into HTTP bodies.
 Types and codes are mullama's where it has one.

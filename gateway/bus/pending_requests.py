@@ -51,7 +51,7 @@ class PendingRequests:
         self._fail_each([*without_worker, *unanswered], failure)
 
     def process_replaced(self) -> None:
-        """Answer the calls whose answer is that a supervisor has taken over that this process cannot ask."""
+        """Answer the calls that end because the new supervisor speaks another version of the protocol."""
         for call in [each for each in self.calls.values() if not each.answered]:
             call.process_replaced()
 

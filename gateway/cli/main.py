@@ -21,7 +21,7 @@ class CommandGroup(click.Group):
     """A group that imports the file of a command only when that command runs, and all of them to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands: each is that of a file, or of what undoes that."""
+        """Return the names of the commands: each is the name of a file, or of the command that undoes it."""
         del ctx
         files = [path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
         return sorted(name for file in files for name in (file, f"un{file}") if _command(file, name))

@@ -100,12 +100,12 @@ class ErrorFormats:
         return self._remembered(path)[1]
 
     def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
-        """Return the format of a request whose headers were read: where families share a path, that of its client's family."""
+        """Return the format of a request whose headers were read: if families share its path, the format of its client's family."""
         own, shared = self._remembered(path)
         return shared if shared is not None and shared.is_client(environ) else own
 
     def _look_up(self, path: str) -> tuple[ErrorFormat, ErrorFormat | None]:
-        """Return the formats of a path: that of its family, and that of a family that shares it, unless a longer prefix overrides that."""
+        """Return the formats of a path: its family's, and the format of another family that shares the path, unless a longer prefix overrides it."""
         shared = None
         for beginning in self._beginnings(path):
             shared = shared or self._shared.get(beginning)

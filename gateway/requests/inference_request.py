@@ -1,4 +1,4 @@
-"""An inference request as an API family makes it, and what is told of it beside its body: a digest, and its limit of tokens. Pure.
+"""An inference request as an API family makes it, with facts that are not in its body: a digest, and its limit of tokens. Pure.
 
 The digest covers everything in a request that may kill an engine, so that a repetition is recognized without its body.
 For a request with a grammar or a schema, it covers everything but its texts: if an engine dies of such a request, the

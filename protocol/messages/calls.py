@@ -33,7 +33,7 @@ class Repetition(NamedTuple):
     Without it, the caller is told to repeat the call.
     """
     survived: frozenset[Code] = frozenset()
-    """Refusals that do not end a call that the first supervisor had answered and that goes on."""
+    """Refusals that do not end a call if the first supervisor had answered it and it still runs."""
 
 
 REPETITIONS: Final[dict[type[msgspec.Struct], Repetition]] = {}

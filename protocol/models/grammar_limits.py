@@ -151,7 +151,7 @@ class _Sizes:
         written = 0
         """Characters of the present group with its repetitions written out; a class of characters is one."""
         repeatable, end, is_group, is_class = 1, 0, False, False
-        """Characters of what a repetition would repeat, where they end, and what they are."""
+        """The characters that a repetition would repeat: their number, their end, and their kind."""
         for match in tokens:
             token = match[0]
             written += match.start() - end

@@ -242,7 +242,7 @@ def _check_tools(shown: str, raw: msgspec.Raw, pause: Pause) -> None:
 
 
 def _json_texts(raw: msgspec.Raw) -> Iterator[str]:
-    """Yield what may be JSON in a message; nothing more from where it is not a message, which is left to its reader."""
+    """Yield texts in a message that may be JSON. Stop where it is not a valid message: its reader reports that."""
     with contextlib.suppress(*DECODE_ERRORS):
         message = _sender(raw)
         for call in message.tool_calls or ():

@@ -50,7 +50,7 @@ def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 
 
 def expected_files(entry: CatalogueEntry) -> ModelFiles:
-    """Return what is known about files that are still to come: the tag of a model that its recipe's program will keep, and no paths."""
+    """Return what is known about files before their download: the tag of a model that its recipe's program will store, and no paths."""
     parsed = (checkpoints.parse(source.checkpoint) for source in entry.sources)
     return ModelFiles(next((one.tag for one in parsed if isinstance(one, TagCheckpoint)), ""), "", 0, 0)
 

@@ -1,4 +1,4 @@
-"""The messages that wait until a new supervisor knows what runs, and the order in which it handles them. Pure.
+"""Messages that wait until a new supervisor knows what runs, and the order in which it handles them. Pure.
 
 Each connection of a peer begins with its ``Hello``: what it sent on an older one is in the snapshot, or will be sent again.
 """

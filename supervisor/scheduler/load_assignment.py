@@ -61,7 +61,7 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 
 
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
-    """Give workers to the models that are to be loaded, load those that fit, and return which models must be evicted."""
+    """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
     spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
     capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
     claims = {} if state.closing else _claims_of_settings(state, capacity)

@@ -56,7 +56,7 @@ class SupervisorLink:
         self.server_lives = True
 
     def start(self) -> None:
-        """Say Hello to the supervisor that listens, which need not be the one that started this process."""
+        """Say Hello to the listening supervisor, which may not be the one that started this process."""
         self._loop.on_death(self._context.keeper, self._keeper_died)
         self._look_for_supervisor()
 

@@ -17,7 +17,7 @@ from gateway.waker import GreenletWaker
 
 STARTS_PER_ITERATION: Final = 4
 CHECKS_S: Final = 0.005
-"""Seconds of an iteration in which those that wait may be looked at: clients that have left take no turn of others."""
+"""Seconds of an iteration for checking the waiting connections, so that clients that have left take no turns from others."""
 
 
 class StartQueue:
