@@ -68,7 +68,7 @@ class LogQuery(msgspec.Struct):
     after_seq: Annotated[int, Meta(ge=0, lt=10**18)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``invalid_request`` for a level that there is not; severities are levels, too."""
+        """Raise ``invalid_request`` for an unknown level; severities are also levels."""
         if self.level and self.level.lower() not in _LEVELS:
             raise invalid(f"`level` must be one of {', '.join(LEVEL_RANK)}", "level")
         self.level = _LEVELS.get(self.level.lower(), "")
