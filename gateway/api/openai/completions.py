@@ -5,7 +5,8 @@ Engines also speak OpenAI's form, so bodies and events pass through as bytes whe
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple
 
 import falcon
 import msgspec
@@ -26,7 +27,6 @@ from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.inference.thinking import THINKING_FIELDS, with_thinking_as_asked
 from gateway.api.common.operations import NOT_EMPTY, entries_of
 from gateway.api.common.request_fields import check_empty_prompts
-from gateway.api.openai import unserved_fields
 from gateway.api.openai.echoed_prompts import Echo
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.fetching.image_source import image_source
@@ -38,12 +38,59 @@ TOKEN_LIMITS: Final = ("max_tokens", "max_completion_tokens")
 JSON_FORMATS: Final = ("json_object", "json_schema")
 """Types of ``response_format`` that the engine turns into its own grammar."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_SELDOM: Final = unserved_fields.CHAT.keys() | THINKING_FIELDS
-"""Fields of a chat about which something is to be done; most chats have none of them."""
 
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
 Prompt = str | Annotated[list[str | int | list[int]], NOT_EMPTY]
+
+
+class _Unserved(NamedTuple):
+    """A field that would change an answer but is not supported: refused by name, never ignored."""
+
+    advice: str
+    """What to send instead."""
+    harmless: Callable[[Any, Mapping[str, msgspec.Raw]], bool] = lambda value, _: value in (False, [], {}, "")
+    """Whether this value of the field asks for nothing. It gets the value and all fields."""
+
+
+def _is_n(value: Any, fields: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether ``best_of`` asks for at most ``n`` completions, so that the client gets all of them."""
+    return bool(value == msgspec.json.decode(fields.get("n", b"1")))
+
+
+_CONSTRAINTS: Final = {
+    **dict.fromkeys(
+        ("guided_json", "structured_outputs"), _Unserved("send `response_format` or `json_schema`, or a `grammar`")
+    ),
+    **dict.fromkeys(
+        ("guided_choice", "guided_grammar", "guided_regex", "regex", "ebnf"),
+        _Unserved("send a `grammar` in llama.cpp's form"),
+    ),
+}
+"""With these, clients of vLLM and SGLang constrain an answer."""
+_UNSERVED_IN_CHATS: Final = {
+    **_CONSTRAINTS,
+    "functions": _Unserved("send `tools`"),
+    "function_call": _Unserved("send `tool_choice`", lambda value, _: value == "none"),
+    "modalities": _Unserved("answers are texts", lambda value, _: value in ([], ["text"])),
+    "audio": _Unserved("answers are texts"),
+    "web_search_options": _Unserved("no model here searches the web: give it a tool that does", lambda *_: False),
+    "prediction": _Unserved("no model here takes a predicted answer"),
+}
+_UNSERVED_IN_COMPLETIONS: Final = {
+    **_CONSTRAINTS,
+    "suffix": _Unserved("ask `/infill`, with `input_prefix` and `input_suffix`"),
+    "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose one", _is_n),
+}
+_SELDOM: Final = _UNSERVED_IN_CHATS.keys() | THINKING_FIELDS
+"""Fields of a chat about which something is to be done; most chats have none of them."""
+
+
+def _check_unserved(fields: Mapping[str, msgspec.Raw], unserved: Mapping[str, _Unserved]) -> None:
+    """Raise ``invalid_request``, naming the field and an alternative, if one of a request's ``fields`` has an effect."""
+    for name, field in unserved.items():
+        if name in fields and not field.harmless(msgspec.json.decode(fields[name]), fields):
+            raise invalid(f"`{name}` is not served here: {field.advice}", name)
 
 
 class GenerationRequest(SamplingFields, kw_only=True):
@@ -167,7 +214,7 @@ class ChatCompletionsResource(InferenceResource[ChatRequest]):
         request.check()
         fields = _object(data)
         if not _SELDOM.isdisjoint(fields):
-            unserved_fields.check_unserved(fields, unserved_fields.CHAT)
+            _check_unserved(fields, _UNSERVED_IN_CHATS)
             data = with_thinking_as_asked(data, fields)
         contents = [message.content for message in request.messages]
         if list in map(type, contents):
@@ -183,7 +230,7 @@ class CompletionsResource(InferenceResource[TextRequest]):
     def translate(self, _req: falcon.Request, request: TextRequest, data: bytes) -> TranslatedRequest:
         """Check the request. A whole answer also has the first choice's ``text`` at its top level."""
         request.check()
-        unserved_fields.check_unserved(_object(data), unserved_fields.COMPLETION)
+        _check_unserved(_object(data), _UNSERVED_IN_COMPLETIONS)
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
         check_empty_prompts(request.prompt, n)
