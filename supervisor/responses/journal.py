@@ -16,7 +16,7 @@ _LENGTH: Final = 4
 
 
 class ResponseAdded(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A response was stored at ``at`` (monotonic seconds).
+    """A response was stored at ``at``, by the monotonic clock of the keeper's machine, which all its supervisors share.
 
     ``gateway`` and ``number``: what runs it; empty if it has ended.
     """

@@ -1,0 +1,41 @@
+"""Workers by name: where they publish their events is what they say, and what is removed when they have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.runtime.process_context import ProcessContext
+from supervisor.processes.placement import OnEnded
+from supervisor.processes.worker_processes import WorkerProcesses
+
+
+class FakePlacement:
+    """Starts nothing; a test ends what was started."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, OnEnded] = {}
+
+    def start(self, name: str, role: str, module: str, on_ended: OnEnded, extra: Any = None) -> None:
+        assert (role, module, extra) == ("worker", "workers", {"LEMONBUS_FINGERPRINT": "settings"})
+        self.ends[name] = on_ended
+
+
+@pytest.mark.parametrize(("folder", "removed"), [("runtime", True), ("elsewhere", False)])
+def test_only_a_socket_in_the_runtime_directory_is_removed(tmp_path: Path, folder: str, removed: bool) -> None:
+    placement: Any = FakePlacement()
+    workers = WorkerProcesses(placement, ProcessContext(tmp_path / "runtime", "boot", 1), "settings")
+    file = tmp_path / folder / "socket"
+    file.parent.mkdir()
+    file.touch()
+    known: list[tuple[str, str]] = []
+    workers.on_ended = lambda worker, why: known.append((workers.endpoint(worker), why))
+    workers.start("w1")
+    assert (workers.names(), workers.endpoint("w1"), workers.socket_file("w1")) == (["w1"], "", None)
+    workers.publishes_at("w1", f"ipc://{file}")
+    placement.ends["w1"]("exit 0")
+    assert known == [(f"ipc://{file}", "exit 0")], "gateways are told where it was"
+    assert file.exists() != removed
+    assert (workers.names(), workers.endpoint("w1")) == ([], "")
