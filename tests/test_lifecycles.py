@@ -28,7 +28,7 @@ LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "A fork server": lifecycles.FORK_SERVER,
     "An upgrade": lifecycles.UPGRADE,
     "The installed release, as a supervisor sees it": upgrade.TRANSITIONS,
-    "The end of a supervisor, as itself sees it": succession.TRANSITIONS,
+    "The end of a supervisor, as it sees itself": succession.TRANSITIONS,
     "What a fork server has imported for workers": fork_server.TRANSITIONS,
     "A fork server, as a supervisor sees it": fork_orders.TRANSITIONS,
     "The admission of requests in a gateway": admission.TRANSITIONS,
