@@ -24,7 +24,7 @@ from supervisor.metrics.collection import COLLECTION_TIMEOUT_S
 from supervisor.metrics.server_metrics import DOCUMENTED_DURATION_BUCKETS
 from supervisor.recovery.recovering import TIMEOUT_S
 from workers.backends.flm.backend import MAX_CONNECTIONS
-from workers.engines.oga_server.tools import schema_limits
+from workers.engines.oga_server import guidance
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULTS = Settings()
@@ -64,8 +64,8 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
         ("docs/proxies.md", f"after {KEEP_ALIVE_S} s"),
         ("docs/proxies.md", f"`header_silence` ({DEFAULTS.header_silence:g} s)"),
         ("docs/engines/flm.md", f"`--socket {MAX_CONNECTIONS}`"),
-        ("docs/engines/oga.md", f"{schema_limits.MAX_ITEMS:,} items"),
-        ("docs/engines/oga.md", f"{schema_limits.MAX_BYTES >> 10} KiB"),
+        ("docs/engines/oga.md", f"{guidance.MAX_ITEMS:,} items"),
+        ("docs/engines/oga.md", f"{guidance.MAX_BYTES >> 10} KiB"),
         ("deploy/systemd/lemonbus.service", f"for `grace` seconds ({DEFAULTS.grace:g})"),
     ],
 )

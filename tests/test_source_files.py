@@ -45,7 +45,12 @@ def literals(path: Path) -> set[str]:
 
 RECIPES = (
     *("workers/backends/flm/", "workers/backends/llamacpp/", "workers/backends/oga/", "workers/backends/sdcpp/"),
-    *("workers/backends/whispercpp/", "workers/backends/llama_server_api.py", "workers/engines/", "workers/jobs/flm/"),
+    *(
+        "workers/backends/whispercpp/",
+        "workers/backends/llama_server_api.py",
+        "workers/engines/",
+        "workers/jobs/flm.py",
+    ),
 )
 """Places for the texts of engines: the recipes, code that two of them share, our own servers, and jobs for an engine's program."""
 OTHER_SPEAKERS = (
@@ -112,7 +117,7 @@ def test_no_code_asks_for_a_recipe_by_its_name(recipe: str) -> None:
     wrong = [
         name(path)
         for path in FILES
-        if not name(path).startswith(("workers/backends/", f"workers/jobs/{recipe}/"))
+        if not name(path).startswith(("workers/backends/", f"workers/jobs/{recipe}.py"))
         and recipe in path.read_text()
         and recipe in literals(path)
     ]

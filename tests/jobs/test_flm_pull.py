@@ -10,8 +10,8 @@ import pytest
 from protocol.models.checkpoints import TagCheckpoint
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import entry
+from workers.jobs import flm
 from workers.jobs.errors import SourceError
-from workers.jobs.flm import models as flm
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
 CHECKPOINT = TagCheckpoint("flm", "llama3.2:1b")

@@ -11,7 +11,7 @@ import pytest
 from protocol.messages.system_info import Gpu, MachineProbed, ProgramStatus
 from tests.support.fakes import driver_tools as tools
 from workers.jobs import driver_tools as smi
-from workers.jobs.flm import program
+from workers.jobs import flm
 from workers.jobs.probe import packages, probe
 
 RTX = Gpu("0000:41:00.0", "NVIDIA GeForce RTX 4090", "sm_89", 24564 << 20, "nvidia", "550.54.14")
@@ -67,7 +67,7 @@ def test_why_flm_cannot_run_here(folder: Path, output: str, problem: str) -> Non
 )
 def test_the_version_of_flm(folder: Path, output: str, version: str) -> None:
     tools.put(folder, "flm", output, status=int(not version))
-    assert program.version() == version
+    assert flm.version() == version
 
 
 def test_an_flm_without_validate_is_a_probe_error(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from workers.jobs.flm.program import FLM
+from workers.jobs.flm import FLM
 from workers.jobs.model_program import ModelProgram
 
 PROGRAMS: Final[dict[str, ModelProgram]] = {each.scheme: each for each in (FLM,)}

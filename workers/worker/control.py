@@ -45,13 +45,12 @@ from protocol.state_table import next_state
 from protocol.worker_states import OWN_TRANSITIONS, WorkerEvent, WorkerState
 from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
-from workers.engine.command_line import without_secrets
 from workers.engine.process import EngineExit, ExitCause
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
-from workers.worker.engine_reports import engine_ready, load_failure
+from workers.worker.engine_reports import engine_ready, load_failure, without_secrets
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot

@@ -1,14 +1,21 @@
-"""What a worker reports about its engine: that it is ready, or why the load failed."""
+"""What a worker reports about its engine: that it is ready, or why the load failed, and its command line without secrets."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineReady
 from workers.backends.base import EngineFacts
-from workers.engine.command_line import without_secrets
 from workers.worker.engine_session import EngineSession
+
+HIDDEN: Final = "***"
+_SECRET_FLAG: Final = re.compile(r"--?[\w-]*(?:key|token|secret|password|passwd)\b(?!-)", re.IGNORECASE)
+"""``--api-key``, but not ``--api-key-file``, whose value is a path and not secret."""
 
 
 def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) -> EngineReady:
@@ -38,3 +45,20 @@ def load_failure(session: EngineSession, how: str, output: str) -> Failure:
     code, why = (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, how)
     failure = session.failure or Failure(code, f"{name} cannot be loaded: {why}", model=name)
     return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))
+
+
+def without_secrets(command: Sequence[str]) -> list[str]:
+    """Return the command with ``***`` instead of the values of flags that are named after a secret."""
+    shown: list[str] = []
+    hide = False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        is_secret = _SECRET_FLAG.fullmatch(name) is not None
+        if hide:
+            shown.append(HIDDEN)
+        elif is_secret and equals:
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(word)
+        hide = not hide and is_secret and not equals
+    return shown

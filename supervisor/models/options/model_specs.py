@@ -11,8 +11,12 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models import checkpoints
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.backends.inventory import DEFAULT_BACKEND, BackendInventory, missing_requirement
-from supervisor.backends.missing_backend import explain_missing_backend
+from supervisor.backends.inventory import (
+    DEFAULT_BACKEND,
+    BackendInventory,
+    explain_missing_backend,
+    missing_requirement,
+)
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.compatibility import MachineCapacity

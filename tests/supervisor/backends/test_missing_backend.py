@@ -10,8 +10,7 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.models.recipes import ModelSpec
-from supervisor.backends.inventory import BackendInventory
-from supervisor.backends.missing_backend import explain_missing_backend
+from supervisor.backends.inventory import BackendInventory, explain_missing_backend
 
 MISSING = Failure(Code.BACKEND_NOT_INSTALLED, "it is not installed", model="m")
 

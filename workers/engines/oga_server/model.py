@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from workers.engines.http_server import EngineHttpError
+from workers.engines.oga_server.chat_prompt import TemplateInput, template_input
 from workers.engines.oga_server.chat_template import read_chat_template
 from workers.engines.oga_server.generation import OgaGeneration
 from workers.engines.oga_server.guidance import Guidance, guidance_error, guidance_of
 from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache, capacity_for, common_prefix_length
 from workers.engines.oga_server.request import OgaRequest, field_error, prompt_token_ids, split_prompts
-from workers.engines.oga_server.tools.chat_prompt import TemplateInput, template_input
 
 _SEEDS: Final = 2**31
 

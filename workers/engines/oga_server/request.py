@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from workers.engines.http_server import EngineHttpError
-from workers.engines.oga_server.tools.grammar import ANY_OBJECT
+from workers.engines.oga_server.grammar import ANY_OBJECT
 
 NO_LIMIT: Final = 2**31
 MAX_STOP_WORDS: Final = 64

@@ -10,9 +10,9 @@ from protocol.messages.model_details import (
     Described,
     FileFacts,
 )
+from supervisor.handlers.models import file_headers
+from supervisor.handlers.models.file_headers import FileKey, HeaderReads
 from supervisor.handlers.models.model_details import TIMEOUT_S
-from supervisor.models import header_reads
-from supervisor.models.header_reads import FileKey, HeaderReads
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness, fire
 from tests.support.models.tiny_models import tiny_models
 
@@ -93,7 +93,7 @@ def test_a_job_that_hangs_is_replaced_and_its_file_is_not_tried_for_a_while(harn
     harness.ask(2)
     assert harness.report(2) == harness.report(1), "no call waits for it again"
     assert len(harness.orders) == 2
-    harness.now += header_reads.PAUSE_S + 1
+    harness.now += file_headers.PAUSE_S + 1
     harness.ask(3)
     harness.described(LLAMA)
     assert harness.report(3)[0].facts.parameters == LLAMA.parameters
@@ -114,18 +114,18 @@ def test_the_number_of_jobs_that_cannot_be_killed_is_bounded(harness: Descriptio
     for number in range(5):
         harness.ask(number)
         fire(harness)
-        harness.now += header_reads.PAUSE_S + 1
-    assert len(harness.orders) == header_reads.MAX_STUCK
+        harness.now += file_headers.PAUSE_S + 1
+    assert len(harness.orders) == file_headers.MAX_STUCK
     assert len(harness.answers) == 5
     harness.ended[0]("SIGKILL")
     harness.ask(7)
-    assert len(harness.orders) == header_reads.MAX_STUCK + 1, "a process that has ended at last makes way"
+    assert len(harness.orders) == file_headers.MAX_STUCK + 1, "a process that has ended at last makes way"
     harness.described(LLAMA, LLAMA)
     assert [details.facts.parameters for details in harness.report(7)] == [1000, 1000]
 
 
 def test_a_job_reads_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header_reads, "MAX_PATHS", 2)
+    monkeypatch.setattr(file_headers, "MAX_PATHS", 2)
     a, b, c = (FileKey(name, 1, 1) for name in "abc")
     reads = HeaderReads()
     assert reads.next_files([a, b, a, c], 0.0) == [a, b]

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.genai_models import write_genai_model
 from tests.workers.engines.oga_server.oga_process import oga_server
-from workers.engines.oga_server.tools.schema_limits import schema_problem
+from workers.engines.oga_server.guidance import schema_problem
 
 TEXT: dict[str, Any] = {"type": "string"}
 

@@ -14,7 +14,7 @@ from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.genai_models import TOOL_MODELS, write_genai_model
 from tests.workers.engines.oga_server.oga_process import oga_server
 from workers.engines.http_server import EngineHttpError
-from workers.engines.oga_server.tools.chat_prompt import template_input
+from workers.engines.oga_server.chat_prompt import template_input
 from workers.tool_calls.formats import HERMES, LLAMA_3, MISTRAL, PHI_4_MINI, ToolCallFormat
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]

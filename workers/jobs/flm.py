@@ -1,4 +1,4 @@
-"""Models that FastFlowLM keeps itself: its program fetches and removes them, and lemonbus notes which ones it has."""
+"""FastFlowLM in jobs: its own program fetches and removes its models, and says what it lacks; lemonbus notes which models it has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from protocol.models.checkpoints import TagCheckpoint
+from workers.jobs.driver_tools import ToolError, run_unchecked
 from workers.jobs.errors import SourceError
+from workers.jobs.model_program import ModelProgram
 from workers.jobs.progress import DownloadProgress
 
 PROGRAM: Final = "flm"
@@ -31,6 +33,16 @@ _UNITS: Final = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
 """Its MB are MiB."""
 _MAX_OUTPUT_CHARS: Final = 2000
 _LIST_S: Final = 30.0
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_CHECKS: Final = {
+    "amd_device_found": "it finds no NPU",
+    "kernel_ok": "the kernel or its NPU driver is too old",
+    "npu_driver_ok": "the NPU's driver is too old",
+    "all_fw_ok": "the NPU's firmware is too old",
+    "enough_cols": "the NPU is too small",
+    "memlock_ok": "too little memory may be locked (`ulimit -l`)",
+}
+"""Check of ``flm validate`` → the problem if it is false."""
 
 
 class _Listed(msgspec.Struct):
@@ -139,3 +151,36 @@ class _FlmProgress:
             self._total = total
             self._progress.at(int(float(amount[1]) * _UNITS[amount[2]]))
         return amount is not None
+
+
+def version() -> str:
+    """Return the version of ``flm``, empty if it is not installed or does not print one."""
+    done = run_unchecked("flm", "version", "--json")  # older versions print a sentence
+    found = _VERSION.search(done.stdout) if done else None
+    return found[0] if found else ""
+
+
+def problem() -> str:
+    """Return why ``flm`` cannot run models here, empty if it can or is not installed."""
+    done = run_unchecked("flm", "validate", "--json")  # its exit status is 1 if it cannot
+    if done is None:
+        return ""
+    try:
+        report = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
+    except DECODE_ERRORS as error:
+        raise ToolError(f"flm printed JSON of an unknown form: {error}") from None
+    if report.get("ready") is not False:
+        return ""
+    wrong = [words for check, words in _CHECKS.items() if report.get(check) is False]
+    return f"flm cannot use the NPU: {'; '.join(wrong) or 'see `flm validate`'}."
+
+
+FLM: Final = ModelProgram(
+    scheme=PROGRAM,
+    title="FastFlowLM",
+    action="flm validate",
+    fetch=fetch,
+    remove=remove,
+    version=version,
+    problem=problem,
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.engine.command_line import without_secrets
+from workers.worker.engine_reports import without_secrets
 
 
 @pytest.mark.parametrize(
