@@ -11,7 +11,7 @@ import gevent
 from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
 from gateway.http.body_memory import OVERLOADED, BodyMemory, HeldBody
 from gateway.http.hangup import CLIENT_LEFT
-from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, client_of, request_context
+from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError
 
 IDLE_TIMEOUT_S: Final = 60.0
@@ -107,5 +107,5 @@ def _held_body(env: dict[str, Any]) -> HeldBody:
     context = request_context(env)
     if context.held_body is None:
         key = context.api_key
-        context.held_body = HeldBody(client_of(env)) if key is None else HeldBody(key.name, _MOST_OF_KEY)
+        context.held_body = HeldBody(env.get("REMOTE_ADDR", "")) if key is None else HeldBody(key.name, _MOST_OF_KEY)
     return context.held_body
