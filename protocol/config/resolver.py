@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol.config.api_keys import KEY_VARIABLES, keys_required
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields, shown_value
-from protocol.config.model_sections import MASK, read_sections
+from protocol.config.sections import MASK, read_sections, suggestion
 from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath, key_lines
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -264,7 +264,9 @@ def _from_file(file: _ParsedFile, environment: Mapping[str, str]) -> ValuesWithO
         where = f"{file.path}:{file.lines.get((name,), 1)}"
         field = setting_fields().get(name)
         if field is None:
-            similar = _suggestion(name, SECTIONS if isinstance(given, dict) else setting_fields())
+            similar = suggestion(
+                name, SECTIONS if isinstance(given, dict) else setting_fields(), "`lemonbus config` lists all settings"
+            )
             raise invalid(f"{where}: unknown setting {name!r}{similar}", name)
         try:
             value = field.checked(given)
@@ -277,11 +279,6 @@ def _from_file(file: _ParsedFile, environment: Mapping[str, str]) -> ValuesWithO
 def _invalid_value(where: str, field: SettingField, given: object) -> LemonbusError:
     got = "something else" if field.name in SECRET_SETTINGS else shown_value(given)
     return invalid(f"{where}: expected {field.expected}, got {got}", field.name)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.7)
-    return f"; did you mean {close[0]}?" if close else "; `lemonbus config` lists all settings"
 
 
 def _resolved_path(field: SettingField, value: Any, folder: str, environment: Mapping[str, str]) -> Any:

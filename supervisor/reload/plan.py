@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config.model_sections import MASK, dotted_name
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.resolver import masked
+from protocol.config.sections import MASK, dotted_name
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingChange, SettingEffect
 from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint

@@ -12,8 +12,8 @@ from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol import RELEASE
 from protocol.config.fields import setting_fields
-from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
+from protocol.config.sections import section_values
 from protocol.config.settings import read_origins, read_settings
 from protocol.messages.model_details import ConfiguredModel, ConfiguredValue, ShowModel
 from protocol.models.recipes import OptionValue

@@ -17,8 +17,8 @@ from gateway.cli.exit_codes import UNREACHABLE, CommandError
 from gateway.cli.options import configured_client, connect_client, given_url, json_option
 from gateway.cli.settings import config_option, resolved, supervisor_environment, where_it_listens
 from protocol.config.fields import SECRET_SETTINGS, setting_fields
-from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
+from protocol.config.sections import section_values
 from protocol.config.settings import Settings
 
 _TIMEOUT_S: Final = 5.0

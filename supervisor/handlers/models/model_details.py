@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from protocol.config.model_sections import MASK
+from protocol.config.sections import MASK
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.model_details import (

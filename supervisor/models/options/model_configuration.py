@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.models.request_rules import RequestRules
 from supervisor.models.catalogues.catalogue import CatalogueEntry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings
+from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models import checkpoints

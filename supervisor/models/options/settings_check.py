@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import RecipeDefaults
+from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.recipes import Provision

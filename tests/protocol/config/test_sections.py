@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from protocol.config.model_sections import MAX_SECTIONS
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.sections import MAX_SECTIONS
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from tests.protocol.config.resolved_settings import PATH, complaint, resolved

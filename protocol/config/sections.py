@@ -134,7 +134,8 @@ class _Reader:
                 if isinstance(value, dict):
                     header = f'[{kind}."{_name_with_dots(name, key, value, fields)}"]'
                     self.fail((*path, key), f"unknown section; a name with dots needs quotes: {header}")
-                self.fail((*path, key), f"unknown setting{_suggestion(key, fields)}")
+                known = suggestion(key, fields, f"there are: {', '.join(fields)}")
+                self.fail((*path, key), f"unknown setting{known}")
             self._setting(field, (*path, key), value)
         if kind == "groups" and "models" not in given:
             self.fail(path, f"expected models, {_EXPECTED['models']}")
@@ -183,6 +184,7 @@ def _fields(kind: str) -> dict[str, SettingField]:
     return declared_fields(_TYPES[kind])
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the end of a message about an unknown name: the known one that was probably meant, or what else to do."""
     close = difflib.get_close_matches(name.lower().replace("-", "_"), list(known), 1, 0.7)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f"; {otherwise}"
