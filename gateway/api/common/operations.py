@@ -1,7 +1,8 @@
 """What a route takes and answers, as data from which the OpenAPI document is made. Pure.
 
-Each family has a ``documentation.py`` with a table from its resources to these. It is imported only when the document
-is requested, so other gateway processes spend no memory on it.
+A declared route (:mod:`gateway.api.common.routes`) makes its own. A family with other resources has a table of theirs in
+its ``documentation.py``, which is imported only when the document is requested: other gateway processes spend no memory
+on it.
 """
 
 from __future__ import annotations
