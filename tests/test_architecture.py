@@ -259,7 +259,7 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
             {
                 *("arguments", "base", "engine_request", "error_texts", "flags", "generation_request"),
                 "llama_server_api",
-                *("measured_recordings", "program_backend", "recipe", "request_rules"),
+                *("measured_recordings", "package_version", "program_backend", "recipe", "request_rules"),
                 "sampling_defaults",
             },
         ),

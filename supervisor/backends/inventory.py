@@ -6,8 +6,6 @@ It is the part ``recipes`` of system info. ``devices`` are the machine's kinds o
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import shutil
 import sys
 from collections.abc import Collection
@@ -25,6 +23,7 @@ from protocol.models.devices import DEVICE_NAMES
 from protocol.models.installations import Installation
 from protocol.models.recipes import BackendDescriptor, ModelSpec, Provision, RecipeDescriptor
 from supervisor.backends.releases import BackendReleases, PinnedRelease
+from workers.backends.package_version import package_version
 from workers.backends.registry import DESCRIPTORS
 
 DEFAULT_BACKEND: Final = "default"
@@ -157,19 +156,6 @@ def not_installable_reason(recipe: str, backend: BackendDescriptor, pin: PinnedR
     version, url = (pin.version, pin.archive.url) if pin and known else ("VERSION", "URL")
     by_hand = f"`pip install 'lemonbus[{backend.extra}]'`, or " if backend.extra else ""
     return f"{what}: {by_hand}pin one with the setting backend_releases, as {key}@{version}={url}#sha256=DIGEST."
-
-
-def package_version(package: str) -> str:
-    """Return the version of a package of this Python, empty if it is not installed."""
-    spec = importlib.util.find_spec(package) if package else None
-    if spec is None:
-        return ""
-    try:
-        return importlib.metadata.version(package.replace("_", "-"))
-    except importlib.metadata.PackageNotFoundError:
-        # Some distributions have a longer name than their package.
-        infos = Path(spec.origin or "").parent.parent.glob(f"{package}_*-*.dist-info")
-        return next((found.stem.rpartition("-")[2] for found in infos), "unknown")
 
 
 def _joined_with_or(words: list[str]) -> str:

@@ -30,7 +30,6 @@ from supervisor.backends.inventory import (
     is_up_to_date,
     missing_requirement,
     not_installable_reason,
-    package_version,
 )
 from supervisor.backends.releases import PinnedRelease
 from supervisor.runtime.decisions import Decisions
@@ -39,6 +38,7 @@ from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs, OnEnded
 from supervisor.scheduler.view import SchedulerView
+from workers.backends.package_version import package_version
 from workers.backends.registry import DESCRIPTORS
 
 MODULE: Final = "workers.jobs.install"

@@ -12,11 +12,9 @@ Targets are dotted attributes of llama.cpp's parameters, or names in angle brack
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from workers.backends.flags import (
@@ -38,6 +36,7 @@ from workers.backends.flags import (
     name_of,
     one_of,
 )
+from workers.backends.package_version import UNKNOWN, package_version
 
 ALL_LAYERS: Final = 1000
 """More layers than any model has."""
@@ -249,8 +248,5 @@ def parse(words: Sequence[str]) -> list[tuple[str, Value]]:
 
 def version() -> str:
     """Return llama.cpp's build (``b11549``), which only the version of the xllamacpp wheel tells; empty without the wheel."""
-    package = importlib.util.find_spec("xllamacpp")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        for facts in Path(folder).parent.glob("xllamacpp-*.dist-info"):
-            return "b" + facts.name.removesuffix(".dist-info").rpartition(".")[2]
-    return ""
+    wheel = package_version("xllamacpp")
+    return f"b{wheel.rpartition('.')[2]}" if wheel not in ("", UNKNOWN) else ""

@@ -17,6 +17,7 @@ from protocol.wire import form_data
 from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagTable
+from workers.backends.package_version import package_version
 from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import flags, image_request
@@ -120,7 +121,13 @@ class SdCppBackend(SingleSlotBackend):
         if b'"data"' not in answer:
             raise ValueError("it lists no models")
         installation = self._installation()
-        version = installation.record.version if installation else flags.version() if self._is_own_server else ""
+        version = (
+            installation.record.version
+            if installation
+            else package_version(flags.PACKAGE)
+            if self._is_own_server
+            else ""
+        )
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:

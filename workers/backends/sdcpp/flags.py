@@ -9,9 +9,7 @@ Targets are ``context.FIELD`` and ``picture.FIELD`` of the library's parameters,
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from workers.backends.flags import (
@@ -109,13 +107,3 @@ TEXT_ENCODER_FLAGS: Final = frozenset(name for flag in _TEXT_ENCODERS for name i
 """With one of these, the model's own file only holds the diffusion model."""
 PARTS: Final = frozenset(FLAGS.names(lambda flag: flag.kind is FILE and flag.setter is Setter.CLIENT))
 """Flags that name further files of a model."""
-
-
-def version() -> str:
-    """Return the version of the Python package that contains the library; empty if it is not installed."""
-    package = importlib.util.find_spec(PACKAGE)
-    for folder in (package.submodule_search_locations or []) if package else []:
-        # Its distribution has another name than the module.
-        for facts in Path(folder).parent.glob(f"{PACKAGE}*-*.dist-info"):
-            return facts.name.removesuffix(".dist-info").rpartition("-")[2]
-    return ""

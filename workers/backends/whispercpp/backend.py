@@ -23,6 +23,7 @@ from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flags import FlagError, FlagTable
 from workers.backends.measured_recordings import check_measured
+from workers.backends.package_version import package_version
 from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
 from workers.backends.whispercpp import flags, transcription
@@ -123,7 +124,7 @@ class WhisperCppBackend(SingleSlotBackend):
         installation = self._installation()
         version = installation.record.version if installation else ""
         if self._program.requires and not version:
-            version = flags.version()
+            version = package_version(flags.PACKAGE)
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:

@@ -10,6 +10,7 @@ from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
 from workers.backends.recipe import FileHead, Identity
+from workers.backends.whispercpp.flags import PACKAGE
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
@@ -23,7 +24,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
             name="cpu",
             devices=[Device.CPU],
             executable="module:workers.engines.whisper_server",
-            requires="pywhispercpp",
+            requires=PACKAGE,
             extra="whispercpp",
             provision=Provision.WHEEL,
             help="whisper.cpp from the pywhispercpp wheel, on the processor",

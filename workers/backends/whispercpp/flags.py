@@ -30,6 +30,8 @@ from workers.backends.flags import (
     Value,
 )
 
+PACKAGE: Final = "pywhispercpp"
+"""The wheel with the library of our server."""
 KEY: Final = "WHISPER_API_KEY"
 """Variable with the key that callers must show; whisper-server itself has none."""
 LANGUAGE: Final = "<language>"
@@ -176,13 +178,3 @@ def parse_form_fields(fields: Mapping[str, str]) -> dict[str, Any]:
         except ValueError as problem:
             raise FlagError(f"{name} cannot be {problem.args[0]}") from None
     return found
-
-
-def version() -> str:
-    """Return the version of the wheel in this Python; empty if it is not installed."""
-    from importlib import metadata  # noqa: PLC0415 - slow to import, and this module is in every worker
-
-    try:
-        return metadata.version("pywhispercpp")
-    except metadata.PackageNotFoundError:
-        return ""

@@ -15,7 +15,8 @@ from typing import Final
 
 from protocol.runtime.process_exit import exit_immediately
 from workers.backends.flags import FlagError
-from workers.backends.sdcpp.flags import FLAGS, KEY, version
+from workers.backends.package_version import package_version
+from workers.backends.sdcpp.flags import FLAGS, KEY, PACKAGE
 from workers.engines.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.sd_server import library as sd_library
@@ -73,7 +74,7 @@ def main(words: list[str]) -> int:
         given = FLAGS.parse(words)
         settings = {target: value for target, value in given if "." not in target}
         if "version" in settings:
-            sys.stdout.write(f"sd-server over stable-diffusion-cpp-python {version()}\n")
+            sys.stdout.write(f"sd-server over stable-diffusion-cpp-python {package_version(PACKAGE)}\n")
             return 0
         if not {"context.model_path", "context.diffusion_model_path"} & {target for target, _ in given}:
             sys.stderr.write("sd-server: -m or --diffusion-model is missing\n")

@@ -21,7 +21,8 @@ from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import form_data, transcripts
 from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.backends.flags import FlagError
-from workers.backends.whispercpp.flags import FLAGS, KEY, parse_form_fields, version
+from workers.backends.package_version import package_version
+from workers.backends.whispercpp.flags import FLAGS, KEY, PACKAGE, parse_form_fields
 from workers.engines.http_server import (
     JSON_CONTENT_TYPE,
     EngineHttpError,
@@ -144,7 +145,7 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"whisper-server: {problem}\n")
         return 2 if isinstance(problem, FlagError) else 1
     if given.get("<version>"):
-        sys.stdout.write(f"whisper-server over pywhispercpp {version()}\n")
+        sys.stdout.write(f"whisper-server over pywhispercpp {package_version(PACKAGE)}\n")
         return 0
     path = str(given.pop("<model>", ""))
     if not path:
