@@ -1,8 +1,9 @@
 """A dialect: one API family as an object.
 
 A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form.
-Most routes are declared (:mod:`gateway.api.common.routes`). Those that an engine answers are :class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they
-declare the type of their requests, and translate a request into OpenAI's form and the answer back, streams with a
+Most routes are declared (:mod:`gateway.api.common.routes`). Those that an engine answers are
+:class:`~gateway.api.common.inference.inference_resource.InferenceResource`: they declare the type of their requests, and
+translate a request into OpenAI's form and the answer back, streams with a
 :class:`~gateway.api.common.inference.stream_writer.StreamWriter`. What else routes take and answer is declared in the
 family's ``documentation.py``, from which the OpenAPI document is made.
 
