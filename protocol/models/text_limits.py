@@ -226,8 +226,11 @@ def _has_long_part(text: str) -> bool:
 
 def has_many_brackets(data: bytes) -> bool:
     """Return whether JSON has so many brackets and colons that a text in it may be JSON beyond the limits. Most chats have fewer."""
-    many = data.count(b"[") + data.count(b"{") > MAX_DEPTH or data.count(b":") > MAX_KEYS
-    return many or _ESCAPED_ASCII in data
+    if b"\\" in data and _ESCAPED_ASCII in data:  # asked in this order, it is found fast in a text without backslashes
+        return True
+    many_colons = len(data) > MAX_KEYS and data.count(b":") > MAX_KEYS
+    # Half the time of two counts.
+    return many_colons or (len(data) > MAX_DEPTH and len(data) - len(data.translate(None, b"[{")) > MAX_DEPTH)
 
 
 def _check_tools(shown: str, raw: msgspec.Raw, pause: Pause) -> None:
