@@ -151,14 +151,13 @@ _COMPLETION: Final = Stream(
 )
 
 
-def _read(summary: str, answer: type, example: dict[str, Any]) -> Operation:
-    return Operation(
-        summary,
-        answer=answer,
-        query=ModelQuery,
-        failures=INFERENCE,
-        examples={"one": {"model": _MODEL, **example}},
-    )
+_RERANK: Final = {"model": "jina-reranker-v1-tiny-en-GGUF", "query": "pets", "documents": ["a cat", "a bridge"]}
+
+
+def _inference(summary: str, answer: Any, example: dict[str, Any], **more: Any) -> Operation:
+    """Return what a route takes whose model may be named in the query. ``more``: further fields of the operation."""
+    examples = {"one": {"model": _MODEL, **example}}
+    return Operation(summary, answer=answer, query=ModelQuery, failures=INFERENCE, examples=examples, **more)
 
 
 DOCUMENTATION: Final = Documentation(
@@ -166,69 +165,42 @@ DOCUMENTATION: Final = Documentation(
     "llama.cpp's own routes, for models of the recipe llamacpp. Without a version prefix they have llama-server's forms.",
     {
         completion.CompletionResource: {
-            "POST": Operation(
+            "POST": _inference(
                 "Continues a text.",
-                answer=(NativeCompletion, list[NativeCompletion]),
-                query=ModelQuery,
+                (NativeCompletion, list[NativeCompletion]),
+                {"prompt": "Once upon a time", "n_predict": 32},
                 stream=_COMPLETION,
-                failures=INFERENCE,
-                examples={"whole": {"model": _MODEL, "prompt": "Once upon a time", "n_predict": 32}},
             )
         },
         completion.InfillResource: {
-            "POST": Operation(
+            "POST": _inference(
                 "Fills in between two pieces of code.",
-                answer=(NativeCompletion, list[NativeCompletion]),
-                query=ModelQuery,
+                (NativeCompletion, list[NativeCompletion]),
+                {"input_prefix": "def add(a, b):\n", "input_suffix": "\n", "n_predict": 16},
                 stream=_COMPLETION,
-                failures=INFERENCE,
-                examples={"a function": {"input_prefix": "def add(a, b):\n", "input_suffix": "\n", "n_predict": 16}},
             )
         },
         embedding.NativeEmbeddingResource: {
-            "POST": Operation(
+            "POST": _inference(
                 "Makes vectors of each input.",
+                list[NativeEmbedding],
+                {"model": "nomic-embed-text-v1-GGUF", "content": "a cat"},
                 needs=("content", "input"),
-                answer=list[NativeEmbedding],
-                query=ModelQuery,
-                failures=INFERENCE,
-                examples={"one": {"model": "nomic-embed-text-v1-GGUF", "content": "a cat"}},
             )
         },
-        reranking.RerankingResource: {
-            "POST": Operation(
-                "Scores documents for a query.",
-                answer=RerankAnswer,
-                query=ModelQuery,
-                failures=INFERENCE,
-                examples={
-                    "two": {
-                        "model": "jina-reranker-v1-tiny-en-GGUF",
-                        "query": "pets",
-                        "documents": ["a cat", "a bridge"],
-                    }
-                },
-            )
-        },
+        reranking.RerankingResource: {"POST": _inference("Scores documents for a query.", RerankAnswer, _RERANK)},
         reranking.CohereRerankResource: {
             "POST": Operation(
                 "Scores documents for a query, in Cohere's form.",
                 answer=CohereAnswer,
                 failures=INFERENCE,
-                examples={
-                    "best": {
-                        "model": "jina-reranker-v1-tiny-en-GGUF",
-                        "query": "pets",
-                        "documents": ["a cat", "a bridge"],
-                        "top_n": 1,
-                    }
-                },
+                examples={"best": {**_RERANK, "top_n": 1}},
             )
         },
-        tokens.TokenizeResource: {"POST": _read("Splits a text into tokens.", TokenList, {"content": "Hello"})},
-        tokens.DetokenizeResource: {"POST": _read("Makes a text of tokens.", DetokenizedText, {"tokens": [1, 2]})},
+        tokens.TokenizeResource: {"POST": _inference("Splits a text into tokens.", TokenList, {"content": "Hello"})},
+        tokens.DetokenizeResource: {"POST": _inference("Makes a text of tokens.", DetokenizedText, {"tokens": [1, 2]})},
         tokens.ApplyTemplateResource: {
-            "POST": _read(
+            "POST": _inference(
                 "Makes a prompt of messages.",
                 RenderedPrompt,
                 {"messages": [{"role": "user", "content": "Hello"}]},
