@@ -11,9 +11,9 @@ from protocol.runtime.loop import Loop
 from workers.backends.base import EngineFacts, SlotFiles
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.prompt_cache.disk_thread import in_disk_thread
-from workers.prompt_cache.links import remove_leftovers
 from workers.prompt_cache.restore import CacheRestore
 from workers.prompt_cache.save import COMMIT_LIMIT_S, CacheSave
+from workers.prompt_cache.slot_transfer import SlotTransfer, remove_leftovers
 from workers.prompt_cache.store import PromptCacheStore
 
 
@@ -58,9 +58,7 @@ class EngineCaches:
         if not use or not self._key:
             done(True)
             return
-        self._restore = CacheRestore(
-            self._loop, self._pool, self._store, self._files, self._model, self._key, self._log, done
-        )
+        self._restore = CacheRestore(self._transfer(), done)
 
     def save(self, done: Callable[[], None]) -> None:
         """Save what the engine has read since its start, if it has read anything. Call ``done`` when it may end."""
@@ -69,9 +67,10 @@ class EngineCaches:
         if not self._key or not self._files.changed:
             done()
             return
-        self._save = CacheSave(
-            self._loop, self._pool, self._store, self._files, self._model, self._key, self._limit, self._log, done
-        )
+        self._save = CacheSave(self._transfer(), self._limit, done)
+
+    def _transfer(self) -> SlotTransfer:
+        return SlotTransfer(self._loop, self._pool, self._store, self._files, self._model, self._key, self._log)
 
     def abort(self, why: str) -> None:
         """Stop what is in progress: the engine is to end at once."""

@@ -13,14 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from protocol.runtime import logs
-from protocol.runtime.loop import Loop
-from workers.backends.base import SlotFiles
-from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import BufferedResponse
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
-from workers.prompt_cache.links import CacheLinks
-from workers.prompt_cache.store import PromptCacheStore, SavedCache
+from workers.prompt_cache.slot_transfer import CacheLinks, SlotTransfer
+from workers.prompt_cache.store import SavedCache
 
 RESTORE_LIMIT_S: Final = 10.0
 """Time limit to verify and read the files. Beyond it, the prompts are read again."""
@@ -29,29 +25,19 @@ RESTORE_LIMIT_S: Final = 10.0
 class CacheRestore:
     """One restore."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        pool: EngineConnectionPool,
-        store: PromptCacheStore,
-        files: SlotFiles,
-        model: str,
-        key: str,
-        log: logs.Logger,
-        done: Callable[[bool], None],
-    ) -> None:
+    def __init__(self, transfer: SlotTransfer, done: Callable[[bool], None]) -> None:
         """Begin at once. ``done`` is called with whether the engine may be used."""
-        self._loop, self._pool, self._store, self._files, self._log = loop, pool, store, files, log
+        self._loop, self._pool, self._store, self._files, model, key, self._log = transfer
         self._done = done
-        self._started_at = loop.now()
+        self._started_at = self._loop.now()
         self._cache: SavedCache | None = None
         """What the engine reads."""
         self._links: CacheLinks | None = None
         self._over = False
         self.tokens = 0
         """Tokens that the engine has again."""
-        self._timer = loop.call_later(RESTORE_LIMIT_S, self._late)
-        in_disk_thread(loop, lambda: store.find(model, key), self._found)
+        self._timer = self._loop.call_later(RESTORE_LIMIT_S, self._late)
+        in_disk_thread(self._loop, lambda: self._store.find(model, key), self._found)
 
     def stop(self) -> bool:
         """Stop restoring: the engine has ended, or is to end. Return whether it was reading files."""

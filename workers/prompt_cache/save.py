@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from protocol.runtime import logs
-from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import SlotFiles
-from workers.engine.connection_pool import EngineConnectionPool
+from protocol.runtime.loop import Timer
 from workers.engine.exchange import BufferedResponse, EngineExchange
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
-from workers.prompt_cache.links import CacheLinks
-from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache, SavedSlot
+from workers.prompt_cache.slot_transfer import CacheLinks, SlotTransfer
+from workers.prompt_cache.store import Draft, SavedCache, SavedSlot
 
 MIN_TOKENS: Final = 32
 """A slot with fewer tokens is quickly read again; the warm-up leaves such a slot."""
@@ -32,22 +29,11 @@ _CHECK_INTERVAL_S: Final = 0.05
 class CacheSave:
     """One save."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        pool: EngineConnectionPool,
-        store: PromptCacheStore,
-        files: SlotFiles,
-        model: str,
-        key: str,
-        limit: float,
-        log: logs.Logger,
-        done: Callable[[], None],
-    ) -> None:
+    def __init__(self, transfer: SlotTransfer, limit: float, done: Callable[[], None]) -> None:
         """Begin at once; ``limit`` in seconds."""
-        self._loop, self._pool, self._store, self._files = loop, pool, store, files
-        self._model, self._key, self._limit, self._log, self._done = model, key, limit, log, done
-        self._started_at = loop.now()
+        self._loop, self._pool, self._store, self._files, self._model, self._key, self._log = transfer
+        self._limit, self._done = limit, done
+        self._started_at = self._loop.now()
         self._draft: Draft | None = None
         self._links: CacheLinks | None = None
         self._exchange: EngineExchange | None = None
@@ -56,9 +42,9 @@ class CacheSave:
         """Why not everything was saved."""
         self._committing = False
         self._over = False
-        self._limit_timer = loop.call_later(limit, self._late)
+        self._limit_timer = self._loop.call_later(limit, self._late)
         self._check_timer: Timer | None = None
-        in_disk_thread(loop, self._prepare, self._prepared)
+        in_disk_thread(self._loop, self._prepare, self._prepared)
 
     def abort(self, why: str) -> None:
         """Stop saving, and keep nothing, unless the last step is in progress: the process must end."""

@@ -20,6 +20,7 @@ from workers.engine.exchange import ResponseHandler
 from workers.prompt_cache import restore, save
 from workers.prompt_cache.restore import CacheRestore
 from workers.prompt_cache.save import CacheSave
+from workers.prompt_cache.slot_transfer import SlotTransfer
 from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache
 
 KEY = "0" * 32
@@ -105,32 +106,17 @@ class Bench:
     def save(self, store: PromptCacheStore | None = None, answers: int = 2, limit: float = LIMIT) -> float:
         """Save; return the seconds until the engine may end."""
         begun = time.monotonic()  # before: the limit counts from there, also if this process must wait for a core
-        CacheSave(
-            self.loop,
-            self._pool(answers),
-            store or self.store(),
-            SlotFilesOfTwo(self.engine_folder),
-            "m",
-            KEY,
-            limit,
-            logs.get_logger(),
-            lambda: self.done.append(True),
-        )
+        CacheSave(self._transfer(answers, store), limit, lambda: self.done.append(True))
         return self._until_done(begun)
 
     def restore(self, store: PromptCacheStore | None = None, answers: int = 2) -> float:
         begun = time.monotonic()
-        CacheRestore(
-            self.loop,
-            self._pool(answers),
-            store or self.store(),
-            SlotFilesOfTwo(self.engine_folder),
-            "m",
-            KEY,
-            logs.get_logger(),
-            self.done.append,
-        )
+        CacheRestore(self._transfer(answers, store), self.done.append)
         return self._until_done(begun)
+
+    def _transfer(self, answers: int, store: PromptCacheStore | None) -> SlotTransfer:
+        files, pool = SlotFilesOfTwo(self.engine_folder), self._pool(answers)
+        return SlotTransfer(self.loop, pool, store or self.store(), files, "m", KEY, logs.get_logger())
 
     def _pool(self, answers: int) -> EngineConnectionPool:
         return cast("EngineConnectionPool", Engine(self.loop, self.engine_folder, answers))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol.models import prompt_caches
-from workers.prompt_cache.links import CacheLinks, remove_leftovers
+from workers.prompt_cache.slot_transfer import CacheLinks, remove_leftovers
 from workers.prompt_cache.store import MANIFEST, PromptCacheStore, SavedCache
 
 KEY, OTHER = "0" * 32, "1" * 32

@@ -1,6 +1,7 @@
-"""Links to the files of kept prompt caches for an engine, which only takes bare names in its own folder.
+"""What a save and a restore have in common: the engine, the store, and links to the files of slots.
 
-The names begin with a dot, unlike names that clients may send.
+An engine only takes bare names in its own folder. The links have names that begin with a dot, unlike names that clients
+may send.
 """
 
 from __future__ import annotations
@@ -9,11 +10,28 @@ import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from workers.prompt_cache.store import slot_file
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from workers.backends.base import SlotFiles
+from workers.engine.connection_pool import EngineConnectionPool
+from workers.prompt_cache.store import PromptCacheStore, slot_file
 
 _PREFIX: Final = ".prompt-cache-"
+
+
+class SlotTransfer(NamedTuple):
+    """Whose slots are saved or restored, and where they are kept."""
+
+    loop: Loop
+    pool: EngineConnectionPool
+    store: PromptCacheStore
+    files: SlotFiles
+    model: str
+    key: str
+    """See :meth:`~workers.backends.base.SlotFiles.key`."""
+    log: logs.Logger
 
 
 class CacheLinks:
