@@ -75,6 +75,27 @@ def test_bad_requests_are_clear_4xx(
         assert response[1]["allow"]
 
 
+USER = b'{"messages":[{"role":"user","content":"x"}],'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (PATH, USER + b'"prediction":1e400}'),
+        (PATH, USER + b'"reasoning_effort":1e400}'),
+        (PATH, b'{"messages":[{"role":"assistant","content":[{"type":"refusal","refusal":"x"}],"other":1e400}]}'),
+        ("/v1/completions", b'{"prompt":"x","suffix":-1e400}'),
+        ("/v1/embeddings", b'{"input":"x","dimensions":4,"other":1e400}'),
+    ],
+)
+def test_numbers_that_cannot_be_read_are_refused_in_fields_without_a_type(
+    harness: GatewayHarness, path: str, body: bytes
+) -> None:
+    response = harness.raw(request("POST", path, body))
+    assert response[0] == 400
+    assert error_of(response)["message"] == "the body cannot be read: number out of range"
+
+
 def test_a_chunked_body_over_the_limit_is_413_before_its_end(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")

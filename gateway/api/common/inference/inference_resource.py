@@ -18,6 +18,7 @@ from gateway.requests import inference, late_answer
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.request_session import RequestSession
+from protocol.failures import invalid
 from protocol.wire.form_data import FormPart
 
 R = TypeVar("R")
@@ -105,7 +106,13 @@ class InferenceResource(abc.ABC, Generic[R]):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
         request, data = self.read(req)
-        answer_inference(self._session, req, resp, self.translate(req, request, data))
+        try:
+            translated = self.translate(req, request, data)
+        except msgspec.DecodeError as problem:
+            # Fields that the type of the request does not declare are decoded only here, such as one with 1e400.
+            what, _, _ = str(problem).partition(" - at ")
+            raise invalid(f"the body cannot be read: {body_decoding.describe_type_error(what)}") from None
+        answer_inference(self._session, req, resp, translated)
 
 
 class FormResource(InferenceResource[list[FormPart]]):
