@@ -50,6 +50,8 @@ _ONE_PART: Final = re.compile(r"[^ \t-\r.,!?]+|[\W_]+")
 """What some tokenizer may treat as one part: anything not divided by blanks or ends of sentences, or anything
 without letters and numbers. Tokenizers that stop earlier divide more."""
 _NUMBER_FIRST: Final = re.compile(rb"\[\s*[-\d]")
+_CONTAINERS: Final = (str, dict, list)
+_ENTRIES_OF_STEP: Final = 4_096
 _MAX_STEPS: Final = 8
 """Nesting down to which a large value is read level by level: each level is searched for the end of the next one."""
 
@@ -180,19 +182,26 @@ def large_values(raw: msgspec.Raw, least: int, pause: Pause, without: AbstractSe
     The values of an object, and the entries of a list, may be JSON themselves. ``without``: fields that are not looked
     at. Raises ``DECODE_ERRORS`` for what cannot be read.
     """
-    left: list[tuple[Any, int]] = [(raw, 0)]
+    left: list[tuple[Any, int]] = [(raw, 0)] if _may_be_large(raw, least) else []
     while left:
         value, depth = left.pop()
         if isinstance(value, msgspec.Raw):
-            if memoryview(value).nbytes < least:
-                continue
             value = _opened(value, depth)
             pause()
         yield value
         if isinstance(value, dict):
-            left += [(each, depth + 1) for key, each in value.items() if key not in without]
-        elif isinstance(value, list):
-            left += [(each, depth + 1) for each in value if isinstance(each, str | dict | list | msgspec.Raw)]
+            inner = [each for key, each in value.items() if key not in without]
+        else:
+            inner = value if isinstance(value, list) else []
+        for start in range(0, len(inner), _ENTRIES_OF_STEP):
+            some = inner[start : start + _ENTRIES_OF_STEP]
+            left += [(each, depth + 1) for each in some if _may_be_large(each, least)]
+            if len(some) == _ENTRIES_OF_STEP:
+                pause()
+
+
+def _may_be_large(value: Any, least: int) -> bool:
+    return memoryview(value).nbytes >= least if isinstance(value, msgspec.Raw) else isinstance(value, _CONTAINERS)
 
 
 def _opened(raw: msgspec.Raw, depth: int) -> Any:
