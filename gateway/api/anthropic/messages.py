@@ -8,7 +8,8 @@ from typing import Final
 import falcon
 import msgspec
 
-from gateway.api.anthropic import chat_body, message_answer
+from gateway.api.anthropic import message_answer
+from gateway.api.anthropic.chat_request import NAMES, chat_body, prompt_body
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.anthropic.message_request import (
     Base64Source,
@@ -41,12 +42,12 @@ class MessagesResource(InferenceResource[MessageRequest]):
         return TranslatedRequest(
             CHAT,
             model,
-            msgspec.json.encode(chat_body.message_body(request)),
+            msgspec.json.encode(chat_body(request)),
             writer=MessageEventWriter(model, limit, one_call=one_call) if request.stream else None,
             answer=AnswerFormat(
                 falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit, one_call=one_call)
             ),
-            names=chat_body.NAMES,
+            names=NAMES,
         )
 
 
@@ -60,10 +61,10 @@ class CountTokensResource(InferenceResource[PromptRequest]):
         return TranslatedRequest(
             INPUT_TOKENS,
             request.model or "",
-            msgspec.json.encode(chat_body.prompt_body(request)),
+            msgspec.json.encode(prompt_body(request)),
             weight=0,
             answer=AnswerFormat(falcon.MEDIA_JSON, message_answer.token_count),
-            names=chat_body.NAMES,
+            names=NAMES,
         )
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.api.anthropic.chat_body import message_body
+from gateway.api.anthropic.chat_request import chat_body
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.anthropic.message_request import MessageRequest
 
@@ -22,7 +22,7 @@ MAX_TOKENS = 16
 def test_a_request_becomes_this_body(path: Path) -> None:
     request = msgspec.json.decode(path.read_bytes(), type=MessageRequest)
     request.check()
-    assert message_body(request) == json.loads(path.with_suffix(".body.json").read_text())
+    assert chat_body(request) == json.loads(path.with_suffix(".body.json").read_text())
 
 
 def events_of(path: Path, block: int) -> bytes:

@@ -36,7 +36,7 @@ IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _TOOL_CHOICES: Final = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
 
 
-def message_body(request: MessageRequest) -> Json:
+def chat_body(request: MessageRequest) -> Json:
     """Return the body that generates the message; raises ``invalid_request`` for what cannot be translated."""
     body = prompt_body(request)
     body["max_tokens"] = request.max_tokens
