@@ -101,7 +101,7 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
         return ""  # browsers send an Origin with all other requests
     # Over plain HTTP, browsers say which site a request comes from to loopback addresses only, and some never say it. A
-    # page can hide its Referer, and choose what is accepted.
+    # page can hide its Referer, and choose the Accept header.
     if "HTTP_REFERER" in environ or is_browser(environ):
         reason = "a GET without Sec-Fetch-Site does not say which page sent it"
         return f"a browser may not {action} so: {reason}; send it by POST where the route has that, or set an API key"

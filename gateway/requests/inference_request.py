@@ -91,13 +91,9 @@ def _shortened(value: bytes | msgspec.Raw) -> bytes:
     return b"%d %b%b" % (view.nbytes, bytes(view[:_ENDS_BYTES]), bytes(view[-_ENDS_BYTES:]))
 
 
-class _Limits(msgspec.Struct):
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    n_predict: Any = None
-
-
-_decode: Final = msgspec.json.Decoder(_Limits).decode
+_decode: Final = msgspec.json.Decoder(
+    msgspec.defstruct("_Limits", [(name, Any, None) for name in TOKEN_LIMIT_FIELDS])
+).decode
 
 
 def token_limit(body: bytes, answers: int) -> int:
@@ -106,6 +102,5 @@ def token_limit(body: bytes, answers: int) -> int:
         limits = _decode(body)
     except DECODE_ERRORS:
         return 0
-    given = (limits.max_tokens, limits.max_completion_tokens, limits.n_predict)
-    each = max((limit for limit in given if type(limit) is int), default=0)
+    each = max((limit for limit in msgspec.structs.astuple(limits) if type(limit) is int), default=0)
     return max(0, min(MAX_TOKEN_LIMIT, each * max(1, answers)))

@@ -8,7 +8,8 @@ from protocol.failures import RETRIABLE, Code, Failure
 
 MAX_ATTEMPTS: Final = 2
 MAX_RETURNS: Final = 8
-"""Attempts that no worker began do not count, up to this number."""
+"""An attempt that its worker gave back before it began (``Code.RETURNED``) is repeated at most this often. It does not count as an
+attempt."""
 _MAY_BE_CAUSED_BY_REQUEST: Final = frozenset(
     {Code.BACKEND_DIED, Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.WORKER_GONE}
 )

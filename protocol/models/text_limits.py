@@ -42,7 +42,8 @@ PROMPT_FIELDS: Final = TEXT_FIELDS | {"tools"}
 BYTES_PER_TOKEN: Final = 4
 """Bytes of JSON that count as a token where no engine has counted."""
 LONGEST_PART: Final = 524_288
-"""Characters above which a part of a text is certainly refused; one of half this length never is."""
+"""Characters. A longer part of a text is always refused, one of less than half this length never. Between these, it depends on where
+the part begins."""
 MEDIA: Final = frozenset({"image_url", "input_audio", "input_video", "file", "multimodal_data"})
 """Fields beside texts that are not text."""
 _BLOCK: Final = LONGEST_PART // 2

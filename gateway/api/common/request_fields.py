@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -12,9 +12,6 @@ from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.models.recipes import OptionValue
-
-if TYPE_CHECKING:
-    pass
 
 MAX_NAME_LENGTH: Final = 1024
 MAX_TTL_S: Final = 31_536_000
