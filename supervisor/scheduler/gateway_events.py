@@ -59,44 +59,44 @@ def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
     if any(model.queue.has(key) for model in state.models.values()):
         return True
     ended_at = state.ended_before.pop(key, "")
-    running_at = next((model.process for model in state.models.values() if key in model.grants), None)
-    worker = running_at.worker if running_at is not None else ended_at
-    if worker in state.workers:
-        state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker, name)))
-    elif worker:
+    running_on = next((model.worker for model in state.models.values() if key in model.grants), None)
+    worker_id = running_on.id if running_on is not None else ended_at
+    if worker_id in state.workers:
+        state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker_id, name)))
+    elif worker_id:
         state.refuse(key, Failure(Code.RETURNED, "The worker of the request is gone", model=name))
-    return bool(worker)
+    return bool(worker_id)
 
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant a read of a ready model, however many requests wait for its slots."""
-    process = model.process
-    if state.closing or model.state is not ModelState.READY or process is None or not may_read(model, waiting):
+    worker = model.worker
+    if state.closing or model.state is not ModelState.READY or worker is None or not may_read(model, waiting):
         return False
-    grant(state, model, process, waiting, 0, now)
+    grant(state, model, worker, waiting, 0, now)
     return True
 
 
 def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant, if the model is ready and has free slots; only for a settled state, in which no request waits."""
-    process = model.process
-    if model.state is not ModelState.READY or process is None or waiting.request.suspect or waiting.is_read:
+    worker = model.worker
+    if model.state is not ModelState.READY or worker is None or waiting.request.suspect or waiting.is_read:
         return False
     weight = free_weight(model, waiting)
     if weight is None:
         return False
-    grant(state, model, process, waiting, weight, now)
+    grant(state, model, worker, waiting, weight, now)
     return True
 
 
 def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest, now: float) -> Failure | None:
     if state.closing:
         return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
-    if model.process is None and state.spawn_problem is not None:
+    if model.worker is None and state.spawn_problem is not None:
         failure = spare_workers.refusal_without_workers(state, now)
         if failure is not None:
             return with_model(model, failure)
-    if model.backoff.pause(now) and not (model.process and model.process.serves):
+    if model.backoff.pause(now) and not (model.worker and model.worker.serves):
         return model.backoff.refusal(model.name, now)
     if request.attempt > 1 or request.age is not None:
         return None  # it was accepted before
@@ -121,18 +121,18 @@ def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, p
     This does not count as use of the model, and delays nothing.
     """
     model = state.models.get(name)
-    if model is None or model.process is None or not model.process.serves:
+    if model is None or model.worker is None or not model.worker.serves:
         state.refuse(key, Failure(Code.NOT_LOADED, f"Model {name} is not loaded", model=name))
         return
-    send_run(state, model, model.process, QueuedRequest(key, request, payload, 0, 0.0))
+    send_run(state, model, model.worker, QueuedRequest(key, request, payload, 0, 0.0))
 
 
 def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> None:
     """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
     for model in state.models.values():
         if key in model.grants:
-            if model.process:
-                state.emit(SendMessage(model.process.worker, Cancel(*key, reason)))
+            if model.worker:
+                state.emit(SendMessage(model.worker.id, Cancel(*key, reason)))
             return
         if model.queue.remove(key):
             return
@@ -171,7 +171,7 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
 def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> Failure | None:
     """If these options have just failed to start an engine, return why a working engine is not ended for them."""
     model = state.models.get(target.name)
-    if model is None or not (model.process is not None or model.keep_loaded):
+    if model is None or not (model.worker is not None or model.keep_loaded):
         return None
     refused = model.refused_reload
     if refused is None or target.spec is None or now >= refused.until or needs_new_engine(target.spec, refused.spec):
@@ -192,17 +192,17 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     model_changes.allow_refused_options(model)
     model_changes.drop_overrides(model)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
-    if model.process is not None and model.process.serves:
+    if model.worker is not None and model.worker.serves:
         answers.refuse_loads(state, model, failure)
     else:
         answers.refuse_waiting(state, model, failure)
     model_changes.release_worker(state, model)
-    if model.process is None:
+    if model.worker is None:
         state.emit(AnswerCall(peer, number, [name]))
         return True
     model.unloaders.append(PendingCall(peer, number, 0))
     if model.state in (ModelState.LOADING, ModelState.RESTARTING):
-        model_changes.unload(state, model, model.process)
+        model_changes.unload(state, model, model.worker)
     return True
 
 
@@ -281,8 +281,8 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
             call.abandoned = call.abandoned or call.peer == gateway
         model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
         for key in model.grants:
-            if key.gateway == gateway and model.process:
-                state.emit(SendMessage(model.process.worker, Cancel(*key, Code.GATEWAY_GONE)))
+            if key.gateway == gateway and model.worker:
+                state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
 
 
 def close(state: SchedulerState) -> None:

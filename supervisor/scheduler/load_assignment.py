@@ -62,15 +62,15 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
     """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
-    spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
+    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE] if candidates else []
     capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
     claims = {} if state.closing else _claims_of_settings(state, capacity)
     ahead: list[LoadedModel] = []
     for model in candidates:
-        process, spec = model.process, model.spec
+        worker, spec = model.worker, model.spec
         if spec is None:
             continue
-        memory = process.memory if process else model.memory
+        memory = worker.memory if worker else model.memory
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
         request = LoadRequest(model.name, model.type, memory, spec.npu, model.policy.groups)
         verdict = decide_eviction(request, loaded_models, capacity)
@@ -85,10 +85,10 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
             sure = model.state is ModelState.CHECKED
             for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
                 claims[evicted] = EvictionClaim(model.order or 0, sure, reason)
-        if process is None and spares:
+        if worker is None and spares:
             model_changes.begin_check(state, model, spec, spares.pop())
-        elif process is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
-            model_changes.start_engine(state, model, spec, process)
+        elif worker is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
+            model_changes.start_engine(state, model, spec, worker)
     return claims
 
 
@@ -97,7 +97,7 @@ def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, 
     loaded = list(_loaded_workers(state))
     if not capacity.groups and len(loaded) <= capacity.max_loaded:
         return {}
-    loaded_models = [_loaded_model(model, process, {}) for process, model in loaded]
+    loaded_models = [_loaded_model(model, worker, {}) for worker, model in loaded]
     over = models_over_limits(loaded_models, capacity)
     return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
 
@@ -109,22 +109,22 @@ def _model_ahead(request: LoadRequest, now: float) -> LoadedModel:
 
 
 def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
-    for process in state.workers.values():
-        if process.model is not None and process.counts_as_loaded:
-            yield process, process.model
+    for worker in state.workers.values():
+        if worker.model is not None and worker.counts_as_loaded:
+            yield worker, worker.model
 
 
-def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
+def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
     return LoadedModel(
         model.name,
         model.type,
         model.last_use,
         busy=bool(model.grants),
         pinned=model.pinned,
-        movable=process.serves,
-        leaving=process.state is WorkerState.LEAVING or model.name in claims,
-        draining=process.state is WorkerState.DRAINING,
-        memory=process.memory,
+        movable=worker.serves,
+        leaving=worker.state is WorkerState.LEAVING or model.name in claims,
+        draining=worker.state is WorkerState.DRAINING,
+        memory=worker.memory,
         npu=model.spec.npu if model.spec else "",
         groups=model.policy.groups,
     )

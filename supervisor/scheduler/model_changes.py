@@ -39,9 +39,9 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
         model = ScheduledModel(target.name, target.type, state.limits.restarts, policy, provisional=target.provisional)
         model.last_use = state.past_use.pop(target.name, NEVER)
         state.models[target.name] = model
-    if model.process is None and not model.demanded:
+    if model.worker is None and not model.demanded:
         model.overrides = PolicyOverrides()
-    if model.process is None and target.spec is not None and (load or model.spec is None or not model.demanded):
+    if model.worker is None and target.spec is not None and (load or model.spec is None or not model.demanded):
         if not model.demanded or target.fallback is not None:
             model.rollback_spec = target.fallback
         model.spec = target.spec
@@ -53,7 +53,7 @@ def request_options(model: ScheduledModel, target: ModelTarget) -> None:
     if model.pending_spec is None and model.rollback_spec is None:
         model.rollback_overrides = model.overrides
     override_policy(model, target.asked)
-    if target.spec is None or model.spec is None or model.process is None:
+    if target.spec is None or model.spec is None or model.worker is None:
         return
     if needs_new_engine(target.spec, model.spec):
         model.pending_spec = target.spec
@@ -113,7 +113,7 @@ def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
     waited = model.state is ModelState.DOWNLOADING
     if waited:
         model.transition(ModelEvent.DOWNLOAD_ENDED)
-    if spec is not None and model.process is None:
+    if spec is not None and model.worker is None:
         model.spec = spec
         # Its files are here: a load that was given up meanwhile has not failed.
         model.provisional = model.provisional and model.demanded
@@ -130,45 +130,45 @@ def forget(state: SchedulerState, model: ScheduledModel) -> None:
 
 def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
     """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for this."""
-    process = model.process
-    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
+    worker = model.worker
+    if worker is None or worker.remembered == model.overrides or not worker.counts_as_loaded:
         return
-    process.remembered = model.overrides
-    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
+    worker.remembered = model.overrides
+    state.emit(SendMessage(worker.id, RememberState(RememberedState(*model.overrides))))
 
 
 # ---- to ready ----------------------------------------------------------------------------------------------------
 
 
-def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, process: ScheduledWorker) -> None:
+def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, worker: ScheduledWorker) -> None:
     """Let a spare worker check a queued model."""
     model.transition(ModelEvent.CHECK)
-    process.transition(WorkerEvent.CHECK)
-    model.process, process.model, process.idle_since = process, model, None
-    state.emit(SendMessage(process.worker, CheckModel(spec)))
+    worker.transition(WorkerEvent.CHECK)
+    model.worker, worker.model, worker.idle_since = worker, model, None
+    state.emit(SendMessage(worker.id, CheckModel(spec)))
 
 
-def finish_check(model: ScheduledModel, process: ScheduledWorker, need: int) -> None:
+def finish_check(model: ScheduledModel, worker: ScheduledWorker, need: int) -> None:
     """Note that a model can be tried. ``need``: bytes of memory."""
     model.transition(ModelEvent.CHECKED)
-    process.transition(WorkerEvent.CHECKED)
-    process.memory = max(need, model.memory)
+    worker.transition(WorkerEvent.CHECKED)
+    worker.memory = max(need, model.memory)
 
 
-def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, process: ScheduledWorker) -> None:
+def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, worker: ScheduledWorker) -> None:
     """Start the engine of a model after its check, or again after its death."""
     model.transition(ModelEvent.LOAD)
-    process.transition(WorkerEvent.LOAD)
-    state.emit(SendMessage(process.worker, StartEngine(spec)))
+    worker.transition(WorkerEvent.LOAD)
+    state.emit(SendMessage(worker.id, StartEngine(spec)))
 
 
-def become_ready(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, facts: EngineReady) -> None:
+def become_ready(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, facts: EngineReady) -> None:
     """Note that the engine answers."""
     model.transition(ModelEvent.READY)
-    process.transition(WorkerEvent.READY)
-    process.facts = facts
-    process.memory = model.memory = max(facts.rss, 0) or process.memory
-    state.memory = max(1, state.memory - process.memory) if state.memory else 0
+    worker.transition(WorkerEvent.READY)
+    worker.facts = facts
+    worker.memory = model.memory = max(facts.rss, 0) or worker.memory
+    state.memory = max(1, state.memory - worker.memory) if state.memory else 0
     model.backoff.ready()
     model.keep_loaded = True
     model.provisional = False
@@ -181,27 +181,27 @@ def release_worker(state: SchedulerState, model: ScheduledModel) -> None:
 
     It becomes a spare again, unless its check may still take long.
     """
-    process = model.process
-    if process is None or model.state not in (ModelState.CHECKING, ModelState.CHECKED):
+    worker = model.worker
+    if worker is None or model.state not in (ModelState.CHECKING, ModelState.CHECKED):
         return
     model.transition(ModelEvent.RELEASE)
-    process.model = model.process = None
-    if process.state is WorkerState.CHECKED:
-        process.transition(WorkerEvent.RELEASE)
+    worker.model = model.worker = None
+    if worker.state is WorkerState.CHECKED:
+        worker.transition(WorkerEvent.RELEASE)
     else:
-        state.stop_worker(process)
+        state.stop_worker(worker)
 
 
-def fail_load(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> bool:
+def fail_load(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker) -> bool:
     """Take the worker from a model after its check or start failed; return whether its engine had been started."""
     started = model.state is ModelState.LOADING
     model.transition(ModelEvent.LOAD_FAILED)
-    process.model = model.process = None
+    worker.model = model.worker = None
     if started:
-        process.transition(WorkerEvent.LOAD_FAILED)
-        state.stop_worker(process)
+        worker.transition(WorkerEvent.LOAD_FAILED)
+        state.stop_worker(worker)
     else:
-        process.transition(WorkerEvent.CHECK_FAILED)
+        worker.transition(WorkerEvent.CHECK_FAILED)
         model.keep_loaded = False
     return started
 
@@ -222,39 +222,39 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
 # ---- from ready --------------------------------------------------------------------------------------------------
 
 
-def drain(model: ScheduledModel, process: ScheduledWorker) -> None:
+def drain(model: ScheduledModel, worker: ScheduledWorker) -> None:
     """Let a ready model finish what runs, because it is about to stop."""
     model.transition(ModelEvent.DRAIN)
-    process.transition(WorkerEvent.DRAIN)
+    worker.transition(WorkerEvent.DRAIN)
 
 
-def resume(model: ScheduledModel, process: ScheduledWorker) -> None:
+def resume(model: ScheduledModel, worker: ScheduledWorker) -> None:
     """Call a drain off."""
     model.transition(ModelEvent.RESUME)
-    process.transition(WorkerEvent.RESUME)
+    worker.transition(WorkerEvent.RESUME)
 
 
-def lose_engine(model: ScheduledModel, process: ScheduledWorker) -> None:
+def lose_engine(model: ScheduledModel, worker: ScheduledWorker) -> None:
     """Note that the engine of a model died but its worker lives."""
     model.transition(ModelEvent.ENGINE_DIED)
-    process.transition(WorkerEvent.DIED)
+    worker.transition(WorkerEvent.DIED)
 
 
-def unload(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> None:
+def unload(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker) -> None:
     """Stop the worker of a model. It is loaded again only on request."""
     model.transition(ModelEvent.UNLOAD)
     model.keep_loaded = False
     model.spec, model.pending_spec, model.rollback_spec = model.pending_spec or model.spec, None, None
-    state.stop_worker(process)
+    state.stop_worker(worker)
 
 
-def reload(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> None:
+def reload(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker) -> None:
     """Stop the worker of a model and load it again, with other options if they wait."""
     model.transition(ModelEvent.RELOAD)
     model.keep_loaded = True
     if model.pending_spec is not None:
         model.rollback_spec, model.spec, model.pending_spec = model.spec, model.pending_spec, None
-    state.stop_worker(process)
+    state.stop_worker(worker)
 
 
 def lose_worker(model: ScheduledModel) -> None:
@@ -262,4 +262,4 @@ def lose_worker(model: ScheduledModel) -> None:
     if model.state is ModelState.DRAINING:
         model.keep_loaded = False
     model.transition(ModelEvent.WORKER_GONE)
-    model.process = None
+    model.worker = None

@@ -71,7 +71,7 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     return (
         not state.closing
         and not state.spawn_backoff.pause(now)
-        and all(process.state in (WorkerState.READY, WorkerState.SPARE) for process in state.workers.values())
+        and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
         and all(_has_nothing_to_do(model) for model in state.models.values())
     )
 
@@ -86,14 +86,14 @@ def _has_nothing_to_do(model: ScheduledModel) -> bool:
 
 
 def _unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    process = model.process
-    if process is None or not model.expired(now):
+    worker = model.worker
+    if worker is None or not model.expired(now):
         return
     idle_s = round(now - model.last_use, 3)
     state.emit(LogDecision("info", "model unloaded, it was idle", {"model": model.name, "idle_s": idle_s}))
     state.count("expirations")
     state.metrics.model_expired()
-    model_changes.unload(state, model, process)
+    model_changes.unload(state, model, worker)
 
 
 # ---- loads -------------------------------------------------------------------------------------------------------
@@ -101,15 +101,15 @@ def _unload_expired(state: SchedulerState, model: ScheduledModel, now: float) ->
 
 def _restart(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     """Start the engine again in a worker that survived its death."""
-    process = model.process
-    if model.state is not ModelState.RESTARTING or process is None or model.spec is None:
+    worker = model.worker
+    if model.state is not ModelState.RESTARTING or worker is None or model.spec is None:
         return
     if not model.keep_loaded or model.unloaders or state.closing:
-        model_changes.unload(state, model, process)
+        model_changes.unload(state, model, worker)
     elif model.pending_spec is not None:
-        model_changes.reload(state, model, process)
+        model_changes.reload(state, model, worker)
     elif model.backoff.pause(now) == 0.0:
-        model_changes.start_engine(state, model, model.spec, process)
+        model_changes.start_engine(state, model, model.spec, worker)
         state.count("restarts")
 
 
@@ -117,16 +117,16 @@ def _restart(state: SchedulerState, model: ScheduledModel, now: float) -> None:
 
 
 def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
-    process = model.process
-    if process is None or not process.serves:
+    worker = model.worker
+    if worker is None or not worker.serves:
         return
     must = claim is not None or model.unloaders or model.pending_spec is not None or state.closing or model.stuck
     if must and model.state is ModelState.READY:
-        model_changes.drain(model, process)
-        fields = {"model": model.name, "worker": process.worker, "why": _why(state, model, claim)}
+        model_changes.drain(model, worker)
+        fields = {"model": model.name, "worker": worker.id, "why": _why(state, model, claim)}
         state.emit(LogDecision("info", "draining", fields))
     elif not must and model.state is ModelState.DRAINING:
-        model_changes.resume(model, process)
+        model_changes.resume(model, worker)
         answers.answer_loads(state, model)  # that came while it drained
 
 
@@ -136,17 +136,17 @@ def _why(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | No
 
 
 def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
-    process = model.process
-    if process is None or not process.serves or model.unloaders or model.pending_spec is not None:
+    worker = model.worker
+    if worker is None or not worker.serves or model.unloaders or model.pending_spec is not None:
         return
     before = max(model.cutoff, claim.order) if claim else LAST_ORDER
-    grant_queued(state, model, process, before, now)
+    grant_queued(state, model, worker, before, now)
 
 
 def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
     """Stop a draining model that no longer has clients."""
-    process = model.process
-    if process is None or model.state is not ModelState.DRAINING or model.has_clients:
+    worker = model.worker
+    if worker is None or model.state is not ModelState.DRAINING or model.has_clients:
         return
     asked = bool(model.unloaders) or model.pending_spec is not None or state.closing
     evicted = claim is not None and claim.sure
@@ -154,7 +154,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         return
     if model.grants:
         why = claim.why if claim is not None and evicted and not asked else stop_reason(state, model)
-        fields = {"model": model.name, "worker": process.worker, "why": why}
+        fields = {"model": model.name, "worker": worker.id, "why": why}
         state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
     if asked:
         reload = model.pending_spec is not None and not model.unloaders and not state.closing
@@ -167,7 +167,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         else:
             state.metrics.engine_restarted(ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload
-    stop(state, model, process)
+    stop(state, model, worker)
 
 
 # ---- memory of the past ------------------------------------------------------------------------------------------

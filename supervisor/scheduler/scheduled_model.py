@@ -38,11 +38,11 @@ _MAX_RETURNING: Final = 1024
 class ScheduledWorker:
     """One worker process."""
 
-    __slots__ = ("facts", "idle_since", "memory", "model", "remembered", "spawned_at", "state", "worker")
+    __slots__ = ("facts", "id", "idle_since", "memory", "model", "remembered", "spawned_at", "state")
 
-    def __init__(self, worker: str, spawned_at: float) -> None:
-        """A process that was just spawned, at that time."""
-        self.worker = worker
+    def __init__(self, worker_id: str, spawned_at: float) -> None:
+        """A worker whose process was just spawned, at that time."""
+        self.id = worker_id
         self.spawned_at = spawned_at
         self.idle_since: float | None = None
         """Since when it is a spare; None if it is not one, or has just become one."""
@@ -94,7 +94,7 @@ class ScheduledModel:
         self.type = model_type
         self.policy = policy
         self.state = ModelState.ABSENT
-        self.process: ScheduledWorker | None = None
+        self.worker: ScheduledWorker | None = None
         self.keep_loaded = False
         """Whether it was loaded and is to stay so: after a death it is loaded again without a request."""
         self.provisional = provisional
@@ -159,7 +159,7 @@ class ScheduledModel:
     @property
     def engine_slots(self) -> int:
         """Slots of its engine; 0 while there is none."""
-        return self.process.facts.slots if self.process and self.process.facts and self.process.serves else 0
+        return self.worker.facts.slots if self.worker and self.worker.facts and self.worker.serves else 0
 
     @property
     def slots(self) -> int:
@@ -195,12 +195,12 @@ class ScheduledModel:
     @property
     def loaded(self) -> bool:
         """Whether it counts towards the number of models that may be loaded."""
-        return self.process is not None and self.process.counts_as_loaded
+        return self.worker is not None and self.worker.counts_as_loaded
 
     @property
     def unloadable(self) -> bool:
         """Whether there is anything that an unload could end: a worker, or a present or future load."""
-        return self.process is not None or self.demanded
+        return self.worker is not None or self.demanded
 
     @property
     def order(self) -> int | None:

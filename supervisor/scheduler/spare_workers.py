@@ -29,13 +29,13 @@ SPARE_LINGER_S: Final = 5.0
 
 def replace_silent_workers(state: SchedulerState, now: float) -> None:
     """Kill the workers that did not report in time: stopped ones, and ones that run something else."""
-    for process in list(state.workers.values()):
-        if process.state is not WorkerState.SPAWNED or now - process.spawned_at < state.limits.hello_timeout:
+    for worker in list(state.workers.values()):
+        if worker.state is not WorkerState.SPAWNED or now - worker.spawned_at < state.limits.hello_timeout:
             continue
         state.count("hello_timeouts")
         why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
-        state.emit(LogDecision("error", "worker killed", {"worker": process.worker, "why": why}))
-        state.kill_worker(process)
+        state.emit(LogDecision("error", "worker killed", {"worker": worker.id, "why": why}))
+        state.kill_worker(worker)
         spawn_failed(state, Failure(Code.LOAD_FAILED, f"A worker process was killed: {why}"), now)
 
 
@@ -46,40 +46,38 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
     processor.
     """
     workers = state.workers.values()
-    spares = [process for process in workers if process.state is WorkerState.SPARE]
-    unassigned = sum(model.process is None and model.order is not None for model in candidates)
+    spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
+    unassigned = sum(model.worker is None and model.order is not None for model in candidates)
     _stop_surplus(state, spares, max(unassigned, state.limits.spares), now)
     if state.spawn_backoff.pause(now):
         return
-    starting = sum(
-        process.state is WorkerState.SPAWNED and now - process.spawned_at < SLOW_START_S for process in workers
-    )
-    loading = any(process.state is WorkerState.LOADING for process in workers)
+    starting = sum(worker.state is WorkerState.SPAWNED and now - worker.spawned_at < SLOW_START_S for worker in workers)
+    loading = any(worker.state is WorkerState.LOADING for worker in workers)
     wanted = max(unassigned, 0 if loading else state.limits.spares)
     for _ in range(wanted - starting - len(spares)):
-        worker = state.new_worker()
-        state.workers[worker] = ScheduledWorker(worker, now)
-        state.emit(SpawnWorker(worker))
+        worker_id = state.new_worker()
+        state.workers[worker_id] = ScheduledWorker(worker_id, now)
+        state.emit(SpawnWorker(worker_id))
 
 
 def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float) -> None:
     """Stop the spares beyond ``wanted`` that have been idle for a while, longest idle first."""
-    for process in spares:
-        if process.idle_since is None:
-            process.idle_since = now
-    lingering = [process for process in spares if now - (process.idle_since or 0.0) >= SPARE_LINGER_S]
-    for process in sorted(lingering, key=lambda process: process.idle_since or 0.0)[: max(0, len(spares) - wanted)]:
-        spares.remove(process)
-        state.stop_worker(process, reason="it is not needed")
+    for worker in spares:
+        if worker.idle_since is None:
+            worker.idle_since = now
+    lingering = [worker for worker in spares if now - (worker.idle_since or 0.0) >= SPARE_LINGER_S]
+    for worker in sorted(lingering, key=lambda worker: worker.idle_since or 0.0)[: max(0, len(spares) - wanted)]:
+        spares.remove(worker)
+        state.stop_worker(worker, reason="it is not needed")
 
 
 def stop_spares(state: SchedulerState, workers: Collection[str]) -> None:
     """Stop those of these workers that have no model: they were started with other settings."""
-    for process in [state.workers[worker] for worker in workers if worker in state.workers]:
-        if process.state is WorkerState.SPARE:
-            state.stop_worker(process, reason="it was started for other settings")
-        elif process.state is WorkerState.SPAWNED:
-            state.kill_worker(process)
+    for worker in [state.workers[worker_id] for worker_id in workers if worker_id in state.workers]:
+        if worker.state is WorkerState.SPARE:
+            state.stop_worker(worker, reason="it was started for other settings")
+        elif worker.state is WorkerState.SPAWNED:
+            state.kill_worker(worker)
 
 
 def workers_start(state: SchedulerState) -> None:
@@ -97,23 +95,23 @@ def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
     refusal = refusal_without_workers(state, now)
     if refusal is not None:
         for model in list(state.models.values()):
-            if model.process is None:
+            if model.worker is None:
                 answers.refuse_waiting(state, model, refusal)
 
 
-def version_mismatch(state: SchedulerState, worker: str, installed: int, now: float) -> None:
+def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now: float) -> None:
     """Replace a worker that speaks another version of the wire protocol: lemonbus was updated under a running server."""
     reason = (
         "lemonbus was updated while this server runs: run `lemonbus upgrade`, or restart the server"
         f" (the installed version speaks protocol {installed}, the running one {VERSION})"
     )
     if state.spawn_problem is None or state.spawn_problem.message != reason:
-        state.emit(LogDecision("error", "restart the server", {"peer": worker, "why": reason}))
-    process = state.workers.get(worker)
-    if process is None or process.state is not WorkerState.SPAWNED:
+        state.emit(LogDecision("error", "restart the server", {"peer": worker_id, "why": reason}))
+    worker = state.workers.get(worker_id)
+    if worker is None or worker.state is not WorkerState.SPAWNED:
         return
     state.count("version_mismatches")
-    state.kill_worker(process)
+    state.kill_worker(worker)
     state.spawn_problem = Failure(Code.RESTART_NEEDED, reason)
     spawn_failed(state, state.spawn_problem, now)
 
@@ -123,6 +121,6 @@ def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None
     pause = state.spawn_backoff.pause(now)
     if state.spawn_problem is None or not pause:
         return None
-    if any(process.state is WorkerState.SPARE for process in state.workers.values()):
+    if any(worker.state is WorkerState.SPARE for worker in state.workers.values()):
         return None
     return structs.replace(state.spawn_problem, retry_after=pause)

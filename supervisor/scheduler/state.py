@@ -93,18 +93,18 @@ class SchedulerState:
         self.metrics.attempt_refused(failure.code)
         self.emit(SendMessage(key.gateway, Refused(key.number, key.attempt, failure)))
 
-    def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:
+    def stop_worker(self, worker: ScheduledWorker, *, reason: str = "") -> None:
         """Tell a worker to leave, and kill it if it does not."""
-        self.emit(SendMessage(process.worker, Shutdown(0.0, reason)))
-        self.expect_end(process)
+        self.emit(SendMessage(worker.id, Shutdown(0.0, reason)))
+        self.expect_end(worker)
 
-    def expect_end(self, process: ScheduledWorker) -> None:
+    def expect_end(self, worker: ScheduledWorker) -> None:
         """Kill a worker that was told to leave, if it does not."""
-        process.transition(WorkerEvent.STOP)
-        seconds = _STOP_GRACE_S + (process.facts.leave_seconds if process.facts else 0.0)
-        self.emit(KillAfter(process.worker, seconds))
+        worker.transition(WorkerEvent.STOP)
+        seconds = _STOP_GRACE_S + (worker.facts.leave_seconds if worker.facts else 0.0)
+        self.emit(KillAfter(worker.id, seconds))
 
-    def kill_worker(self, process: ScheduledWorker) -> None:
+    def kill_worker(self, worker: ScheduledWorker) -> None:
         """End a worker that reads no messages yet."""
-        process.transition(WorkerEvent.STOP)
-        self.emit(KillWorker(process.worker))
+        worker.transition(WorkerEvent.STOP)
+        self.emit(KillWorker(worker.id))

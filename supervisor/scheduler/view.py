@@ -145,7 +145,7 @@ class SchedulerView:
     def serving(self, name: str) -> ModelTarget | None:
         """Return a model as it is loaded, None if no engine of it answers. Quick: each request asks this."""
         model = self._state.models.get(name)
-        if model is None or model.spec is None or model.process is None or not model.process.serves:
+        if model is None or model.spec is None or model.worker is None or not model.worker.serves:
             return None
         return ModelTarget(model.name, model.type, model.spec)
 
@@ -191,19 +191,19 @@ class SchedulerView:
 
     def workers(self) -> list[WorkerView]:
         """Return all worker processes."""
-        return [_worker(process) for process in self._state.workers.values()]
+        return [_worker(worker) for worker in self._state.workers.values()]
 
     def worker(self, name: str) -> WorkerView | None:
         """Return a worker process, None if there is none with this name."""
-        process = self._state.workers.get(name)
-        return _worker(process) if process is not None else None
+        worker = self._state.workers.get(name)
+        return _worker(worker) if worker is not None else None
 
     # Requests
 
-    def attempt_of_worker(self, worker: str, key: RequestKey) -> AttemptView | None:
+    def attempt_of_worker(self, worker_id: str, key: RequestKey) -> AttemptView | None:
         """Return an attempt that a worker's engine works on, None if it does not."""
-        process = self._state.workers.get(worker)
-        model = process.model if process is not None else None
+        worker = self._state.workers.get(worker_id)
+        model = worker.model if worker is not None else None
         grant = model.grants.get(key) if model is not None else None
         return view_of(model, grant) if model is not None and grant is not None else None
 
@@ -240,9 +240,9 @@ class SchedulerView:
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""
         return [
-            model.process.worker
+            model.worker.id
             for model in self._state.models.values()
-            if model.process and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
+            if model.worker and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
         ]
 
 
@@ -252,15 +252,15 @@ def view_of(model: ScheduledModel, grant: SlotGrant) -> AttemptView:
 
 
 def _model(model: ScheduledModel) -> ModelView:
-    process = model.process
+    worker = model.worker
     return ModelView(
         model.name,
         model.type,
         model.state,
         spec=model.spec,
-        worker=process.worker if process is not None else "",
-        facts=process.facts if process is not None else None,
-        serves=process is not None and process.serves,
+        worker=worker.id if worker is not None else "",
+        facts=worker.facts if worker is not None else None,
+        serves=worker is not None and worker.serves,
         counts_as_loaded=model.loaded,
         keep_loaded=model.keep_loaded,
         unloadable=model.unloadable,
@@ -278,13 +278,13 @@ def _model(model: ScheduledModel) -> ModelView:
     )
 
 
-def _worker(process: ScheduledWorker) -> WorkerView:
-    model = process.model
+def _worker(worker: ScheduledWorker) -> WorkerView:
+    model = worker.model
     return WorkerView(
-        process.worker,
+        worker.id,
         model.name if model is not None else "",
         model.spec if model is not None else None,
-        process.state is WorkerState.LEAVING,
+        worker.state is WorkerState.LEAVING,
     )
 
 

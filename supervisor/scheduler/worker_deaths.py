@@ -19,43 +19,43 @@ from supervisor.scheduler.worker_events import stop_reason
 
 
 def engine_died(
-    state: SchedulerState, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
+    state: SchedulerState, worker_id: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
 ) -> None:
     """The engine of a ready model is gone. Its worker has told the gateways, and holds no grants any more.
 
     ``causes``: the attempts that it may have died of.
     """
-    process = state.workers[worker]
-    model = process.model
+    worker = state.workers[worker_id]
+    model = worker.model
     if model is None:
         return
-    if not process.serves:  # it was stopped meanwhile, and everything it worked on was abandoned
+    if not worker.serves:  # it was stopped meanwhile, and everything it worked on was abandoned
         model.end_runs()
         return
     draining = model.state is ModelState.DRAINING
     counts = _note_causes(state, model, causes, now)
-    model_changes.lose_engine(model, process)
+    model_changes.lose_engine(model, worker)
     _engine_lost(state, model, failure, now, leaving=draining, counts=counts)
     if draining and model.keep_loaded:
-        model_changes.reload(state, model, process)
+        model_changes.reload(state, model, worker)
     elif draining or not model.keep_loaded:
-        model_changes.unload(state, model, process)
+        model_changes.unload(state, model, worker)
 
 
-def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: float) -> None:
     """A worker process is gone, whatever it was doing."""
-    process = state.workers.pop(worker, None)
-    if process is None:
+    worker = state.workers.pop(worker_id, None)
+    if worker is None:
         return
-    before = process.state
-    process.transition(WorkerEvent.GONE)
+    before = worker.state
+    worker.transition(WorkerEvent.GONE)
     if before is WorkerState.SPAWNED and not state.closing:
         spare_workers.spawn_failed(state, failure, now)
-    model = process.model
+    model = worker.model
     if model is None:
         return
     model_changes.lose_worker(model)
-    state.memory += process.memory if state.memory else 0
+    state.memory += worker.memory if state.memory else 0
     if before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
     elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):

@@ -25,52 +25,52 @@ EVICTED: Final = "it is evicted for another model"
 # ---- a load ------------------------------------------------------------------------------------------------------
 
 
-def worker_reported(state: SchedulerState, worker: str) -> None:
+def worker_reported(state: SchedulerState, worker_id: str) -> None:
     """A worker process has said Hello; it has no model yet."""
-    process = state.workers[worker]
-    if process.state is WorkerState.SPAWNED:  # otherwise it was stopped before it could report
-        process.transition(WorkerEvent.HELLO)
+    worker = state.workers[worker_id]
+    if worker.state is WorkerState.SPAWNED:  # otherwise it was stopped before it could report
+        worker.transition(WorkerEvent.HELLO)
         spare_workers.workers_start(state)
 
 
-def model_checked(state: SchedulerState, worker: str, need: int, available: int) -> None:
+def model_checked(state: SchedulerState, worker_id: str, need: int, available: int) -> None:
     """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
-    process = state.workers[worker]
-    if process.model is not None and process.state is WorkerState.CHECKING:
-        model_changes.finish_check(process.model, process, need)
-        state.failed_checks.forget(process.model.name)
+    worker = state.workers[worker_id]
+    if worker.model is not None and worker.state is WorkerState.CHECKING:
+        model_changes.finish_check(worker.model, worker, need)
+        state.failed_checks.forget(worker.model.name)
         state.memory = available
 
 
-def engine_ready(state: SchedulerState, worker: str, facts: EngineReady, now: float) -> None:
+def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now: float) -> None:
     """The engine of a model answers."""
-    process = state.workers[worker]
-    model = process.model
-    if process.state is not WorkerState.LOADING or model is None:
+    worker = state.workers[worker_id]
+    model = worker.model
+    if worker.state is not WorkerState.LOADING or model is None:
         return
-    model_changes.become_ready(state, model, process, facts)
+    model_changes.become_ready(state, model, worker, facts)
     model.last_use = now
     state.count("loads")
     state.metrics.model_loaded(model.name, facts.seconds)
-    state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker, **_log_fields(facts)}))
+    state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker_id, **_log_fields(facts)}))
     answers.answer_loads(state, model)
 
 
-def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+def load_failed(state: SchedulerState, worker_id: str, failure: Failure, now: float) -> None:
     """A check or the start of an engine failed: everything that waits is refused with the reason."""
-    process = state.workers[worker]
-    model = process.model
-    if model is None or process.state not in (WorkerState.CHECKING, WorkerState.LOADING):
+    worker = state.workers[worker_id]
+    model = worker.model
+    if model is None or worker.state not in (WorkerState.CHECKING, WorkerState.LOADING):
         return
     failure = with_model(model, failure)
     asked = bool(model.spec and model.spec.asked)
     of_others = failure_of_configuration(failure, model.name, temporary=asked)
     state.count("load_failures")
     state.metrics.load_failed(model.name)
-    started = model_changes.fail_load(state, model, process)
+    started = model_changes.fail_load(state, model, worker)
     fields: dict[str, Any] = {
         "model": model.name,
-        "worker": worker,
+        "worker": worker_id,
         "code": failure.code,
         "reason": failure.message,
         **({"detail": failure.detail} if failure.detail else {}),
@@ -170,19 +170,19 @@ def _refuse_returned(state: SchedulerState, key: RequestKey, model: str) -> None
     state.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=model))
 
 
-def attempt_progressed(state: SchedulerState, worker: str, progress: AttemptProgress) -> None:
+def attempt_progressed(state: SchedulerState, worker_id: str, progress: AttemptProgress) -> None:
     """An engine reports how far it is with an attempt."""
-    process = state.workers.get(worker)
+    worker = state.workers.get(worker_id)
     key = RequestKey(progress.gateway, progress.number, progress.attempt)
-    grant = process.model.grants.get(key) if process and process.model else None
+    grant = worker.model.grants.get(key) if worker and worker.model else None
     if grant is not None:
         grant.progress = progress
 
 
-def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> None:
+def attempt_abandoned(state: SchedulerState, worker_id: str, key: RequestKey) -> None:
     """An engine still works on an attempt, a while after its client has left."""
-    process = state.workers.get(worker)
-    model = process.model if process else None
+    worker = state.workers.get(worker_id)
+    model = worker.model if worker else None
     if model is not None and key in model.grants:
         model.abandoned.add(key)
         state.settled = state.settled and not model.stuck
@@ -204,17 +204,17 @@ def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
 
 def stop_all_workers(state: SchedulerState) -> None:
     """Stop every worker, whatever it does: the server ends."""
-    for process in state.workers.values():
-        model = process.model
-        if process.state is WorkerState.SPAWNED:
-            state.kill_worker(process)
-        elif process.state is WorkerState.LEAVING:
+    for worker in state.workers.values():
+        model = worker.model
+        if worker.state is WorkerState.SPAWNED:
+            state.kill_worker(worker)
+        elif worker.state is WorkerState.LEAVING:
             continue
         elif model is None:
-            state.stop_worker(process)
+            state.stop_worker(worker)
         elif model.state in (ModelState.CHECKING, ModelState.CHECKED):
             model_changes.release_worker(state, model)
-            if process.state is WorkerState.SPARE:
-                state.stop_worker(process)
+            if worker.state is WorkerState.SPARE:
+                state.stop_worker(worker)
         else:
-            model_changes.unload(state, model, process)
+            model_changes.unload(state, model, worker)

@@ -40,9 +40,9 @@ def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller:
     worker.
     """
     model_changes.let_worker_remember(state, model)
-    asked = model.process is not None and model.overrides != PolicyOverrides()
-    worker = model.process.worker if model.process is not None and asked else ""
-    state.emit(AnswerCall(caller.peer, caller.number, report, after=worker))
+    asked = model.worker is not None and model.overrides != PolicyOverrides()
+    worker_id = model.worker.id if model.worker is not None and asked else ""
+    state.emit(AnswerCall(caller.peer, caller.number, report, after=worker_id))
 
 
 def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:

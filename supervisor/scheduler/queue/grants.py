@@ -50,7 +50,7 @@ def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
 def grant(
     state: SchedulerState,
     model: ScheduledModel,
-    process: ScheduledWorker,
+    worker: ScheduledWorker,
     waiting: QueuedRequest,
     weight: int,
     now: float,
@@ -77,18 +77,18 @@ def grant(
         fields = {
             "request_id": waiting.request.label,
             "model": model.name,
-            "worker": process.worker,
+            "worker": worker.id,
             "slots": weight,
             "waited_s": round(waited, 4),
         }
         state.emit(LogDecision("debug", "granted", fields))
-    send_run(state, model, process, waiting, weight, waited)
+    send_run(state, model, worker, waiting, weight, waited)
 
 
 def send_run(
     state: SchedulerState,
     model: ScheduledModel,
-    process: ScheduledWorker,
+    worker: ScheduledWorker,
     waiting: QueuedRequest,
     weight: int = 0,
     waited: float = 0.0,
@@ -110,13 +110,13 @@ def send_run(
         weight,
     )
     state.emit(
-        SendMessage(process.worker, run, waiting.payload),
-        NotifyGrant(gateway, GrantedAttempt(number, attempt, process.worker, model.name)),
+        SendMessage(worker.id, run, waiting.payload),
+        NotifyGrant(gateway, GrantedAttempt(number, attempt, worker.id, model.name)),
     )
 
 
 def grant_queued(
-    state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, before: int, now: float
+    state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, before: int, now: float
 ) -> None:
     """Grant while slots are free, for requests before the order ``before``.
 
@@ -130,7 +130,7 @@ def grant_queued(
     for waiting in model.queue if model.queue.reads else ():
         if waiting.order < before and may_read(model, waiting):
             model.queue.remove(waiting.key)
-            grant(state, model, process, waiting, 0, now)
+            grant(state, model, worker, waiting, 0, now)
     while (
         model.busy < model.slots
         and (following := model.fair_share.next(heads := model.queue.heads(before))) is not None
@@ -140,7 +140,7 @@ def grant_queued(
             return
         charged = model.fair_share.take(heads)
         model.queue.remove(following.key)
-        grant(state, model, process, following, weight, now, charged)
+        grant(state, model, worker, following, weight, now, charged)
 
 
 def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:

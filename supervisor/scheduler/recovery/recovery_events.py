@@ -78,20 +78,20 @@ class World(NamedTuple):
 
 def recovered(state: SchedulerState, world: World, now: float) -> None:
     """Take over what runs. To be called once, before all other events."""
-    for worker in world.starting:
-        state.workers[worker] = ScheduledWorker(worker, now)
+    for worker_id in world.starting:
+        state.workers[worker_id] = ScheduledWorker(worker_id, now)
     for running in sorted(world.workers, key=lambda each: each.state is WorkerState.LEAVING):
         _take_over(state, running, now)
     _restore_grants(state, world)
-    for key, worker in world.returned:
+    for key, worker_id in world.returned:
         # Its retry is served before anything that was never granted.
-        model = _model_of(state, worker)
+        model = _model_of(state, worker_id)
         if model is not None:
             model.expect_return(key, next(state.order))
         reason = "The supervisor died before the worker had read the request"
         state.refuse(key, Failure(Code.RETURNED, reason, model=model.name if model else ""))
-    for key, worker in world.unwanted:
-        state.emit(SendMessage(worker, Cancel(*key, "no client waits for it")))
+    for key, worker_id in world.unwanted:
+        state.emit(SendMessage(worker_id, Cancel(*key, "no client waits for it")))
     state.ended_before = dict(world.ended)
     for running in world.workers:
         if running.state is WorkerState.ENGINE_LOST and state.workers[running.worker].serves:
@@ -106,51 +106,51 @@ def worker_reconnected(
     ``known``: the attempts that it has or has ended. Returns False if it must be ended, because a step of a load is
     lost.
     """
-    process = state.workers[running.worker]
-    reported, serves = running.state, process.serves
-    if process.state is WorkerState.LEAVING:
+    worker = state.workers[running.worker]
+    reported, serves = running.state, worker.serves
+    if worker.state is WorkerState.LEAVING:
         state.emit(SendMessage(running.worker, Shutdown(0.0)))
         return True
-    if process.state is WorkerState.LOADING and reported is WorkerState.READY and running.facts is not None:
+    if worker.state is WorkerState.LOADING and reported is WorkerState.READY and running.facts is not None:
         worker_events.engine_ready(state, running.worker, running.facts, now)
         return True
     if not serves:
-        return process.state in _KEPT_BY_A_WORKER and reported is KNOWN_TO_WORKER[process.state]
-    if reported is not WorkerState.READY or process.model is None:
+        return worker.state in _KEPT_BY_A_WORKER and reported is KNOWN_TO_WORKER[worker.state]
+    if reported is not WorkerState.READY or worker.model is None:
         return False
     has = {attempt.key for attempt in running.attempts}
-    for key in process.model.grants.keys() - has:
+    for key in worker.model.grants.keys() - has:
         worker_events.attempt_ended(state, key, "" if key in known else Code.RETURNED, now)
-    for key in has - process.model.grants.keys():
+    for key in has - worker.model.grants.keys():
         state.emit(SendMessage(running.worker, Cancel(*key, "it has no slot any more")))
     return True
 
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
-    process = state.workers[running.worker] = ScheduledWorker(running.worker, now)
+    worker = state.workers[running.worker] = ScheduledWorker(running.worker, now)
     spec, leaves = running.spec, running.state is WorkerState.LEAVING
     if spec is None or running.state is WorkerState.SPARE or (leaves and spec.name in state.models):
-        process.transition(WorkerEvent.HELLO)
+        worker.transition(WorkerEvent.HELLO)
         if leaves:
-            state.expect_end(process)
+            state.expect_end(worker)
         return
     model = model_changes.find_or_add(state, ModelTarget(spec.name, spec.type, spec))
-    if model.process is not None:
+    if model.worker is not None:
         # Never seen: a model gets another worker when its last one no longer has an engine.
-        fields = {"model": spec.name, "worker": running.worker, "other": model.process.worker}
+        fields = {"model": spec.name, "worker": running.worker, "other": model.worker.id}
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
-        state.kill_worker(process)
+        state.kill_worker(worker)
         return
-    taken_over_models.take_over(state, model, process, running.state, running.facts)
-    taken_over_models.restore_remembered(model, process, running.remembered)
+    taken_over_models.take_over(state, model, worker, running.state, running.facts)
+    taken_over_models.restore_remembered(model, worker, running.remembered)
     model.last_use = running.last_use or now
 
 
 def _restore_grants(state: SchedulerState, world: World) -> None:
     """Give each attempt its slots, in the order in which they were granted."""
     attempts = [(each.began, each, running.worker) for running in world.workers for each in running.attempts]
-    for _, attempt, worker in sorted(attempts, key=lambda each: each[0]):
-        model = _model_of(state, worker)
+    for _, attempt, worker_id in sorted(attempts, key=lambda each: each[0]):
+        model = _model_of(state, worker_id)
         if model is not None:
             model.grants[attempt.key] = SlotGrant(
                 attempt.weight, attempt.weight, attempt.began, next(state.order), attempt.caller
@@ -159,6 +159,6 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
                 model.abandoned.add(attempt.key)
 
 
-def _model_of(state: SchedulerState, worker: str) -> ScheduledModel | None:
-    process = state.workers.get(worker)
-    return process.model if process is not None else None
+def _model_of(state: SchedulerState, worker_id: str) -> ScheduledModel | None:
+    worker = state.workers.get(worker_id)
+    return worker.model if worker is not None else None

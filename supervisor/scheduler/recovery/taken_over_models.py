@@ -28,7 +28,7 @@ _TO_LOADING: Final = (
 def take_over(
     state: SchedulerState,
     model: ScheduledModel,
-    process: ScheduledWorker,
+    worker: ScheduledWorker,
     reported: WorkerState,
     facts: EngineReady | None,
 ) -> None:
@@ -36,22 +36,22 @@ def take_over(
 
     A worker that has lost its engine is ready at first; the loss is a separate event.
     """
-    for of_model, of_process in _TO_LOADING:
+    for of_model, of_worker in _TO_LOADING:
         model.transition(of_model)
-        process.transition(of_process)
-    model.process, process.model = process, model
-    process.facts = facts
+        worker.transition(of_worker)
+    model.worker, worker.model = worker, model
+    worker.facts = facts
     if reported is WorkerState.LEAVING:
         model.transition(ModelEvent.UNLOAD)
-        state.expect_end(process)
+        state.expect_end(worker)
     elif reported is WorkerState.READY and facts is not None:
-        model_changes.become_ready(state, model, process, facts)
+        model_changes.become_ready(state, model, worker, facts)
     elif reported is WorkerState.ENGINE_LOST:
         model.transition(ModelEvent.READY)
-        process.transition(WorkerEvent.READY)
+        worker.transition(WorkerEvent.READY)
         model.keep_loaded = True
 
 
-def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:
+def restore_remembered(model: ScheduledModel, worker: ScheduledWorker, remembered: RememberedState) -> None:
     """Apply again what calls had asked for a loaded model."""
-    model.overrides = process.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)
+    model.overrides = worker.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)

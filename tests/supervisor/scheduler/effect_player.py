@@ -138,12 +138,12 @@ class EffectPlayer:
         self.live.pop(key, None)
 
     def of_state(self, *states: WorkerState) -> list[str]:
-        return [process.worker for process in self.scheduler.workers.values() if process.state in states]
+        return [worker.id for worker in self.scheduler.workers.values() if worker.state in states]
 
     def serving(self, model: str) -> str:
-        process = self.scheduler.models[model].process
-        assert process is not None
-        return process.worker
+        worker = self.scheduler.models[model].worker
+        assert worker is not None
+        return worker.id
 
     def check(self) -> None:
         """Compare what the scheduler believes with what the workers are really doing."""

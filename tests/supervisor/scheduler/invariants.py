@@ -20,17 +20,17 @@ from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
     """Check that each model's grants match its engine's work, within its ``slots``, and that its state matches its worker's."""
     for model in scheduler.models.values():
-        process = model.process
-        assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"
+        worker = model.worker
+        assert WORKER_STATES.get(model.state) == (worker.state if worker else None), f"{model.name}: {model.state}"
         assert model.keep_loaded or model.state is not ModelState.RELOADING
         assert not model.keep_loaded or model.state is not ModelState.UNLOADING
-        assert process is None or (process.model is model and scheduler.workers[process.worker] is process)
-        worker = workers.get(process.worker, SimulatedWorker()) if process else SimulatedWorker()
+        assert worker is None or (worker.model is model and scheduler.workers[worker.id] is worker)
+        simulated = workers.get(worker.id, SimulatedWorker()) if worker else SimulatedWorker()
         granted = {key: grant.weight for key, grant in model.grants.items()}
-        assert granted.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
-        assert len(worker.running) == len(granted), f"{model.name}: a request runs twice"
+        assert granted.keys() == set(simulated.running), f"{model.name}: grants differ from what the engine does"
+        assert len(simulated.running) == len(granted), f"{model.name}: a request runs twice"
         assert sum(granted.values()) == model.busy <= slots
-        assert model.abandoned <= worker.abandoned & set(worker.running)
+        assert model.abandoned <= simulated.abandoned & set(simulated.running)
         assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
         promised = Counter[str]()
         for waiting in model.queue:
@@ -39,7 +39,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert all(model.queue.promised_to(key) == tokens for key, tokens in promised.items())
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
-    holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]
+    holding = [worker for worker in scheduler.workers.values() if worker.counts_as_loaded]
     assert len(holding) <= scheduler.limits.models
 
 
@@ -69,14 +69,14 @@ def check_promise(
     match answer.report:
         case Loaded(model=name):
             model = models[name]
-            assert model.process is not None
+            assert model.worker is not None
         case str(name):  # a pin, perhaps of a model that is not loaded yet
             model = models[name]
         case _:
             return
-    if model.overrides == PolicyOverrides() or model.process is None or not model.process.counts_as_loaded:
+    if model.overrides == PolicyOverrides() or model.worker is None or not model.worker.counts_as_loaded:
         return
-    assert answer.after == model.process.worker
+    assert answer.after == model.worker.id
     remembered = [command.state for command in workers[answer.after].commands if isinstance(command, RememberState)]
     assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
     sent = [effect.message for effect in later if isinstance(effect, SendMessage) and effect.peer == answer.after]
@@ -93,7 +93,7 @@ class BeforeChange(NamedTuple):
 
 
 def loaded_now(scheduler: Scheduler) -> BeforeChange:
-    workers = frozenset(worker for worker, process in scheduler.workers.items() if process.counts_as_loaded)
+    workers = frozenset(worker_id for worker_id, worker in scheduler.workers.items() if worker.counts_as_loaded)
     return BeforeChange(workers, {model.name: model.busy for model in scheduler.models.values()})
 
 
@@ -102,12 +102,12 @@ def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
     for model in scheduler.models.values():
         holding = [grant for grant in model.grants.values() if grant.weight]
         alone = len(holding) == 1  # a suspect request has all slots of the engine
-        serves = model.process is not None and model.process.serves
+        serves = model.worker is not None and model.worker.serves
         assert alone or not serves or model.busy <= max(model.slots, before_change.busy.get(model.name, 0))
     for name, group in scheduler.policies.groups.items():
-        held = [process for process in scheduler.workers.values() if process.counts_as_loaded]
-        inside = {process.worker for process in held if name in process.model.policy.groups}
-        outside = {process.worker for process in held} - inside
+        held = [worker for worker in scheduler.workers.values() if worker.counts_as_loaded]
+        inside = {worker.id for worker in held if name in worker.model.policy.groups}
+        outside = {worker.id for worker in held} - inside
         if group.limit:
             assert len(inside) <= max(group.limit, len(inside & before_change.workers)), f"too many of {name}"
         if group.exclusive and inside and outside:
@@ -116,7 +116,7 @@ def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
 
 def check_policies_at_rest(scheduler: Scheduler) -> None:
     """When nothing runs or waits, what was loaded against new policies has left, unless it is pinned."""
-    held = [process.model for process in scheduler.workers.values() if process.counts_as_loaded]
+    held = [worker.model for worker in scheduler.workers.values() if worker.counts_as_loaded]
     for name, group in scheduler.policies.groups.items():
         inside = [model for model in held if name in model.policy.groups]
         outside = [model for model in held if name not in model.policy.groups]

@@ -129,7 +129,7 @@ class Simulation(EffectPlayer):
 
     def unload(self, name: str, number: int = 901) -> bool:
         model = self.scheduler.models.get(name)
-        there = model is not None and (model.process is not None or model.keep_loaded)
+        there = model is not None and (model.worker is not None or model.keep_loaded)
         waiting = model is not None and bool(model.queue or model.loaders)
         done = self.scheduler.unload_requested("g1", number, name)
         assert done == (there or waiting)
@@ -138,8 +138,8 @@ class Simulation(EffectPlayer):
         model = self.scheduler.models.get(name)
         if model is not None:
             assert not model.loaders, "a call waits for a load that was ended"
-            assert model.process is None or model.process.serves or model.process.state is WorkerState.LEAVING
-            assert not model.queue or model.process is not None
+            assert model.worker is None or model.worker.serves or model.worker.state is WorkerState.LEAVING
+            assert not model.queue or model.worker is not None
         self.settle()
         return done
 
@@ -203,16 +203,16 @@ class Simulation(EffectPlayer):
 
     def advance(self) -> bool:
         """Make the next worker carry out its order with success; return whether anything happened."""
-        for process in list(self.scheduler.workers.values()):
-            match process.state:
+        for worker in list(self.scheduler.workers.values()):
+            match worker.state:
                 case WorkerState.SPAWNED:
-                    self.hello(process.worker)
+                    self.hello(worker.id)
                 case WorkerState.CHECKING:
-                    self.checked(process.worker)
+                    self.checked(worker.id)
                 case WorkerState.LOADING:
-                    self.ready(process.worker)
+                    self.ready(worker.id)
                 case WorkerState.LEAVING:
-                    self.worker_dies(process.worker)
+                    self.worker_dies(worker.id)
                 case _:
                     continue
             return True

@@ -24,7 +24,7 @@ OWNED = {
     "overrides",
     "rollback_overrides",
     "refused_reload",
-    "process",
+    "worker",
 }
 """Attributes of a model that only its owners write, beside the class that has them."""
 OWNERS = {Path(model_changes.__file__), Path(taken_over_models.__file__)}

@@ -124,10 +124,10 @@ def test_a_pin_ends_with_its_refused_options() -> None:
 
 @pytest.mark.parametrize("state", [WorkerState.LOADING, WorkerState.CHECKING, WorkerState.CHECKED, None])
 def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState | None) -> None:
-    sim, worker = reloading(started=state is not WorkerState.CHECKING)
+    sim, worker_id = reloading(started=state is not WorkerState.CHECKING)
     if state is None:
-        sim.load_fails(worker)
-        assert sim.scheduler.models["a"].process is None
+        sim.load_fails(worker_id)
+        assert sim.scheduler.models["a"].worker is None
     elif state is WorkerState.CHECKED:
         sim = loaded("a", "b", models=2)
         sim.load("a", 701, options=B)
@@ -135,7 +135,7 @@ def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState 
     assert sim.unload("a")
     sim.run_until_idle()
     assert ("g1", 901) in sim.reports
-    assert "a" not in {process.model.name for process in sim.scheduler.workers.values() if process.model}
+    assert "a" not in {worker.model.name for worker in sim.scheduler.workers.values() if worker.model}
     assert not sim.scheduler.models.get("a") or not sim.scheduler.models["a"].keep_loaded
 
 

@@ -87,8 +87,8 @@ def test_a_drain_is_cancelled_when_capacity_becomes_free() -> None:
     assert sim.of_state(WorkerState.DRAINING) == [sim.serving("a")]
     sim.finish(on_b)
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].process is not None
-    assert sim.scheduler.models["a"].process.state is WorkerState.READY
+    assert sim.scheduler.models["a"].worker is not None
+    assert sim.scheduler.models["a"].worker.state is WorkerState.READY
     assert on_a not in sim.ended
 
 
@@ -116,4 +116,4 @@ def test_memory_evicts_idle_models_and_counts_what_they_give_back() -> None:
     sim.run_until_idle()
     assert key in sim.order
     assert sim.scheduler.models.get("a") is None
-    assert sim.scheduler.models["b"].process is not None
+    assert sim.scheduler.models["b"].worker is not None

@@ -88,7 +88,7 @@ def test_an_unload_ends_a_load_that_is_under_way(situation: Callable[[str], Simu
     sim.settle()
     sim.run_until_idle()
     gone = sim.scheduler.models.get("a")
-    assert gone is None or gone.process is None
+    assert gone is None or gone.worker is None
     assert not sim.unload("a", 902), "nothing is left of it"
 
 

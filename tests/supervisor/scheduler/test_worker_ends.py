@@ -19,7 +19,7 @@ READY = EngineReady(4, 4096, 1, "", 1.0)
 )
 def test_a_worker_that_keeps_prompt_caches_is_killed_that_much_later(facts: EngineReady | None, seconds: float) -> None:
     state = SchedulerState(SchedulerLimits(), lambda: "w1")
-    process = ScheduledWorker("w1", 0.0)
-    process.facts = facts
-    state.stop_worker(process)
+    worker = ScheduledWorker("w1", 0.0)
+    worker.facts = facts
+    state.stop_worker(worker)
     assert state.effects()[1] == KillAfter("w1", seconds)

@@ -172,9 +172,9 @@ def test_a_request_that_waits_is_submitted_again_without_effect() -> None:
 def test_two_workers_with_one_model_do_not_both_stay() -> None:
     scheduler, effects = recovered(ready("w1"), ready("w2"))
     assert [effect for effect in effects if isinstance(effect, KillWorker)] == [KillWorker("w2")]
-    process = scheduler.models["a"].process
-    assert process is not None
-    assert process.worker == "w1"
+    worker = scheduler.models["a"].worker
+    assert worker is not None
+    assert worker.id == "w1"
 
 
 def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
