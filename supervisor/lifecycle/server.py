@@ -25,7 +25,7 @@ from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.models.options.settings_check import check_settings
-from supervisor.processes import abandoned_processes, surviving_processes
+from supervisor.processes import abandoned_processes, keeper_children
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.reloader import Reloader
 from supervisor.runtime.handler_table import merge_handlers
@@ -124,7 +124,7 @@ def _serve(
     keeper.on_reload = partial(parts.messages.when_serving, reloader.hangup)
     parts.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     if keeper.predecessors:
-        supervisor.take_over(surviving_processes.find(process_context))
+        supervisor.take_over(keeper_children.find_survivors(process_context))
     upgrades = Upgrades(loop, keeper, parts.gateway, view, parts.calls)
     parts.messages.add(merge_handlers([reloader.handlers(), upgrades.handlers()]))
     supervisor.open()

@@ -31,8 +31,8 @@ from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
 from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.processes import left_files
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_monitor import PeerMonitor
-from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery.recovering import Recovery
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
@@ -89,7 +89,7 @@ class Supervisor:
             parts.process_context, parts.loop, parts.peers, parts.workers, parts.scheduler.view, parts.messages, end
         )
 
-    def take_over(self, survivors: Sequence[SurvivingProcess]) -> None:
+    def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         parts = self.parts
         context, loop, bus, peers, gateway = parts.process_context, parts.loop, parts.bus, parts.peers, parts.gateway

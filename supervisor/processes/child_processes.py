@@ -22,10 +22,10 @@ from protocol.runtime.process_context import FINGERPRINT_VARIABLE, PEER_VARIABLE
 from supervisor.keeper import process_tree
 from supervisor.keeper.channel import Channel
 from supervisor.processes.fork_orders import ForkCallbacks, ForkServerClient
-from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.processes.keeper_children import KeeperChild
 
 REPORT_TIMEOUT_S: Final = 1.0
-"""How long the keeper may take to report how an adopted process has ended."""
+"""How long the keeper may take to report how one of its children has ended."""
 
 OnEnded = Callable[[str], None]
 
@@ -37,19 +37,19 @@ class ChildProcess:
         """``role``: gateway, worker or job. There is no process yet."""
         self.role = role
         self._process: subprocess.Popen[bytes] | None = None
-        self._adopted: SurvivingProcess | None = None
+        self._keeper_child: KeeperChild | None = None
         self._due: signal.Signals | None = None
         """What to send it as soon as it has started."""
 
     @property
     def pid(self) -> int:
         """Its pid, which is also its group's and its session's; 0 if there is none (yet)."""
-        return self._process.pid if self._process else self._adopted.pid if self._adopted else 0
+        return self._process.pid if self._process else self._keeper_child.pid if self._keeper_child else 0
 
-    def begin(self, process: subprocess.Popen[bytes] | SurvivingProcess) -> None:
+    def begin(self, process: subprocess.Popen[bytes] | KeeperChild) -> None:
         """Be this process from now on: one that this supervisor started, or a child of the keeper."""
-        if isinstance(process, SurvivingProcess):
-            self._adopted = process
+        if isinstance(process, KeeperChild):
+            self._keeper_child = process
         else:
             self._process = process
         if self._due is not None:
@@ -67,16 +67,16 @@ class ChildProcess:
 
     def is_reaped(self) -> bool:
         """Return whether its pid may belong to another process by now."""
-        if self._adopted is not None:
-            return not self._adopted.is_running()
+        if self._keeper_child is not None:
+            return not self._keeper_child.is_running()
         return self._process is None or self._process.returncode is not None
 
     def release(self, loop: Loop) -> None:
-        """Close the descriptor of an adopted process that has ended."""
-        if self._adopted is not None:
-            loop.on_readable(self._adopted.pidfd, None)
-            self._adopted.close()
-            self._adopted = None
+        """Close the descriptor of a child of the keeper that has ended."""
+        if self._keeper_child is not None:
+            loop.on_readable(self._keeper_child.pidfd, None)
+            self._keeper_child.close()
+            self._keeper_child = None
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> None:
         """Send a signal to it, or to its whole group, if it was not reaped."""
@@ -142,7 +142,7 @@ class ChildProcesses:
                     on_ended(f"it could not be watched, and was killed: {problem.strerror}")
                     return
             peer, fingerprint = environment.get(PEER_VARIABLE, ""), environment.get(FINGERPRINT_VARIABLE, "")
-            self._watch(child, SurvivingProcess(pid, child.role, peer, pidfd, fingerprint), on_ended)
+            self._watch(child, KeeperChild(pid, child.role, peer, pidfd, fingerprint), on_ended)
 
         def failed(why: str) -> None:
             self._starting.discard(child)
@@ -189,27 +189,27 @@ class ChildProcesses:
         self._children[process.pid] = child
         self._loop.on_death(process.pid, lambda: self._ended(child, process, on_ended))
 
-    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
+    def adopt(self, survivor: KeeperChild, on_ended: OnEnded) -> ChildProcess:
         """Take over a process that an earlier supervisor started, and its descriptor; ``on_ended`` as in :meth:`start`."""
         child = ChildProcess(survivor.role)
         self._watch(child, survivor, on_ended)
         return child
 
-    def _watch(self, child: ChildProcess, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
-        """Let a child be this process, a child of the keeper, until its end."""
-        former = self._children.get(survivor.pid)
+    def _watch(self, child: ChildProcess, process: KeeperChild, on_ended: OnEnded) -> None:
+        """Let a child be this child of the keeper until its end."""
+        former = self._children.get(process.pid)
         if former is not None:  # it has ended, and the kernel reused its pid before the keeper's report was read
-            self._adopted_ended(former, "how is not known")
-        child.begin(survivor)
-        self._children[survivor.pid] = child
-        self._ends[survivor.pid] = on_ended
+            self._keeper_child_ended(former, "how is not known")
+        child.begin(process)
+        self._children[process.pid] = child
+        self._ends[process.pid] = on_ended
 
         def died() -> None:
-            self._loop.on_readable(survivor.pidfd, None)
+            self._loop.on_readable(process.pidfd, None)
             # The keeper will report it in a moment, with its status.
-            self._loop.call_later(REPORT_TIMEOUT_S, lambda: self._adopted_ended(child, "how is not known"))
+            self._loop.call_later(REPORT_TIMEOUT_S, lambda: self._keeper_child_ended(child, "how is not known"))
 
-        self._loop.on_readable(survivor.pidfd, died)
+        self._loop.on_readable(process.pidfd, died)
 
     def keeper_reaped(self, pid: int, status: int) -> None:
         """Handle the keeper's report of an ended process. The keeper has killed the rest of its group."""
@@ -218,9 +218,9 @@ class ChildProcesses:
         child = self._children.get(pid)
         # A running one has got the pid of the reported process, whose end is already known.
         if child is not None and pid in self._ends and child.is_reaped():
-            self._adopted_ended(child, process_tree.describe_status(status))
+            self._keeper_child_ended(child, process_tree.describe_status(status))
 
-    def _adopted_ended(self, child: ChildProcess, why: str) -> None:
+    def _keeper_child_ended(self, child: ChildProcess, why: str) -> None:
         on_ended = self._ends.get(child.pid)
         if on_ended is not None and self._children.get(child.pid) is child:
             pid = child.pid

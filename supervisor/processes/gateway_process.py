@@ -22,9 +22,9 @@ from protocol.runtime.process_context import FINGERPRINT_VARIABLE, HEARTBEAT_VAR
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.setting_effects import release_of
-from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
 ROLE: Final = "gateway_master"
@@ -83,7 +83,7 @@ class GatewayProcess:
             os.close(write_fd)
         self._watch()
 
-    def adopt(self, survivors: Sequence[SurvivingProcess], on_worker_ended: OnEnded) -> list[str]:
+    def adopt(self, survivors: Sequence[KeeperChild], on_worker_ended: OnEnded) -> list[str]:
         """Take over the masters that earlier supervisors started. Return the names of their gateways, watched as in :meth:`joined`.
 
         The latest one of this release with these settings goes on. Those of another release stay until gateways of this
@@ -104,7 +104,7 @@ class GatewayProcess:
                 self._former.append(self._adopt_replaced(survivor))
         return gateways
 
-    def _adopt_replaced(self, survivor: SurvivingProcess) -> ChildProcess:
+    def _adopt_replaced(self, survivor: KeeperChild) -> ChildProcess:
         """Watch a master that this supervisor's master replaces, now or later."""
 
         def ended(why: str) -> None:

@@ -10,8 +10,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.placement import OnEnded
-from supervisor.processes.surviving_processes import SurvivingProcess
 
 
 class LocalPlacement:
@@ -31,7 +31,7 @@ class LocalPlacement:
         variables = {PEER_VARIABLE: name, **(extra or {})}
         self._running[name] = self.processes.start(role, module, self._ending(name, on_ended), variables)
 
-    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
+    def adopt(self, survivor: KeeperChild, on_ended: OnEnded) -> None:
         """Watch a process that is now a child of the keeper."""
         self._running[survivor.peer] = self.processes.adopt(survivor, self._ending(survivor.peer, on_ended))
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
 from protocol.wire import endpoints
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.placement import Placement
 from supervisor.processes.setting_effects import release_of
-from supervisor.processes.surviving_processes import SurvivingProcess
 
 
 class WorkerProcesses:
     """Starts, kills and reports workers. The scheduler decides when."""
 
     def __init__(
-        self, placement: Placement[SurvivingProcess], process_context: ProcessContext, fingerprint: str = ""
+        self, placement: Placement[KeeperChild], process_context: ProcessContext, fingerprint: str = ""
     ) -> None:
         """``fingerprint``: of the settings and the release that workers get at their start."""
         self._placement, self._context, self._fingerprint = placement, process_context, fingerprint
@@ -33,14 +33,14 @@ class WorkerProcesses:
         fingerprint = {FINGERPRINT_VARIABLE: self._fingerprint}
         self._placement.start(worker, "worker", "workers", partial(self._ended, worker), fingerprint)
 
-    def adopt(self, survivor: SurvivingProcess) -> None:
+    def adopt(self, survivor: KeeperChild) -> None:
         """Take over a worker that an earlier supervisor started."""
         if survivor.fingerprint != self._fingerprint:
             self._outdated.add(survivor.peer)
         self._names.add(survivor.peer)
         self._placement.adopt(survivor, partial(self._ended, survivor.peer))
 
-    def may_have_model(self, survivor: SurvivingProcess) -> bool:
+    def may_have_model(self, survivor: KeeperChild) -> bool:
         """Return whether a worker of an earlier supervisor may have more to report than that it has started."""
         # How another release marks those that were welcomed is not known.
         return survivor.welcomed or release_of(survivor.fingerprint) != release_of(self._fingerprint)

@@ -34,8 +34,8 @@ from supervisor.handlers.other_versions import OtherVersions
 from supervisor.handlers.peer_ends import GatewayEnds
 from supervisor.handlers.peers import PeerMessages
 from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_liveness import PeerRegistry
-from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
@@ -99,7 +99,7 @@ class Recovery:
         self._over = False
         messages.begin(self)
 
-    def begin(self, survivors: Sequence[SurvivingProcess]) -> None:
+    def begin(self, survivors: Sequence[KeeperChild]) -> None:
         """Adopt what runs."""
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         if masters:
@@ -115,7 +115,7 @@ class Recovery:
         """Call back when everything is taken over."""
         self._then.append(callback)
 
-    def _adopt(self, survivor: SurvivingProcess) -> None:
+    def _adopt(self, survivor: KeeperChild) -> None:
         if survivor.role == "worker":
             if self._workers.adopt(survivor):
                 self._expected.expect(survivor.peer)

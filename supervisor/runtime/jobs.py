@@ -16,9 +16,9 @@ from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.placement import Placement
-from supervisor.processes.surviving_processes import SurvivingProcess
 
 HELLO_TIMEOUT_S: Final = 20.0
 """How long a job may take to report. On a loaded machine, Python alone takes seconds."""
@@ -31,9 +31,7 @@ OnEnded = Callable[[str, str], None]
 class Jobs:
     """The jobs that run."""
 
-    def __init__(
-        self, loop: Loop, placement: Placement[SurvivingProcess], peers: PeerRegistry, bus: SupervisorBus
-    ) -> None:
+    def __init__(self, loop: Loop, placement: Placement[KeeperChild], peers: PeerRegistry, bus: SupervisorBus) -> None:
         """None runs."""
         self._loop, self._placement, self._peers, self._bus = loop, placement, peers, bus
         self._names: set[str] = set()
@@ -50,7 +48,7 @@ class Jobs:
         self._loop.call_later(HELLO_TIMEOUT_S, partial(self._kill_if_silent, job))
         return job
 
-    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> None:
+    def adopt(self, survivor: KeeperChild, on_ended: OnEnded) -> None:
         """Take over a job that an earlier supervisor started; ``on_ended`` as in :meth:`start`."""
         self._names.add(survivor.peer)
         self._placement.adopt(survivor, partial(self._ended, survivor.peer, on_ended))

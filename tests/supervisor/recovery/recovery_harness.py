@@ -24,7 +24,7 @@ from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
 from protocol.worker_states import WorkerState
 from supervisor.lifecycle.supervisor import Supervisor
-from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.processes.keeper_children import KeeperChild
 
 MODEL = "SmolLM2-135M-Instruct-GGUF"
 SPEC = ModelSpec(MODEL, "checkpoint", "llamacpp", "cpu", "llm", "/models/m.gguf")
@@ -95,7 +95,7 @@ class TakingOver:
         self.parts.workers.start = lambda _worker: None  # type: ignore[method-assign]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._peers: list[PeerStandIn] = []
-        self._survivors: list[SurvivingProcess] = []
+        self._survivors: list[KeeperChild] = []
 
     def survivor(
         self, role: str, name: str = "", *, connected: bool = True, fingerprint: str | None = None
@@ -106,7 +106,7 @@ class TakingOver:
         if fingerprint is None:
             fingerprint = self.parts.workers._fingerprint
         pidfd = os.pidfd_open(process.pid)
-        self._survivors.append(SurvivingProcess(process.pid, role, name, pidfd, fingerprint, welcomed=connected))
+        self._survivors.append(KeeperChild(process.pid, role, name, pidfd, fingerprint, welcomed=connected))
         return self.peer(role, name, process.pid)
 
     def gateway(self, name: str) -> PeerStandIn:
@@ -126,7 +126,7 @@ class TakingOver:
             pid = int(words.readline())
         fingerprint = self.parts.gateway._fingerprint
         pidfd = os.pidfd_open(master.pid)
-        self._survivors.append(SurvivingProcess(master.pid, "gateway", "", pidfd, fingerprint, heartbeat_fd=beat))
+        self._survivors.append(KeeperChild(master.pid, "gateway", "", pidfd, fingerprint, heartbeat_fd=beat))
         return self.peer("gateway", name, pid)
 
     def peer(self, role: str, name: str, pid: int) -> PeerStandIn:

@@ -1,6 +1,6 @@
-"""The processes that an earlier supervisor of this server started and that outlived it: children of the keeper.
+"""Children of the keeper: what the fork server forked, and what an earlier supervisor started and that outlived it.
 
-Their environment says what they are, so no file has to be written, or could be out of date.
+The environment of a survivor says what it is, so no file has to be written, or could be out of date.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from supervisor.keeper import process_tree
 from supervisor.processes import environment_block
 
 
-class SurvivingProcess(NamedTuple):
-    """A process that a new supervisor can adopt, or kill."""
+class KeeperChild(NamedTuple):
+    """A gateway, worker or job that is a child of the keeper, not of this supervisor."""
 
     pid: int
     """Its pid, which is also its group's and its session's."""
@@ -69,17 +69,17 @@ class SurvivingProcess(NamedTuple):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Close the descriptor of a process that is not adopted."""
+        """Close its descriptor."""
         os.close(self.pidfd)
 
 
-def find(context: ProcessContext) -> list[SurvivingProcess]:
+def find_survivors(context: ProcessContext) -> list[KeeperChild]:
     """Return the processes of this boot whose supervisor is gone."""
     found = [_survivor(pid, context) for pid in process_tree.children(context.keeper)]
     return [each for each in found if each is not None]
 
 
-def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
+def _survivor(pid: int, context: ProcessContext) -> KeeperChild | None:
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -90,7 +90,7 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
         leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
         ours = role and leads and environment.get(BOOT_VARIABLE) == context.boot
         if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
-            return SurvivingProcess(
+            return KeeperChild(
                 pid,
                 role,
                 environment.get(PEER_VARIABLE, ""),

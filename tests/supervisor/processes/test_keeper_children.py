@@ -15,9 +15,9 @@ import pytest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.keeper import process_tree
-from supervisor.processes import surviving_processes
+from supervisor.processes import keeper_children
 from supervisor.processes.child_processes import REPORT_TIMEOUT_S, ChildProcesses
-from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.processes.keeper_children import KeeperChild
 from tests.support import processes
 from tests.support.waiting import wait_for
 
@@ -54,11 +54,11 @@ def start(context: ProcessContext, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def found(context: ProcessContext) -> Iterator[Callable[[], list[SurvivingProcess]]]:
+def found(context: ProcessContext) -> Iterator[Callable[[], list[KeeperChild]]]:
     with ExitStack() as stack:
 
-        def find() -> list[SurvivingProcess]:
-            survivors = surviving_processes.find(context)
+        def find() -> list[KeeperChild]:
+            survivors = keeper_children.find_survivors(context)
             for each in survivors:
                 stack.callback(each.close)
             return survivors
@@ -66,7 +66,7 @@ def found(context: ProcessContext) -> Iterator[Callable[[], list[SurvivingProces
         yield find
 
 
-def test_what_is_found_and_what_is_not(start: Start, found: Callable[[], list[SurvivingProcess]]) -> None:
+def test_what_is_found_and_what_is_not(start: Start, found: Callable[[], list[KeeperChild]]) -> None:
     worker = start(LEMONBUS_ROLE="worker", LEMONBUS_PEER="w1")
     gateway = start(LEMONBUS_ROLE="gateway")
     start(LEMONBUS_ROLE="worker", LEMONBUS_PEER="w2", session=False)  # as an engine of a dead worker
@@ -81,7 +81,7 @@ def test_what_is_found_and_what_is_not(start: Start, found: Callable[[], list[Su
     }
 
 
-def test_a_grandchild_is_not_found(start: Start, found: Callable[[], list[SurvivingProcess]]) -> None:
+def test_a_grandchild_is_not_found(start: Start, found: Callable[[], list[KeeperChild]]) -> None:
     parent = start(WITH_CHILD, LEMONBUS_ROLE="worker", LEMONBUS_PEER="w1")
     assert [each.pid for each in found()] == [parent.pid]
     os.killpg(parent.pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ class Adopter:
     def __init__(self, context: ProcessContext) -> None:
         self.loop = Loop()
         self.children = ChildProcesses(self.loop, context)
-        (self.survivor,) = surviving_processes.find(context)
+        (self.survivor,) = keeper_children.find_survivors(context)
         self.ends: list[str] = []
         self.child = self.children.adopt(self.survivor, self.ends.append)
 
