@@ -16,7 +16,7 @@ from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler

@@ -16,7 +16,7 @@ from supervisor.limits.admission import KeyAdmission
 from supervisor.processes import left_files
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions

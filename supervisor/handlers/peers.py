@@ -23,7 +23,7 @@ from supervisor.handlers.peer_ends import GatewayEnds
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.admission import KeyAdmission
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs

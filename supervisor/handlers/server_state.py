@@ -36,7 +36,7 @@ from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.download_registry import DownloadRegistry
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner

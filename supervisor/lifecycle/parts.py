@@ -21,7 +21,7 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.setting_effects import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore

@@ -14,7 +14,7 @@ from supervisor.lifecycle.startup import EXIT_FAILED
 from supervisor.processes.child_processes import ChildProcesses
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.listener import shut_listener
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.scheduler import Scheduler

@@ -16,7 +16,7 @@ from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.keeper import channel
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.view import SchedulerView
 

@@ -23,7 +23,7 @@ from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.setting_effects import release_of
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 

@@ -14,7 +14,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 
 log = logs.get_logger()
 

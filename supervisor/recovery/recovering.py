@@ -35,7 +35,7 @@ from supervisor.handlers.peer_ends import GatewayEnds
 from supervisor.handlers.peers import PeerMessages
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver

@@ -9,7 +9,7 @@ from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
 from protocol.wire import envelope
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.state_writer import StateWriter
 
 

@@ -17,7 +17,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import Placement
 
 HELLO_TIMEOUT_S: Final = 20.0

@@ -6,8 +6,8 @@ from typing import Any
 
 from protocol.messages.peers import Peer, Ping
 from supervisor.processes import gateway_process
-from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor
+from supervisor.processes.peer_registry import PeerRegistry
 
 SILENCE_S = 2.0
 

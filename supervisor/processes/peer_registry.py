@@ -1,6 +1,6 @@
 """The processes on the bus, and how long each has been silent.
 
-A stopped process is silent; an ended one has a pidfd.
+Silence shows that a process is stopped. Its end is seen elsewhere, through its pidfd.
 """
 
 from __future__ import annotations
