@@ -4,13 +4,7 @@ Resources get it in their constructor. They use :attr:`SupervisorSession.setting
 :meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.inference`.
 :mod:`gateway.bus.message_handlers` passes what comes back to the request or call with its number.
 
-Invariants:
-
-* The state goes ``STARTING`` → ``OPEN`` → ``DRAINING`` → ``LOST``; it may skip some. The only way back is from ``OPEN``
-  to ``RECOVERING`` and to ``OPEN`` again, once for each supervisor that ends.
-* Requests and calls begin while it is ``OPEN``, or wait in ``STARTING`` and ``RECOVERING``, for a bounded time. Running
-  ones may finish in every state.
-* ``on_shutdown`` is called when the state becomes ``DRAINING``, and when it becomes ``LOST``.
+:mod:`gateway.requests.admission` has the table of its states. Running requests and calls may finish in every state.
 """
 
 from __future__ import annotations
@@ -186,7 +180,7 @@ class SupervisorSession:
 
     def release(self, exchange: RequestExchange) -> None:
         """Forget the exchange, and remove its spool file. Idempotent."""
-        self._pending.exchanges.pop(exchange.number, None)
+        self.forget(exchange)
         if exchange.spool:
             name, exchange.spool = exchange.spool, ""
             self.spool.drop(name)

@@ -1,6 +1,12 @@
 """One inference request on the bus: its attempts, where they run, how they end. Only callbacks in the hub change it.
 
-``inference.py`` is the blocking side, for the API families.
+``inference.py`` is the blocking side, for the API families. The words for an end:
+
+* fail (or be *refused*, by the supervisor): an attempt has failed; it is repeated, or its failure is the answer.
+* withdraw: the key no longer allows the request; what has not been written yet is discarded.
+* abandon: the client has left, or its answer has been read to the end; nothing is repeated.
+* cancel, forget, release (in the session): tell the supervisor that an attempt is not wanted; deliver no more events of
+  the request; forget it and remove its spool file.
 """
 
 from __future__ import annotations
@@ -48,7 +54,7 @@ class ExchangeDispatcher(Protocol):
         """Deliver no more events to it."""
 
     def may_retry(self) -> bool:
-        """Return whether there is a supervisor for another attempt."""
+        """Return whether there is, or will be, a supervisor for another attempt."""
 
 
 class RequestExchange:

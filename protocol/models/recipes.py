@@ -13,6 +13,8 @@ OptionValue = bool | int | float | str
 """The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
 """The recipe of a checkpoint that does not hint at one."""
+MAX_CTX_SIZE: Final = 2**24
+"""The largest ``ctx_size`` that may be asked for, in tokens."""
 
 
 class ModelType(enum.StrEnum):

@@ -14,6 +14,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, UnloadModel
+from protocol.models.recipes import MAX_CTX_SIZE
 
 KeepAlive = int | float | str
 """Seconds, or a duration such as ``5m`` or ``1h30m``; negative: forever."""
@@ -48,13 +49,10 @@ def _parse(text: str) -> float:
     return -seconds if text.startswith("-") else seconds
 
 
-MAX_CONTEXT: Final = 2**24
-
-
 class ContextOption(msgspec.Struct, kw_only=True):
     """Ollama's ``options`` of a load that have an effect here. The others (``num_gpu``…) are ignored."""
 
-    num_ctx: Annotated[int, Meta(ge=-1, le=MAX_CONTEXT)] | None = None
+    num_ctx: Annotated[int, Meta(ge=-1, le=MAX_CTX_SIZE)] | None = None
     """Context tokens that the model must have at least; 0 and -1: leave as it is."""
 
     def wanted(self, context: RequestContext) -> int:

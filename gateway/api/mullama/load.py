@@ -15,6 +15,7 @@ from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.model_details import DefaultModel, ListDefaultModels
 from protocol.messages.models import Loaded, LoadModel
+from protocol.models.recipes import MAX_CTX_SIZE
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 _FIELD_BY_OPTION: Final = {"ctx_size": "context_size"}
@@ -27,7 +28,7 @@ class MullamaLoadRequest(msgspec.Struct):
     alias: ModelName
     path: FilePath | None = None
     gpu_layers: Annotated[int, Meta(ge=0, le=999)] | None = None
-    context_size: Annotated[int, Meta(ge=1, le=2**24)] | None = None
+    context_size: Annotated[int, Meta(ge=1, le=MAX_CTX_SIZE)] | None = None
     mmproj: FilePath | None = None
     set_default: bool | None = None
 

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from protocol.models.devices import Device
+from protocol.models.recipes import MAX_CTX_SIZE, IdleCheck, LoadOption, ModelType, RecipeDescriptor
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelType, RecipeDescriptor
 from workers.backends.flags import COUNT, TEXT, Flag, FlagTable, Setter, one_of
 
 _lemonbus: Final = partial(Flag, setter=Setter.LEMONBUS)
@@ -36,7 +36,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
         )
     ],
     options=[
-        LoadOption("ctx_size", "int", "tokens that each request may use; 0: the model's own choice", 4096, 0, 2**24),
+        LoadOption(
+            "ctx_size", "int", "tokens that each request may use; 0: the model's own choice", 4096, 0, MAX_CTX_SIZE
+        ),
         LoadOption("flm_args", "args", "further arguments for flm serve", ""),
     ],
     checkpoint_scheme="flm",

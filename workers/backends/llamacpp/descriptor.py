@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.devices import Device
+from protocol.models.recipes import (
+    MAX_CTX_SIZE,
+    IdleCheck,
+    LoadOption,
+    ModelFileKind,
+    ModelType,
+    Provision,
+    RecipeDescriptor,
+)
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
 from workers.backends.llamacpp.command_line import MAX_SLOTS
 from workers.backends.recipe import FileHead, Identity
@@ -72,7 +80,12 @@ DESCRIPTOR: Final = RecipeDescriptor(
     ],
     options=[
         LoadOption(
-            "ctx_size", "int", "tokens that each request may use; 0: what the model was trained for", 4096, 0, 2**24
+            "ctx_size",
+            "int",
+            "tokens that each request may use; 0: what the model was trained for",
+            4096,
+            0,
+            MAX_CTX_SIZE,
         ),
         LoadOption(
             "llamacpp_backend",

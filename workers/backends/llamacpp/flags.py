@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from protocol.models.recipes import MAX_CTX_SIZE
 from workers.backends.flags import (
     COUNT,
     FILE,
@@ -44,7 +45,6 @@ _MAX_BATCH: Final = 65_536
 """Tokens that are evaluated together. An embedding model needs as many as the longest input has."""
 _MAX_DRAFT: Final = 1_024
 """Tokens that a draft model may be ahead."""
-_MAX_CONTEXT: Final = 2**24
 _MAX_LAYERS: Final = 9_999
 _TRUE: Final = frozenset({"on", "enabled", "true", "1", "yes"})
 _FALSE: Final = frozenset({"off", "disabled", "false", "0", "no"})
@@ -134,8 +134,8 @@ FLAGS: Final = FlagTable(
     Flag("--no-cache-idle-slots", None, "cache_idle_slots", bare=False),
     Flag("--cache-prompt", None, "cache_prompt"),
     Flag("--no-cache-prompt", None, "cache_prompt", bare=False),
-    _without_effect("--cache-reuse", COUNT.up_to(_MAX_CONTEXT), "n_cache_reuse"),
-    Flag("--keep", COUNT.up_to(_MAX_CONTEXT), "n_keep"),
+    _without_effect("--cache-reuse", COUNT.up_to(MAX_CTX_SIZE), "n_cache_reuse"),
+    Flag("--keep", COUNT.up_to(MAX_CTX_SIZE), "n_keep"),
     Flag("--context-shift", None, "ctx_shift"),
     Flag("--no-context-shift", None, "ctx_shift", bare=False),
     Flag("--swa-full", None, "swa_full"),
@@ -171,7 +171,7 @@ FLAGS: Final = FlagTable(
     Flag("--rope-scale", NUMBER.read_by(_positive), "<rope_scale>"),
     Flag("--rope-freq-base", NUMBER, "rope_freq_base"),
     Flag("--rope-freq-scale", NUMBER, "rope_freq_scale"),
-    Flag("--yarn-orig-ctx", COUNT.up_to(_MAX_CONTEXT), "yarn_orig_ctx"),
+    Flag("--yarn-orig-ctx", COUNT.up_to(MAX_CTX_SIZE), "yarn_orig_ctx"),
     Flag("--yarn-ext-factor", NUMBER, "yarn_ext_factor"),
     Flag("--yarn-attn-factor", NUMBER, "yarn_attn_factor"),
     Flag("--yarn-beta-slow", NUMBER, "yarn_beta_slow"),
@@ -181,7 +181,7 @@ FLAGS: Final = FlagTable(
     Flag("--lora", FILES, "<lora>"),
     Flag("--lora-scaled", SCALED_FILES, "<lora_scaled>"),
     Flag("--lora-init-without-apply", None, "lora_init_without_apply"),
-    Flag("--image-min-tokens --image-max-tokens", COUNT.up_to(_MAX_CONTEXT)),
+    Flag("--image-min-tokens --image-max-tokens", COUNT.up_to(MAX_CTX_SIZE)),
     Flag("--no-mmproj-offload --mmproj-offload"),
     # Templates and answers.
     _without_effect("--chat-template", Kind(r"[\w.-]{1,64}"), "chat_template"),

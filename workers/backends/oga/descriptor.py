@@ -13,8 +13,16 @@ from msgspec import structs
 
 from protocol.models.checkpoints import GENAI_CONFIG
 from protocol.models.devices import HYBRID, Device
+from protocol.models.recipes import (
+    MAX_CTX_SIZE,
+    IdleCheck,
+    LoadOption,
+    ModelFileKind,
+    ModelType,
+    Provision,
+    RecipeDescriptor,
+)
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.flags import MAX_THREADS
 
 _CPU: Final = Program(
@@ -51,7 +59,7 @@ def _recipe(
 ) -> RecipeDescriptor:
     options = [
         LoadOption(
-            "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, 2**24
+            "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, MAX_CTX_SIZE
         ),
         LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, MAX_THREADS),
     ]
