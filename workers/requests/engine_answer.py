@@ -132,8 +132,15 @@ class EngineAnswer:
         return filtered
 
     def _check_size(self, most: int) -> None:
-        if self._body_size > most:
-            raise self.failure(f"{self._backend.program} sent too large a response").raised()
+        if self._body_size <= most:
+            return
+        if self.status >= 400:
+            # An engine may repeat a large part of the request that it refuses. Its message is the first field.
+            beginning = b"".join(self._body_parts)[:most].rstrip(b"\\")
+            failure = failure_of_response(self.status, beginning + b'"}}', self._backend)
+            if failure.code != Code.BACKEND_ERROR:
+                raise failure.raised()
+        raise self.failure(f"{self._backend.program} sent too large a response").raised()
 
     def count(self, tokens: int) -> bool:
         """Count tokens that have just arrived; return whether they are the first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,8 @@ from workers.backends.error_texts import ErrorTexts
 from workers.backends.whispercpp import transcription
 from workers.requests.attempt import Attempt
 from workers.requests.engine_answer import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES
+
+TEXTS = ErrorTexts(caller_mistake=re.compile("bad format"))
 
 
 class RecordingOwner:
@@ -38,7 +41,7 @@ class RecordingOwner:
 
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
     backend: Any = SimpleNamespace(
-        program="an-engine", alias="m", most_context=0, error_texts=ErrorTexts(), reported_build="", build=""
+        program="an-engine", alias="m", most_context=0, error_texts=TEXTS, reported_build="", build=""
     )
     attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)
     attempt.start(request)
@@ -103,6 +106,24 @@ def test_a_response_without_an_end_is_ended(status: int, limit: int) -> None:
         attempt.data(piece)
     ((failure, stopped),) = owner.failures
     assert (failure.message, stopped) == ("an-engine sent too large a response", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "beginning", "message"),
+    [
+        (400, b'{"error":{"message":"bad format: ', "bad format: x\\x"),
+        (500, b'{"error":{"message":"bad format: ', "bad format: x\\x"),
+        (400, b"not JSON", "an-engine answered with status 400"),
+    ],
+)
+def test_a_refusal_that_repeats_a_large_request_is_still_a_refusal(status: int, beginning: bytes, message: str) -> None:
+    owner = RecordingOwner()
+    attempt = attempt_with(owner, "chat/completions", EngineRequest("POST", "/v1/chat/completions"))
+    attempt.began(status)
+    attempt.data(beginning + rb"x\\" * MAX_ERROR_BYTES)
+    ((failure, stopped),) = owner.failures
+    assert (failure.code, stopped) == (Code.INVALID_REQUEST, False)
+    assert failure.message.startswith(message)
 
 
 def test_a_redirection_is_not_a_success() -> None:
