@@ -26,7 +26,7 @@ from protocol.runtime import memory
 from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
-from supervisor.lifecycle import forked_process, server, startup
+from supervisor.lifecycle import forked_process, main, startup
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.processes import fork_orders
 
@@ -264,7 +264,7 @@ def _run_supervisor(descriptor: int) -> int:
     try:
         client = KeeperClient(Channel(socket.socket(fileno=descriptor)))
         try:
-            return server.run(client)
+            return main.run(client)
         except Exception as problem:
             client.last_words(f"{type(problem).__name__}: {problem}")
             raise

@@ -30,8 +30,8 @@ from supervisor.runtime.handler_table import Handler
 log = logs.get_logger()
 
 
-def about_the_server(parts: Parts, former: OtherVersions) -> list[dict[type, Handler]]:
-    """Return the handlers of calls about the server as a whole. ``former``: processes that an upgrade has left."""
+def about_the_server(parts: Parts, other_versions: OtherVersions) -> list[dict[type, Handler]]:
+    """Return the handlers of calls about the server as a whole. ``other_versions``: processes that an upgrade has left."""
     settings, context, loop, bus, peers = parts.settings, parts.process_context, parts.loop, parts.bus, parts.peers
     processes, models, view = parts.placement, parts.models, parts.scheduler.view
     calls, errors = parts.calls, parts.errors
@@ -47,7 +47,7 @@ def about_the_server(parts: Parts, former: OtherVersions) -> list[dict[type, Han
         models,
         key_file,
         downloads,
-        former,
+        other_versions,
         view,
         metrics,
         calls,

@@ -62,10 +62,18 @@ class Supervisor:
         ]
         parts.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(settings, parts.models, parts.targets, parts.internal_calls, parts.decisions)
-        bus, peers, processes, gateway = parts.bus, parts.peers, parts.processes, parts.gateway
-        scheduler, decisions, messages, former = parts.scheduler, parts.decisions, parts.messages, self._other_versions
         self.shutdown = GracefulShutdown(
-            settings, loop, listen_fd, bus, peers, processes, gateway, scheduler, decisions, messages, former
+            settings=settings,
+            loop=loop,
+            listen_fd=listen_fd,
+            bus=parts.bus,
+            peers=parts.peers,
+            processes=parts.processes,
+            gateway=parts.gateway,
+            scheduler=parts.scheduler,
+            decisions=parts.decisions,
+            messages=parts.messages,
+            other_versions=self._other_versions,
         )
 
     def open(self) -> None:
@@ -92,29 +100,26 @@ class Supervisor:
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         parts = self.parts
-        context, loop, bus, peers, gateway = parts.process_context, parts.loop, parts.bus, parts.peers, parts.gateway
-        jobs, messages, decisions = parts.jobs, parts.messages, parts.decisions
-        workers = TakenOverWorkers(loop, parts.workers, parts.models, parts.scheduler, parts.errors)
         recovery = Recovery(
-            context,
-            loop,
-            bus,
-            peers,
-            gateway,
-            workers,
-            jobs,
-            self._job_kinds,
-            parts.responses,
-            messages,
-            decisions,
-            self._peer_messages,
-            self._gateway_ends,
-            self._other_versions,
-            parts.kill_process,
+            process_context=parts.process_context,
+            loop=parts.loop,
+            bus=parts.bus,
+            peers=parts.peers,
+            gateway=parts.gateway,
+            workers=TakenOverWorkers(parts.loop, parts.workers, parts.models, parts.scheduler, parts.errors),
+            jobs=parts.jobs,
+            job_kinds=self._job_kinds,
+            responses=parts.responses,
+            messages=parts.messages,
+            decisions=parts.decisions,
+            peer_messages=self._peer_messages,
+            gateway_ends=self._gateway_ends,
+            other_versions=self._other_versions,
+            kill=parts.kill_process,
         )
         recovery.begin(survivors)
-        outdated = OutdatedProcesses(bus, parts.workers, parts.models, parts.scheduler, parts.internal_calls)
-        messages.when_serving(outdated.bring_up_to_date)
+        outdated = OutdatedProcesses(parts.bus, parts.workers, parts.models, parts.scheduler, parts.internal_calls)
+        parts.messages.when_serving(outdated.bring_up_to_date)
 
     def _connect_peers(self) -> None:
         """Make what handles the comings and goings of gateways and workers."""
@@ -129,8 +134,9 @@ class Supervisor:
         self._gateway_ends = GatewayEnds(
             context, bus, peers, gateway, scheduler, decisions, admission, downloads, responses, logbook
         )
-        notices, former = parts.grant_notices, self._other_versions
-        ends = WorkerEnds(loop, bus, peers, workers, scheduler, decisions, messages, notices, former)
+        ends = WorkerEnds(
+            loop, bus, peers, workers, scheduler, decisions, messages, parts.grant_notices, self._other_versions
+        )
         workers.on_ended = ends.gone
         file = Path(settings.state_dir) / sampling_defaults.FILE
         defaults = sampling_defaults.SamplingDefaultsStore(
@@ -138,21 +144,21 @@ class Supervisor:
         )
         self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, calls, bus, peers)
         self._peer_messages = PeerMessages(
-            settings,
-            context,
-            loop,
-            bus,
-            peers,
-            workers,
-            gateway,
-            jobs,
-            scheduler,
-            admission,
-            self._gateway_ends,
-            former,
-            parts.barrier,
-            parts.errors,
-            self._sampling.send,
+            settings=settings,
+            process_context=context,
+            loop=loop,
+            bus=bus,
+            peers=peers,
+            workers=workers,
+            gateway=gateway,
+            jobs=jobs,
+            scheduler=scheduler,
+            admission=admission,
+            gateway_ends=self._gateway_ends,
+            other_versions=self._other_versions,
+            barrier=parts.barrier,
+            errors=parts.errors,
+            greet_worker=self._sampling.send,
         )
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:

@@ -115,12 +115,12 @@ def test_a_release_that_cannot_start_is_reported_and_no_request_fails(
     server: LemonbusServer, code: InstalledCode
 ) -> None:
     gateways, running = server.gateway_pids(), server.health()["version"]
-    module = code.folder / "supervisor" / "lifecycle" / "server.py"
+    module = code.folder / "supervisor" / "lifecycle" / "main.py"
     whole = module.read_text()
     with asking(server) as clients:
         start_clients(clients)
         code.install(release=f"{RELEASE}.9")
-        code.append("supervisor/lifecycle/server.py", "import nothing_of_that_name\n")
+        code.append("supervisor/lifecycle/main.py", "import nothing_of_that_name\n")
         answer = upgrade(server)
     module.write_text(whole)
     assert clients.failures == []

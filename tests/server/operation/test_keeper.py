@@ -98,7 +98,7 @@ MISTAKES = {
         "import nothing_of_that_name\n",
         "could not be started: exit 1; what it printed is in the server's stderr",
     ),
-    "supervisor/lifecycle/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
+    "supervisor/lifecycle/main.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
 }
 """File of a release → the mistake at its end, and what the answer says about it."""
 

@@ -13,7 +13,7 @@ from protocol.config.settings import Settings, write_settings
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
-from supervisor.lifecycle import server
+from supervisor.lifecycle import main
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.lifecycle.startup import StartupSettings
 from supervisor.processes.listener import bind_listener
@@ -60,11 +60,11 @@ def test_what_an_earlier_supervisor_held_is_not_made_again(
     ours, theirs = keeper.next_supervisor()
     given = StartupSettings(settings, {})
     with (
-        patch.object(server.startup, "take_settings", return_value=given),
-        patch.object(server, "_serve", return_value=0) as serve,
+        patch.object(main.startup, "take_settings", return_value=given),
+        patch.object(main, "_serve", return_value=0) as serve,
         patch.dict(os.environ, {"LEMONBUS_KEEPER": "4711"}),
     ):
-        assert server.run(KeeperClient(theirs)) == 0
+        assert main.run(KeeperClient(theirs)) == 0
     (_, used, runtime, listener_fd, _), _ = serve.call_args
     assert used.settings == settings
     reports = [received for received in iter(ours.receive, None) if received[0] != channel.STARTED]

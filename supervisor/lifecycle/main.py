@@ -85,6 +85,8 @@ def _refused(keeper: KeeperClient, exit_code: int) -> int:
 def _serve(
     keeper: KeeperClient, given: StartupSettings, runtime: RuntimeDirectory, listener_fd: int, earlier_grace: float
 ) -> int:
+    # The order counts: every handler is set before the bus and the keeper are read, and what an earlier supervisor left
+    # is adopted before anything is started.
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     loop = Loop()
@@ -95,30 +97,30 @@ def _serve(
         if not keeper.predecessors:
             runtime.release()
         return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path)))
-    parts, closing = supervisor.parts, supervisor.shutdown
+    parts, shutdown = supervisor.parts, supervisor.shutdown
     if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
         parts.processes.use_fork_server(fork_server)
     keeper.on_fork_server = parts.processes.use_fork_server
     view = parts.scheduler.view
     succession = Succession(settings, loop, parts.peers, parts.gateway, parts.barrier, view, parts.messages, keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, closing.begin)
+        loop.on_signal(number, shutdown.begin)
     loop.on_signal(signal.SIGHUP, lambda: None)  # the keeper answers a signal to a whole control group
-    keeper.on_end = closing.ordered
+    keeper.on_end = shutdown.ordered
     keeper.on_exited = parts.processes.keeper_reaped
     _log_start(given, process_context, keeper)
     reloader = Reloader(
-        settings,
-        process_context,
-        loop,
-        listener_fd,
-        parts.processes,
-        parts.models,
-        view,
-        parts.calls,
-        parts.errors,
-        succession,
-        given.secrets,
+        settings=settings,
+        process_context=process_context,
+        loop=loop,
+        listen_fd=listener_fd,
+        processes=parts.processes,
+        models=parts.models,
+        view=view,
+        calls=parts.calls,
+        errors=parts.errors,
+        successor=succession,
+        secrets=given.secrets,
     )
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(parts.messages.when_serving, reloader.hangup)
@@ -147,7 +149,7 @@ def _serve(
             return startup.EXIT_FAILED
         case SuccessionState.RUNNING:
             runtime.release()
-            return _refused(keeper, closing.exit_code)
+            return _refused(keeper, shutdown.exit_code)
 
 
 def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
