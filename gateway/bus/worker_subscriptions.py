@@ -53,7 +53,8 @@ class WorkerSubscriptions:
 
     def gone(self, message: WorkerGone) -> None:
         """Settle a worker as soon as none of its events can arrive any more."""
-        if message.worker not in self._endpoints or self._events.ended(message.endpoint):
+        endpoint = self._endpoints.get(message.worker)
+        if endpoint is None or self._events.ended(endpoint):
             self._finish(message)
             return
         self._ending[message.worker] = message
@@ -68,9 +69,9 @@ class WorkerSubscriptions:
 
     def recovered(self, living: Container[str]) -> None:
         """Settle the workers that are not ``living``: they ended while no supervisor could say so."""
-        for worker, endpoint in list(self._endpoints.items()):
+        for worker in list(self._endpoints):
             if worker not in living:
-                self.gone(WorkerGone(worker, endpoint, WORKER_ENDED))
+                self.gone(WorkerGone(worker, WORKER_ENDED))
 
     def knows(self, worker: str) -> bool:
         """Return whether the gateway is subscribed to a worker that is not settled."""
@@ -83,7 +84,7 @@ class WorkerSubscriptions:
                 continue
             message = self._ending.pop(worker, None)
             if message is None and self._supervisor_lost:
-                message = WorkerGone(worker, endpoint, WORKER_ENDED)
+                message = WorkerGone(worker, WORKER_ENDED)
             if message is not None:
                 self._finish(message)
 
@@ -96,6 +97,7 @@ class WorkerSubscriptions:
 
     def _finish(self, message: WorkerGone) -> None:
         self._events.drain_events()
-        self._endpoints.pop(message.worker, None)
-        self._events.disconnect(message.endpoint)
+        endpoint = self._endpoints.pop(message.worker, None)
+        if endpoint is not None:
+            self._events.disconnect(endpoint)
         self._settle(message.worker, message.failure)

@@ -228,7 +228,6 @@ class WorkerGone(msgspec.Struct, frozen=True):
     """Supervisor → gateways: this worker has ended. Read its last events, then end its open attempts."""
 
     worker: str
-    endpoint: str
     failure: Failure
 
 

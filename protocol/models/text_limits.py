@@ -245,6 +245,8 @@ def has_many_brackets(data: bytes) -> bool:
 
 def _check_tools(shown: str, raw: msgspec.Raw, pause: Pause) -> None:
     """Refuse tool calls and tool answers with JSON that engines cannot take: some chat templates want objects, not text."""
+    if memoryview(raw)[:1].tobytes() != b"[":
+        return  # left to its reader; routes without messages pass it on
     for message in json_entries(raw):
         pause()
         for text in _json_texts(message):

@@ -89,7 +89,7 @@ class WorkerEnds:
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
         self.grant_notices.send()
         for gateway in self.peers.of("gateway"):
-            self.bus.send(gateway, WorkerGone(worker, self.workers.endpoint(worker), failure))
+            self.bus.send(gateway, WorkerGone(worker, failure))
         try:
             self.scheduler.worker_gone(worker, failure, self.loop.now())
         finally:

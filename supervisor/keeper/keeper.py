@@ -166,10 +166,19 @@ class Keeper:
 
     def _reaped(self, pid: int, status: int, now: float) -> None:
         supervisor = self._supervisor
-        if supervisor is not None and pid == supervisor.pid:
-            self._read_supervisor(now)  # its very last words
-            supervisor.reaped(status, now)
+        if supervisor is None or supervisor.pid not in (0, pid):
+            self._other_reaped(pid, status, now)
             return
+        try:
+            self._read_supervisor(now)  # its last words, which may be its first: they say its pid
+        finally:
+            if pid == supervisor.pid:
+                supervisor.reaped(status, now)
+            else:
+                self._other_reaped(pid, status, now)
+
+    def _other_reaped(self, pid: int, status: int, now: float) -> None:
+        supervisor = self._supervisor
         role, how = self._fork_servers.reaped(pid), process_tree.describe_status(status)
         if role is None:
             if supervisor is not None:

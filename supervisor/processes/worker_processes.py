@@ -51,7 +51,8 @@ class WorkerProcesses:
 
     def kill(self, worker: str) -> None:
         """Kill a worker, if it still runs. Everything else follows from its end."""
-        self._placement.kill(worker)
+        if worker in self._names:
+            self._placement.kill(worker)
 
     def names(self) -> list[str]:
         """Return the workers whose processes run."""

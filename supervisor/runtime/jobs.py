@@ -59,11 +59,13 @@ class Jobs:
 
     def kill(self, job: str) -> None:
         """Kill a job, if it still runs. Everything else follows from its end."""
-        self._placement.kill(job)
+        if job in self._names:
+            self._placement.kill(job)
 
     def give_up(self, job: str) -> None:
         """Kill a job, and count it as ended even if it cannot be killed."""
-        self._placement.give_up(job)
+        if job in self._names:
+            self._placement.give_up(job)
 
     def send_order(self, job: str) -> None:
         """Send its order to a job that has said Hello and has none."""

@@ -178,7 +178,7 @@ class SupervisorHarness:
             worker = self.workers.pop(name)
             worker.close()
             for hello in self.gateways:
-                self.send(hello.id, peers.WorkerGone(name, worker.endpoint, failure))
+                self.send(hello.id, peers.WorkerGone(name, failure))
 
         self.do(kill)
 

@@ -212,7 +212,7 @@ def test_an_exception_while_one_request_fails_keeps_no_other_from_its_failure(
             exchange.inbox.taken = True
     monkeypatch.setattr(RequestExchange, "_end", raise_for_one)
     if end == "worker":
-        opened.handlers.on_message(WorkerGone("w1", "e1", Failure(Code.WORKER_GONE, "it ended")), b"")
+        opened.handlers.on_message(WorkerGone("w1", Failure(Code.WORKER_GONE, "it ended")), b"")
         code = Code.WORKER_GONE
     elif end == "supervisor":
         opened.session.lose_supervisor()

@@ -59,11 +59,10 @@ def test_events_that_a_worker_sent_before_its_death_count(harness: GatewayHarnes
         harness.do(lambda: harness.grant(received, "w3"))
         harness.do(lambda: harness.publish(received, received.tokens(0, 1), "w3"))
         seen = read_until(connection, CHUNK % 0)
-        endpoint = harness.workers["w3"].endpoint
 
         def last_words() -> None:
             # The supervisor's news may overtake them: they travel on another socket.
-            harness.send(received.gateway, peers.WorkerGone("w3", endpoint, Failure(Code.WORKER_GONE, "killed")))
+            harness.send(received.gateway, peers.WorkerGone("w3", Failure(Code.WORKER_GONE, "killed")))
             harness.publish(received, [*received.tokens(1, 2), received.done(2)], "w3")
 
         harness.do(last_words)

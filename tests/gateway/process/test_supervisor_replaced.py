@@ -75,7 +75,9 @@ def test_a_running_stream_goes_on_and_what_waits_is_asked_again_in_its_order(har
         assert known[0].number == streamed.message.number
         numbers = [each.message.number for each in asked]
         assert numbers == sorted(numbers)
-        assert all(each.message.age > 0 for each in asked)
+        ages = [each.message.age for each in asked]
+        assert ages == sorted(ages, reverse=True), "those that have waited longest come first"
+        assert ages[0] > ages[-1] > 0
         assert {each.body for each in asked} == {asked[0].body}
         for received in asked:
             answer(harness, received)

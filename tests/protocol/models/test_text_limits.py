@@ -85,6 +85,12 @@ def test_a_message_that_cannot_be_read_hides_no_other(other: object) -> None:
         _check({"messages": [other, *messages]})
 
 
+@pytest.mark.parametrize("messages", ["caf\u00e9 \x01", "a " * 200_000, {"a": [[]] * 200}])
+def test_messages_that_are_not_a_list_are_left_to_their_reader(messages: object) -> None:
+    _check({"prompt": "x", "messages": messages})
+    _check({"prompt": "x", "messages": msgspec.Raw(b'"caf\\u00e9"')})
+
+
 @pytest.mark.parametrize("length", [1, 300_000])
 def test_json_of_tools_in_a_long_chat_is_found(length: int) -> None:
     chat = {"messages": [{"role": "user", "content": "a b " * length}, *_called(DEEP)["messages"]]}

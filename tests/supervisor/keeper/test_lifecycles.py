@@ -13,6 +13,7 @@ import pytest
 from protocol.state_table import IllegalTransitionError, next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
+from supervisor.keeper.keeper import Keeper
 from supervisor.keeper.lifecycles import (
     FORK_SERVER,
     SERVER,
@@ -135,6 +136,17 @@ def test_a_supervisor_that_was_given_up_before_it_ran_is_killed_as_soon_as_it_ru
         assert forked.seen.receive(1.0) is None
         assert wait_for(process.poll, "it is killed") == -signal.SIGKILL
     assert forked.seen.state is SupervisorState.KILLED
+
+
+def test_one_that_ran_and_ended_before_its_first_word_was_read_has_ended(forked: Forked) -> None:
+    keeper = Keeper.__new__(Keeper)  # without its signals and fork servers
+    keeper._supervisor = forked.seen
+    forked.process.send(channel.STARTED, "4000000")
+    forked.process.send(channel.LEAVING, "2")
+    forked.process.close()
+    keeper._reaped(4_000_000, 2 << 8, 1.0)
+    assert forked.seen.end is not None, "the server would wait for its end for ever"
+    assert (forked.seen.end.state, forked.seen.end.exit_code) == (SupervisorState.LEAVING_EARLY, 2)
 
 
 def test_one_that_never_ran_has_ended_when_its_channel_is_closed(forked: Forked) -> None:

@@ -1,0 +1,62 @@
+"""When a worker that has ended is settled: not before its last events were read."""
+
+from __future__ import annotations
+
+from gevent.event import Event
+
+from gateway.bus.worker_subscriptions import WorkerSubscriptions
+from protocol.failures import Code, Failure
+from protocol.messages.peers import WorkerGone
+from tests.support.waiting import DEADLINE
+
+FAILURE = Failure(Code.WORKER_GONE, "it ended")
+
+
+class FakeEvents:
+    """Connections that end when a test says so."""
+
+    def __init__(self) -> None:
+        self.connected: set[str] = set()
+        self.over: set[str] = set()
+        self.steps: list[str] = []
+
+    def connect(self, endpoint: str) -> None:
+        self.connected.add(endpoint)
+
+    def disconnect(self, endpoint: str) -> None:
+        self.connected.remove(endpoint)
+
+    def ended(self, endpoint: str) -> bool:
+        return endpoint in self.over
+
+    def drain_events(self) -> None:
+        self.steps.append("read")
+
+
+def test_a_worker_is_settled_when_its_connection_has_ended_and_was_read() -> None:
+    events = FakeEvents()
+    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker))
+    subscriptions.up("w1", "ipc:///w1")
+    subscriptions.gone(WorkerGone("w1", FAILURE))
+    assert events.steps == [], "its last events may still arrive"
+    events.over.add("ipc:///w1")
+    subscriptions.disconnected("ipc:///w1")
+    assert events.steps == ["read", "w1"]
+    assert not events.connected
+
+
+def test_a_worker_whose_connection_does_not_end_is_settled_after_a_moment() -> None:
+    events, settled = FakeEvents(), Event()
+    subscriptions = WorkerSubscriptions(events, lambda *_: settled.set())
+    subscriptions.up("w1", "ipc:///w1")
+    subscriptions.gone(WorkerGone("w1", FAILURE))
+    assert settled.wait(DEADLINE)
+    assert events.steps == ["read"]
+    assert not events.connected
+
+
+def test_a_worker_that_nobody_named_is_settled_at_once() -> None:
+    events = FakeEvents()
+    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker))
+    subscriptions.gone(WorkerGone("w1", FAILURE))
+    assert events.steps == ["read", "w1"]
