@@ -17,6 +17,7 @@ import falcon
 
 from gateway.http import errors
 from gateway.http.request_context import RequestContext, request_context
+from gateway.http.streams import set_stream
 from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
 from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Failure, LemonbusError
@@ -99,11 +100,10 @@ def respond(
     late = False
     try:
         late = not answer.ended(session.settings.answer_silence)
-        resp.content_type = form.content_type
         if late:
-            resp.stream = LateAnswer(answer, context, form, session.settings.header_silence)
-            resp.set_header("X-Accel-Buffering", "no")
+            set_stream(resp, LateAnswer(answer, context, form, session.settings.header_silence), form.content_type)
         else:
+            resp.content_type = form.content_type
             whole = answer.whole()
             context.model = whole.model
             resp.data = form.write(whole)

@@ -16,6 +16,7 @@ from gateway.api.common.routes import Content, HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
+from gateway.http.streams import set_stream
 from protocol.failures import LemonbusError, invalid
 
 _FLAGS: Final = {"": "true", "yes": "true", "on": "true", "no": "false", "off": "false"}
@@ -70,13 +71,11 @@ class RouteResource:
 
 
 def _send(content: Content, resp: falcon.Response) -> None:
-    resp.content_type = content.media_type
     if isinstance(content.body, bytes):
+        resp.content_type = content.media_type
         resp.data = content.body
         return
-    resp.stream = content.body
-    resp.set_header("Cache-Control", "no-cache")
-    resp.set_header("X-Accel-Buffering", "no")
+    set_stream(resp, content.body, content.media_type)
 
 
 def _query(req: falcon.Request, cls: type[msgspec.Struct]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference, stream_to
+from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.responses.background import BackgroundRuns
 from gateway.api.responses.background_stream import EventFeed
 from gateway.api.responses.conversation import ResponseIds, read_conversation
@@ -26,6 +26,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
+from gateway.http.streams import set_stream
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.request_session import reserve
@@ -140,7 +141,7 @@ class ResponsesResource:
             feed,
         )
         if feed is not None:
-            stream_to(resp, feed, feed.writer)
+            set_stream(resp, feed, feed.writer.media_type)
             return
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(begun)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import falcon
@@ -14,6 +14,7 @@ from gateway.api.common.inference.stream_writer import ResponseStream, StreamWri
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
+from gateway.http.streams import set_stream
 from gateway.requests import inference, late_answer
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
@@ -41,14 +42,6 @@ class TranslatedRequest(InferenceRequest, frozen=True, kw_only=True):
     """Whether the answer may take minutes, so that its headers are sent in advance."""
 
 
-def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
-    """Make ``resp`` a stream of what ``writer`` writes, which no proxy may buffer."""
-    resp.stream = stream
-    resp.content_type = writer.media_type
-    resp.set_header("Cache-Control", "no-cache")
-    resp.set_header("X-Accel-Buffering", "no")
-
-
 def answer_inference(
     session: SupervisorSession, req: falcon.Request, resp: falcon.Response, translated: TranslatedRequest
 ) -> None:
@@ -59,7 +52,7 @@ def answer_inference(
     request = msgspec.structs.replace(translated, label=context.label, stream=writer is not None)
     if writer is not None:
         answer = inference.stream(session, req.env, request)
-        stream_to(resp, ResponseStream(answer, context, writer, translated.before_end), writer)
+        set_stream(resp, ResponseStream(answer, context, writer, translated.before_end), writer.media_type)
         return
     if translated.takes_long:
         late_answer.respond(session, req, resp, request, translated.answer)
