@@ -17,6 +17,7 @@ from gateway.api.common import ndjson
 from gateway.api.common.operations import EVENT_STREAM, Stream
 from gateway.api.common.server_sent_events import PING, event
 from gateway.http.request_context import request_context
+from gateway.http.streams import set_stream
 from protocol.failures import CLIENT_LEFT_CODES, DOWNLOAD_FAILURES, Failure, LemonbusError
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.log_stream import LogBatch
@@ -178,8 +179,8 @@ def stream_progress(
         if not isinstance(problem, LemonbusError) or problem.failure.code not in DOWNLOAD_FAILURES:
             raise
         context.failure = problem.failure
+        resp.content_type = writer.media_type
+        resp.cache_control = ["no-cache"]
         resp.data = writer.error(problem.failure, context.label)
     else:
-        resp.stream = ProgressStream(call, first, writer, context.label, silence)
-    resp.content_type = writer.media_type
-    resp.set_header("Cache-Control", "no-cache")
+        set_stream(resp, ProgressStream(call, first, writer, context.label, silence), writer.media_type)

@@ -67,6 +67,7 @@ def test_a_client_that_does_not_subscribe_gets_the_download_at_once(ask: AppClie
     ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
     streamed = ask("POST", "/v1/pull", {"model_name": "m", "stream": True, "subscribe": True})
     assert streamed.headers["Content-Type"].startswith("text/event-stream")
+    assert streamed.headers["X-Accel-Buffering"] == "no"
     assert "percent" not in ask("POST", "/v1/pull", {"model_name": "m", "subscribe": False}).json
 
 
