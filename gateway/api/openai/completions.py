@@ -54,7 +54,7 @@ class _Unserved(NamedTuple):
 
 
 def _is_n(value: Any, fields: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether ``best_of`` asks for at most ``n`` completions, so that the client gets all of them."""
+    """Return whether another field for the number of completions has the value of ``n``, by which they are counted here."""
     return bool(value == msgspec.json.decode(fields.get("n", b"1")))
 
 
@@ -68,8 +68,11 @@ _CONSTRAINTS: Final = {
     ),
 }
 """With these, clients of vLLM and SGLang constrain an answer."""
+_CHOICES: Final = {"n_cmpl": _Unserved("ask for `n` choices", _is_n)}
+"""llama-server prefers this field to ``n``."""
 _UNSERVED_IN_CHATS: Final = {
     **_CONSTRAINTS,
+    **_CHOICES,
     "functions": _Unserved("send `tools`"),
     "function_call": _Unserved("send `tool_choice`", lambda value, _: value == "none"),
     "modalities": _Unserved("answers are texts", lambda value, _: value in ([], ["text"])),
@@ -79,6 +82,7 @@ _UNSERVED_IN_CHATS: Final = {
 }
 _UNSERVED_IN_COMPLETIONS: Final = {
     **_CONSTRAINTS,
+    **_CHOICES,
     "suffix": _Unserved("ask `/infill`, with `input_prefix` and `input_suffix`"),
     "best_of": _Unserved("ask for `n` completions with `logprobs`, and choose one", _is_n),
 }

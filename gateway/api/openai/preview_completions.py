@@ -36,7 +36,7 @@ class PreviewCompletionsResource(CompletionsResource):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer, after a load if the request asks for one or needs one."""
-        translated = self.translate(req, *self.read(req))
+        translated = self.translated(req)
         fields = body_decoding.decode(translated.body, PreviewTextRequest, client_of(req.env))
         device = (fields.device or "").lower()
         check_load_words(device, fields.dtype or "")

@@ -59,6 +59,9 @@ def test_a_valid_or_optional_host_header_is_accepted(harness: GatewayHarness, he
         ("POST", PATH, {"messages": []}, 400, "invalid_request"),
         ("POST", "/v1/completions", {"prompt": "x", "stream": True, "logprobs": True}, 400, "invalid_request"),
         ("POST", "/v1/completions", {"prompt": "x", "stream": True, "echo": True}, 400, "invalid_request"),
+        ("POST", "/v1/completions", {"prompt": "", "n_cmpl": 2}, 400, "invalid_request"),
+        ("POST", "/v0/completions", {"prompt": "x", "n": 2, "n_cmpl": 1}, 400, "invalid_request"),
+        ("POST", PATH, {**CHAT, "n_cmpl": 2}, 400, "invalid_request"),
         ("POST", "/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "invalid_request"),
         ("POST", PATH, b"x" * 1_100_000, 413, "body_too_large"),
         ("BREW", "/live", b"", 405, "method_not_allowed"),
@@ -85,6 +88,7 @@ USER = b'{"messages":[{"role":"user","content":"x"}],'
         (PATH, USER + b'"reasoning_effort":1e400}'),
         (PATH, b'{"messages":[{"role":"assistant","content":[{"type":"refusal","refusal":"x"}],"other":1e400}]}'),
         ("/v1/completions", b'{"prompt":"x","suffix":-1e400}'),
+        ("/v0/completions", b'{"prompt":"x","suffix":-1e400}'),
         ("/v1/embeddings", b'{"input":"x","dimensions":4,"other":1e400}'),
     ],
 )

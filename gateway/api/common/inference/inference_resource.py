@@ -96,16 +96,19 @@ class InferenceResource(abc.ABC, Generic[R]):
     def translate(self, req: falcon.Request, request: R, data: bytes) -> TranslatedRequest:
         """Check a request, and return what to ask; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
 
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer."""
+    def translated(self, req: falcon.Request) -> TranslatedRequest:
+        """Return what to ask for a request; raises ``LemonbusError`` for a wrong one."""
         request, data = self.read(req)
         try:
-            translated = self.translate(req, request, data)
+            return self.translate(req, request, data)
         except msgspec.DecodeError as problem:
             # Fields that the type of the request does not declare are decoded only here, such as one with 1e400.
             what, _, _ = str(problem).partition(" - at ")
             raise invalid(f"the body cannot be read: {body_decoding.describe_type_error(what)}") from None
-        answer_inference(self._session, req, resp, translated)
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        answer_inference(self._session, req, resp, self.translated(req))
 
 
 class FormResource(InferenceResource[list[FormPart]]):
