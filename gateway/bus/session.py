@@ -1,7 +1,7 @@
 """The gateway's session with the supervisor: what requests and calls send to it, and whether new ones are admitted.
 
 Resources get it in their constructor. They use :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call` and
-:meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.inference`.
+:meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.answer_stream`.
 :mod:`gateway.bus.message_handlers` passes what comes back to the request or call with its number.
 
 :mod:`gateway.requests.admission` has the table of its states. Running requests and calls may finish in every state.
@@ -139,7 +139,7 @@ class SupervisorSession:
             raise
         return call
 
-    # For requests/inference.py
+    # For requests/answer_stream.py
 
     def start_exchange(
         self, request: InferenceRequest, context: RequestContext, reservation: int = 0

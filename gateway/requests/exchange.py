@@ -1,6 +1,6 @@
 """One inference request on the bus: its attempts, where they run, how they end. Only callbacks in the hub change it.
 
-``inference.py`` is the blocking side, for the API families. The words for an end:
+``answer_stream.py`` is the blocking side, for the API families. The words for an end:
 
 * fail (or be *refused*, by the supervisor): an attempt has failed; it is repeated, or its failure is the answer.
 * withdraw: the key no longer allows the request; what has not been written yet is discarded.

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion, read_input_tokens
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import DECODE_ERRORS, not_understood
 from protocol.wire.openai_chunks import Usage
 

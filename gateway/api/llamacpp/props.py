@@ -11,7 +11,7 @@ import msgspec
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.llamacpp.native_requests import chosen_model
 from gateway.bus.session import SupervisorSession
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import DECODE_ERRORS, not_understood
 

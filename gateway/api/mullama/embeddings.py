@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.api.common.inference.embeddings import EmbeddingFields, EmbeddingResource, Vectors
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 
 
 class MullamaEmbeddingsResource(EmbeddingResource):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gateway.api.common.inference.embeddings import EmbeddingFields, EmbeddingResource, Vectors
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -17,7 +17,7 @@ import msgspec
 from gateway.api.common.inference.inference_resource import FormResource, TranslatedRequest
 from gateway.api.common.inference.stream_writer import EventStreamWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, not_understood
 from protocol.wire import form_data, transcripts

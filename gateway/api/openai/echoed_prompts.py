@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from gateway.api.openai.text_completion import EchoedPrompt, Token, TopToken, prompt_logprobs, text_completion
 from gateway.http.request_context import request_context
-from gateway.requests.inference import Environ, InferenceRequest, WholeAnswer, complete
+from gateway.requests.answer_stream import Environ, WholeAnswer, complete
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_session import RequestSession
 from protocol.failures import DECODE_ERRORS, Code, Failure, LemonbusError, invalid, not_understood
 from protocol.messages.events import Outcome, total_outcome
@@ -132,7 +133,7 @@ class Echo(NamedTuple):
     """Whether to complete the prompt."""
 
     def complete(self, session: RequestSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
-        """Run ``request``, which generates at least one token, and return its answer with the prompts; as ``inference.complete``."""
+        """Run ``request``, which generates at least one token, and return its answer with the prompts; as ``answer_stream.complete``."""
         return _EchoRun(session, env, request).answer(self)
 
 

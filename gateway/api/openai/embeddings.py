@@ -13,7 +13,7 @@ from msgspec import Meta
 from gateway.api.common.inference.embeddings import read_vectors
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.completions import Prompt, count_prompts
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 
 

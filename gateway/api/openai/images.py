@@ -20,7 +20,7 @@ from gateway.api.common.inference.inference_resource import FormResource, Infere
 from gateway.decoding.image_header import JPEG, PNG, image_size
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, not_understood
 from protocol.wire import form_data

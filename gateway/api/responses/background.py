@@ -23,7 +23,8 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
-from gateway.requests.inference import AnswerStream, InferenceRequest
+from gateway.requests.answer_stream import AnswerStream
+from gateway.requests.inference_request import InferenceRequest
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
 from protocol.messages.responses import FinishResponse, StoredTurn, StoreResponse
 from protocol.wire import envelope

@@ -15,7 +15,7 @@ from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.store_client import StoreClient
 from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 
 ENDPOINT: Final = "chat/completions/input_tokens"

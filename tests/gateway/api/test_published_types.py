@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.api.anthropic import errors, message_answer
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
 from tests.gateway.api.published_types import check_answer, check_request

@@ -19,7 +19,7 @@ from gateway.api.common.operations import INFERENCE, Documentation, Operation
 from gateway.api.common.progress_events import ProgressWriter, stream_progress
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress

@@ -16,7 +16,7 @@ from gateway.api.common.inference.inference_resource import InferenceResource, T
 from gateway.api.common.keep_alive import ContextOption, KeepAlive
 from gateway.api.common.operations import INFERENCE, Operation, entries_of
 from gateway.http.request_context import request_context
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import DECODE_ERRORS, invalid, not_understood
 

@@ -15,8 +15,9 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
 from gateway.http.streams import set_stream
-from gateway.requests import inference, late_answer
-from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests import answer_stream, late_answer
+from gateway.requests.answer_stream import WholeAnswer
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.request_session import RequestSession
 from protocol.failures import invalid
@@ -34,7 +35,7 @@ class TranslatedRequest(InferenceRequest, frozen=True, kw_only=True):
     """Writes a streamed answer, which ``body`` must then ask for; None for a whole answer."""
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
-    complete: Callable[[RequestSession, inference.Environ, InferenceRequest], WholeAnswer] = inference.complete
+    complete: Callable[[RequestSession, answer_stream.Environ, InferenceRequest], WholeAnswer] = answer_stream.complete
     """Runs the request for a whole answer."""
     before_end: Callable[[], None] | None = None
     """Called when the generation of a streamed answer has ended; the end of the answer waits for it."""
@@ -51,7 +52,7 @@ def answer_inference(
     writer = translated.writer
     request = msgspec.structs.replace(translated, label=context.label, stream=writer is not None)
     if writer is not None:
-        answer = inference.stream(session, req.env, request)
+        answer = answer_stream.stream(session, req.env, request)
         set_stream(resp, ResponseStream(answer, context, writer, translated.before_end), writer.media_type)
         return
     if translated.takes_long:

@@ -11,7 +11,7 @@ from gateway.api.common import server_sent_events as sse
 from gateway.http import errors
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
-from gateway.requests.inference import AnswerStream
+from gateway.requests.answer_stream import AnswerStream
 from protocol.failures import CLIENT_LEFT_CODES, DECODE_ERRORS, Code, Failure, LemonbusError
 from protocol.wire.openai_chunks import Chunk, read_chunks, text_of
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import DECODE_ERRORS, not_understood
 from protocol.wire.openai_chunks import LogprobsDelta, ToolCallDelta, Usage
 

@@ -15,7 +15,7 @@ import msgspec
 from gateway.api.common import ndjson
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.common.inference.whole_answers import CompletedChoice, read_completion
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import DECODE_ERRORS, Failure, not_understood
 from protocol.wire.openai_chunks import (
     ChoiceDelta,

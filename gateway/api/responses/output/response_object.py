@@ -13,7 +13,7 @@ from gateway.api.responses.input.input_items import NewId
 from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.input.tools import client_tools, offered_tools
 from gateway.api.responses.output.output_items import Event, OutputItems, Position
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, MessageDelta, Usage
 

@@ -16,7 +16,7 @@ from gateway.api.mullama.generation.answers import (
     text_fields,
     write_whole,
 )
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import DECODE_ERRORS, Code, Failure, LemonbusError
 from protocol.messages.events import Outcome
 from tests.gateway.app_client import StreamedAnswer

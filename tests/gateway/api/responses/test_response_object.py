@@ -9,7 +9,7 @@ import pytest
 
 from gateway.api.responses.output.event_stream import ResponseEventWriter
 from gateway.api.responses.output.response_object import whole_response
-from gateway.requests.inference import WholeAnswer
+from gateway.requests.answer_stream import WholeAnswer
 from protocol.failures import Code, LemonbusError
 from protocol.messages.events import Outcome
 from tests.gateway.api.responses.deterministic import NOW, builder

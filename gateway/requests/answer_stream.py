@@ -24,8 +24,6 @@ from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
 from protocol.messages.events import Outcome, total_outcome
 from protocol.models.request_limits import fields_within_limits
 
-__all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
-
 Environ = dict[str, Any]
 RATE_LIMITS_WAIT_S: Final = 0.5
 """Seconds to wait for these headers; if the supervisor has died meanwhile, the answer comes without them."""
