@@ -14,7 +14,7 @@ from gateway.cli.exit_codes import EXIT_CODE_HELP
 from gateway.cli.main import cli
 from gateway.decoding import limits
 from gateway.fetching.image_source import MAX_IMAGE_BYTES, MAX_IMAGES
-from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S
+from gateway.requests.admission_states import MAX_WAIT_FOR_SUPERVISOR_S
 from gateway.server.gunicorn_master import KEEP_ALIVE_S
 from protocol.config.resolver import MAX_FILE_BYTES
 from protocol.config.settings import Settings

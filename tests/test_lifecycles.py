@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.requests import admission
+from gateway.requests import admission_states
 from protocol import worker_states
 from supervisor.handlers import upgrade
 from supervisor.keeper import lifecycles
@@ -31,7 +31,7 @@ LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "The end of a supervisor, as it sees itself": succession.TRANSITIONS,
     "What a fork server has imported for workers": fork_server.TRANSITIONS,
     "A fork server, as a supervisor sees it": fork_orders.TRANSITIONS,
-    "The admission of requests in a gateway": admission.TRANSITIONS,
+    "The admission of requests in a gateway": admission_states.TRANSITIONS,
 }
 """Heading on the page → state → event → next state."""
 

@@ -4,7 +4,7 @@ Resources get it in their constructor. They use :attr:`SupervisorSession.setting
 :meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.answer_stream`.
 :mod:`gateway.bus.message_handlers` passes what comes back to the request or call with its number.
 
-:mod:`gateway.requests.admission` has the table of its states. Running requests and calls may finish in every state.
+:mod:`gateway.requests.admission_states` has the table of its states. Running requests and calls may finish in every state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
 from gateway.http.request_context import RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
-from gateway.requests.admission import (
+from gateway.requests.admission_states import (
     ADMISSION_FAILURES,
     MAX_WAIT_FOR_SUPERVISOR_S,
     TRANSITIONS,

@@ -20,7 +20,7 @@ import msgspec
 from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S
 from gateway.http.request_context import may_go_on
 from gateway.internal_errors import INTERNAL_FAILURE
-from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.requests.admission_states import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.retry import Retry, decide_retry

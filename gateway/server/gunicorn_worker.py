@@ -28,7 +28,7 @@ from gateway.http.errors import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.request_counts import RequestCounts
 from gateway.process_watch import ProcessWatch
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, ModelChecked
 from protocol.runtime.loop import Loop
-from supervisor.limits.admission import KeyAdmission
+from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.handler_table import Handler

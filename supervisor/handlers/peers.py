@@ -21,7 +21,7 @@ from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.other_versions import OtherVersions
 from supervisor.handlers.peer_ends import GatewayEnds
 from supervisor.internal_errors import InternalErrors
-from supervisor.limits.admission import KeyAdmission
+from supervisor.limits.key_admission import KeyAdmission
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses

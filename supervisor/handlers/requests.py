@@ -25,7 +25,7 @@ from protocol.messages.work import (
 from protocol.runtime.loop import Loop
 from supervisor.handlers.context_size import enlarge_context
 from supervisor.handlers.model_targets import ModelTargets
-from supervisor.limits.admission import KeyAdmission
+from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry

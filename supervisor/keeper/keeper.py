@@ -15,8 +15,8 @@ from collections.abc import MutableMapping, Sequence
 from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree, reaper
 from supervisor.keeper.error_output import print_line
-from supervisor.keeper.fork_server import ForkServer
-from supervisor.keeper.fork_servers import ForkServers, Role
+from supervisor.keeper.fork_server_process import ForkServerProcess
+from supervisor.keeper.fork_server_roles import ForkServers, Role
 from supervisor.keeper.kept_state import KeptState
 from supervisor.keeper.lifecycles import (
     SERVER,
@@ -100,7 +100,7 @@ class Keeper:
             with present.serve(now) as end:
                 self._supervisor.send(channel.HELD, channel.FORK_SERVER, end.fileno())
 
-    def _start_supervisor(self, fork_server: ForkServer, now: float) -> None:
+    def _start_supervisor(self, fork_server: ForkServerProcess, now: float) -> None:
         with fork_server.serve(now) as end:
             supervisor = self._supervisor = self._kept.new_supervisor(end.fileno(), now)
         self._transition(ServerLifecycleEvent.SUPERVISOR_STARTED)

@@ -13,7 +13,7 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.internal_errors import InternalErrors
-from supervisor.limits.admission import KeyAdmission
+from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.options.model_configuration import ConfiguredPolicies

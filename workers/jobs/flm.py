@@ -15,7 +15,6 @@ from protocol.failures import DECODE_ERRORS
 from protocol.models.checkpoints import TagCheckpoint
 from workers.jobs.driver_tools import ToolError, run_unchecked
 from workers.jobs.errors import SourceError
-from workers.jobs.model_program import ModelProgram
 from workers.jobs.progress import DownloadProgress
 
 PROGRAM: Final = "flm"
@@ -173,14 +172,3 @@ def problem() -> str:
         return ""
     wrong = [words for check, words in _CHECKS.items() if report.get(check) is False]
     return f"flm cannot use the NPU: {'; '.join(wrong) or 'see `flm validate`'}."
-
-
-FLM: Final = ModelProgram(
-    scheme=PROGRAM,
-    title="FastFlowLM",
-    action="flm validate",
-    fetch=fetch,
-    remove=remove,
-    version=version,
-    problem=problem,
-)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gateway.api.common.routes import HttpCaller
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 from protocol import RELEASE
 from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth, HealthReport

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 
 
 class Probe(msgspec.Struct):

@@ -12,7 +12,7 @@ import pytest
 from gateway.app import DIALECTS, create_app
 from gateway.http.connections import wsgi_environ
 from gateway.http.connections.connection import ClientConnection
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.calls import Progress

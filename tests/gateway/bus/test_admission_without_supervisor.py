@@ -10,7 +10,7 @@ import pytest
 from gevent.event import Event
 
 from gateway.http.body_memory import BodyMemory, HeldBody
-from gateway.requests.admission import ADMISSION_FAILURES, MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
+from gateway.requests.admission_states import ADMISSION_FAILURES, MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
 from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gateway.bus import supervisor_connection
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.keeper import channel
-from supervisor.keeper.fork_server import SERVE_PAUSE_S
+from supervisor.keeper.fork_server_process import SERVE_PAUSE_S
 from tests.supervisor.keeper.keeper_process import ROOT, SILENCE_S, KeeperProcess
 from tests.support import processes
 from tests.support.waiting import pause, wait_for

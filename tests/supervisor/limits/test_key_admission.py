@@ -13,7 +13,7 @@ from protocol.messages.work import Caller, Refused
 from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 from supervisor.internal_errors import InternalErrors
-from supervisor.limits.admission import KeyAdmission
+from supervisor.limits.key_admission import KeyAdmission
 from supervisor.scheduler.effects import SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduler import Scheduler

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from workers.backends.flags import FlagError, Value
 from workers.backends.llamacpp.flags import parse, version
-from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
+from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
 
 _ENUMS: Final = {
     "reasoning_format": ("reasoning_format", "common_reasoning_format", "COMMON_REASONING_FORMAT_"),

@@ -15,7 +15,7 @@ from typing import Any, Final
 from workers.backends.flags import COUNT, FILE, INTEGER, NUMBER, TEXT, Flag, FlagError, FlagTable
 from workers.engines.oga_server.http_handler import OgaHttpServer
 from workers.engines.oga_server.model import OgaModel, OgaSampling
-from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
+from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
 
 KEY: Final = "OGA_API_KEY"
 """The environment variable with the key that requests need."""

@@ -18,10 +18,10 @@ from workers.backends.flags import FlagError
 from workers.backends.package_version import package_version
 from workers.backends.sdcpp.flags import FLAGS, KEY, PACKAGE
 from workers.engines.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error
-from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.sd_server import library as sd_library
 from workers.engines.sd_server.image_request_reader import ParsedImageRequest, parse_form_request, parse_json_request
 from workers.engines.sd_server.library import SdLibrary, encode_image
+from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
 
 ALIAS: Final = "sd-cpp-local"
 """sd-server's name for whatever model it has."""

@@ -30,7 +30,7 @@ from workers.engines.http_server import (
     EngineHttpServer,
     not_found_error,
 )
-from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
+from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
 from workers.engines.whisper_server.audio import AudioError, Samples, decode_audio
 from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError
 from workers.files import ggml

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.anthropic.errors import type_of
-from gateway.requests.admission import AdmissionState
+from gateway.requests.admission_states import AdmissionState
 from protocol.failures import HTTP_ERRORS, Code, Failure
 from tests.gateway.app_client import AppClient
 

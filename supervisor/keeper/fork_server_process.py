@@ -18,7 +18,7 @@ SERVE_PAUSE_S = 1.0
 """Least time between two channels to a fork server, so that a supervisor that closes each of them does not keep the keeper busy."""
 
 
-class ForkServer:
+class ForkServerProcess:
     """One fork server. It takes the steps of the table `lifecycles.FORK_SERVER`."""
 
     def __init__(self, boot: str, command: Sequence[str], now: float) -> None:

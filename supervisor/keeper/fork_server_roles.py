@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from protocol.state_table import next_state
-from supervisor.keeper.fork_server import ForkServer
+from supervisor.keeper.fork_server_process import ForkServerProcess
 from supervisor.keeper.lifecycles import UNCONFIRMED, UPGRADE, UpgradeEvent, UpgradeState
 from supervisor.keeper.restart_policy import SupervisorEnd, upgrade_event
 
@@ -37,15 +37,15 @@ class ForkServers:
         """Start none yet."""
         self._boot, self._command = boot, command
         self._due = 0.0
-        self._servers: dict[Role, ForkServer] = {}
+        self._servers: dict[Role, ForkServerProcess] = {}
         self.upgrade = UpgradeState.NONE
 
-    def __iter__(self) -> Iterator[ForkServer]:
+    def __iter__(self) -> Iterator[ForkServerProcess]:
         """Iterate over those that run."""
         return iter(list(self._servers.values()))
 
     @property
-    def present(self) -> ForkServer | None:
+    def present(self) -> ForkServerProcess | None:
         """The one that forks the next supervisor; None while it is missing."""
         return self._servers.get(Role.PRESENT)
 
@@ -53,7 +53,7 @@ class ForkServers:
         """Start the present one if it is missing; raises OSError. ``urgent``: no supervisor runs."""
         if self.present is None and (urgent or now >= self._due):
             self._due = now + PAUSE_S
-            self._servers[Role.PRESENT] = ForkServer(self._boot, self._command, now)
+            self._servers[Role.PRESENT] = ForkServerProcess(self._boot, self._command, now)
 
     def read(self) -> None:
         """Read their messages."""
@@ -83,7 +83,7 @@ class ForkServers:
 
     def begin_upgrade(self, now: float) -> None:
         """Start the one of the new version; raises OSError. No upgrade may be in progress."""
-        self._servers[Role.NEXT] = ForkServer(self._boot, self._command, now)
+        self._servers[Role.NEXT] = ForkServerProcess(self._boot, self._command, now)
         self._transition(UpgradeEvent.BEGIN)
 
     def hand_over_ordered(self) -> None:
