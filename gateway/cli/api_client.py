@@ -83,7 +83,7 @@ class ApiClient:
     ) -> Answered:
         """Return what a route answers; ``seconds`` as for :meth:`call`. ``more``: fields that the request's type does not declare."""
         path, body = _address(route, request, more)
-        found: Answered = self.decoded(self.call(route.method, path, body, seconds), route.answer)
+        found: Answered = self.decoded(self.call(route.method, path, body, seconds), route.operation.answer)
         return found
 
     def follow(self, route: Route[Asked, Any], request: Asked) -> Generator[ServerEvent]:

@@ -102,8 +102,8 @@ def _path_items(route: DocumentedRoute, parts: _Parts) -> Iterator[tuple[str, di
             raise LookupError(f"{method} {route.path}: {type(route.resource).__name__} has no documented operation")
         operation = declared[method]
         path = _CONVERTER.sub(r"{\1}", route.path)
-        if operation.path:
-            path = route.path.removesuffix(endpoint_of(route.path)) + operation.path
+        if operation.shown_path:
+            path = route.path.removesuffix(endpoint_of(route.path)) + operation.shown_path
         items.setdefault(path, {})[method.lower()] = _operation(route, path, method, operation, parts)
     yield from items.items()
 

@@ -101,7 +101,7 @@ class Operation(NamedTuple):
     """Failures of the request, besides :data:`EVERY`."""
     examples: Mapping[str, Any] = {}
     """Name → body, or the fields of the form."""
-    path: str = ""
+    shown_path: str = ""
     """The path, if one route of the gateway is several in the document."""
     status: int = 200
     may_take_longer: bool = False

@@ -7,16 +7,16 @@ line imports the files with declarations, so they import no library of the serve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from gateway.api.common.operations import Operation, Stream
+from gateway.api.common.operations import Operation
 from gateway.api.common.request_fields import named_as_sent
 from protocol.config.api_keys import Scope
-from protocol.failures import Failure, LemonbusError
+from protocol.failures import LemonbusError
 
 if TYPE_CHECKING:
     from gateway.api.common.progress_events import ProgressWriter
@@ -78,11 +78,10 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     path: str
     request: type[Asked]
     """Its fields are those of the JSON body; for GET and for paths with parameters, those of path and query."""
-    answer: Any
-    """The type of the JSON answer, or a tuple of several; None: no JSON."""
     handler: Callable[[HttpCaller, Asked], Answered]
     """Returns the answer, or raises a failure."""
-    summary: str
+    operation: Operation
+    """The route in the OpenAPI document."""
     changes: bool = False
     """Whether it changes the server, or shows what only an administrator may see."""
     action: str = "change the server"
@@ -91,48 +90,17 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """Whether monitors use it: a key for metrics suffices."""
     scope: Scope | None = None
     """The scope that a key needs. None: that of a change, or else of inference."""
-    shown_path: str = ""
-    """The path in the OpenAPI document, if that differs."""
     also: str = ""
     """Another path of it."""
-    texts: tuple[str, ...] = ()
-    """Media types of answers that are texts."""
-    stream: Stream | None = None
-    """How an answer or its progress is streamed."""
     secret: bool = False
     """Whether no cache may store the answer."""
     unfinished: Callable[[Any], bool] | None = None
     """Returns whether an answer says that the requested work goes on: its status is then 202."""
-    needs: tuple[str, ...] = ()
-    """Fields of the body, one of which is required."""
-    body_required: bool = True
-    failures: frozenset[Failure] = frozenset()
-    """The failures of the request, besides :data:`gateway.api.common.operations.EVERY`."""
-    examples: Mapping[str, Any] = {}
 
     @property
     def has_body(self) -> bool:
         """Whether the fields of the request are those of its body, not of its path and query."""
-        return self.method != "GET" and "{" not in self.path and self.request is not Nothing
-
-    @property
-    def operation(self) -> Operation:
-        """The route in the OpenAPI document."""
-        return Operation(
-            self.summary,
-            answer=self.answer,
-            body=self.request if self.has_body else None,
-            body_required=self.body_required,
-            needs=self.needs,
-            query=None if self.has_body else self.request,
-            path_parameters=None if self.has_body else self.request,
-            path=self.shown_path,
-            texts=self.texts,
-            stream=self.stream,
-            failures=self.failures,
-            examples=self.examples,
-            may_take_longer=self.unfinished is not None,
-        )
+        return self.operation.body is not None
 
 
 def route(
@@ -141,16 +109,24 @@ def route(
     """Declare the handler below as a route: its annotations are the request and the answer, its docstring begins with the summary.
 
     ``path``: such as ``/internal/reload``; without its first slash it is below each version prefix: ``pin``. ``about``: the other
-    fields of :class:`Route`; ``answer`` among them if the handler returns JSON that another process has written.
+    fields of :class:`Route` and of its :class:`~gateway.api.common.operations.Operation`; ``answer`` among them if the handler
+    returns JSON that another process has written.
     """
+    documented = {name: value for name, value in about.items() if name in Operation._fields}
+    others = {name: value for name, value in about.items() if name not in Operation._fields}
 
     def declared(handler: Callable[[HttpCaller, Asked], Answered]) -> Route[Asked, Answered]:
         _, request, answers = get_type_hints(handler).values()
         several = get_args(answers) if isinstance(answers, UnionType) else [answers]
         kinds = tuple(each for each in several if each not in (Progressing, Content, NoneType))
-        answer = None if not kinds else kinds if len(kinds) > 1 else kinds[0]
-        summary = (handler.__doc__ or "").partition("\n")[0]
-        derived = {"request": request, "answer": answer, "handler": handler, "summary": summary}
-        return Route(method=method, path=path, **{**derived, **about})
+        has_body = method != "GET" and "{" not in path and request is not Nothing
+        derived = {
+            "summary": (handler.__doc__ or "").partition("\n")[0],
+            "answer": None if not kinds else kinds if len(kinds) > 1 else kinds[0],
+            "may_take_longer": "unfinished" in about,
+            **({"body": request} if has_body else {"query": request, "path_parameters": request}),
+        }
+        operation = Operation(**{**derived, **documented})
+        return Route(method=method, path=path, request=request, handler=handler, operation=operation, **others)
 
     return declared

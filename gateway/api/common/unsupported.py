@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.operations import UNSUPPORTED
-from gateway.api.common.routes import HttpCaller, Nothing, Route
+from gateway.api.common.routes import HttpCaller, Nothing, Route, route
 from protocol.config.api_keys import Scope
 from protocol.failures import Code, Failure
 
@@ -16,17 +16,9 @@ def unsupported(method: str, path: str, what: str, cure: str, also: str = "") ->
     """
     failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 
+    @route(method, path, scope=Scope.INFERENCE, failures=UNSUPPORTED, also=also)
     def refuse(_caller: HttpCaller, _request: Nothing) -> None:
+        """Is not served yet: 501 says what to use instead."""
         raise failure.raised()
 
-    return Route(
-        method=method,
-        path=path,
-        request=Nothing,
-        answer=None,
-        handler=refuse,
-        summary="Is not served yet: 501 says what to use instead.",
-        scope=Scope.INFERENCE,
-        failures=UNSUPPORTED,
-        also=also,
-    )
+    return refuse

@@ -96,7 +96,7 @@ class DeclaredDialect(Dialect):
     def routes(self, session: SupervisorSession) -> Routes:
         module = ModuleType("declared")
         declared = (add_item, list_items, remove_item, find_model, nothing, show_part)
-        vars(module).update({each.summary: each for each in declared})
+        vars(module).update({each.operation.summary: each for each in declared})
         return resources(session, module)
 
     def documentation(self) -> Documentation:
