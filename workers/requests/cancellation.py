@@ -5,8 +5,8 @@ Invariants:
 * The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
   cancellation would grant slots that are still busy.
 * A slot is never lost. An engine that does not answer the idle question is ended after the setting ``silence``. One
-  whose answers cannot be read is ended after ``MAX_UNREADABLE_S``. One that only works for clients that left as long
-  ago as ``silence`` is ended at once.
+  whose answers cannot be read is ended after ``MAX_UNREADABLE_S``. An engine all of whose clients left
+  more than ``silence`` seconds ago is ended at once.
 * At most one idle question is in progress.
 * An engine that is still reading the text of a request has no slot for it yet, and would be found idle. If it announces
   that it begins with the prompt, its connection is only closed then, because it would not notice earlier.

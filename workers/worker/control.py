@@ -69,7 +69,7 @@ class WorkerController:
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
         self._metrics: EngineMetricsReader | None = None
-        """The facts of the ready engine."""
+        """That of the ready engine."""
         self._checked: tuple[ModelSpec, ModelFacts] | None = None
         """The model that was checked last, and what the headers of its files contain."""
         self._model = ModelRecord()

@@ -23,7 +23,7 @@ from workers.jobs import disk
 from workers.jobs.errors import SourceError
 from workers.jobs.model_download import huggingface_listing
 from workers.jobs.model_download.huggingface_listing import RemoteFile
-from workers.jobs.model_download.resumable_file import ResumableFile
+from workers.jobs.model_download.partial_file import PartialFile
 from workers.jobs.progress import DownloadProgress
 
 _MAX_HTTP_BYTES: Final = 50_000_000_000
@@ -135,7 +135,7 @@ def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgr
 def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadProgress) -> None:
     """Fetch the missing part of a file and check it. If it is wrong, delete it and raise :class:`SourceError`."""
     try:
-        with ResumableFile(partial, remote.size, remote.etag, progress) as file:
+        with PartialFile(partial, remote.size, remote.etag, progress) as file:
             _receive(url, remote, file)
             file.check()
         _check(remote, partial)
@@ -144,7 +144,7 @@ def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadPro
         raise SourceError(f"{remote.name}: {problem}; it was deleted", problem.detail) from problem
 
 
-def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
+def _receive(url: str, remote: RemoteFile, file: PartialFile) -> None:
     """Let the library write the missing part of a file; try again as long as each transfer adds bytes."""
     while True:
         before = file.tell()
@@ -163,7 +163,7 @@ def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
                 raise
 
 
-def _ask(url: str, remote: RemoteFile, file: ResumableFile) -> None:
+def _ask(url: str, remote: RemoteFile, file: PartialFile) -> None:
     file_download.http_get(
         url,
         file,  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ _GIT_DIGEST_LENGTH: Final = 40
 """Digits of git's digest, which small files have at the hub."""
 
 
-class ResumableFile:
-    """The partial file, opened to append."""
+class PartialFile:
+    """The partial file of a download, opened to append."""
 
     def __init__(self, path: Path, size: int, etag: str, progress: DownloadProgress) -> None:
         """Read the bytes that are already downloaded.
