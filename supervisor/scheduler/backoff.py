@@ -82,11 +82,11 @@ class Backoff:
         """Return the seconds until it may be tried again; 0: now."""
         return max(0.0, self._until - now)
 
-    def suspect(self, now: float) -> bool:
+    def recently_failed(self, now: float) -> bool:
         """Return whether its last try failed recently. Then only an explicit load may evict other models for it."""
-        return self.suspect_for(now) > 0
+        return self.forgiven_in(now) > 0
 
-    def suspect_for(self, now: float) -> float:
+    def forgiven_in(self, now: float) -> float:
         """Return for how many seconds its last failure still counts."""
         return (
             0.0 if self.failure is None else max(0.0, self.failed_at + FORGIVEN_AFTER_PAUSES * self._policy.most - now)

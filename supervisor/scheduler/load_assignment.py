@@ -132,7 +132,7 @@ def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[s
 
 def _may_displace(model: ScheduledModel, now: float) -> bool:
     """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
-    return model.order is not None and (bool(model.loaders) or not model.backoff.suspect(now))
+    return model.order is not None and (bool(model.loaders) or not model.backoff.recently_failed(now))
 
 
 def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
@@ -158,7 +158,7 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
     died = known.code is Code.BREAKER_OPEN
     what = "lost its engine too often" if died else "could not be loaded last time"
     reason = f"Model {model.name} {what}, so it displaces no other model until it is loaded explicitly: {known.message}"
-    pause = max(state.limits.restarts.first, model.backoff.suspect_for(now))
+    pause = max(state.limits.restarts.first, model.backoff.forgiven_in(now))
     code = Code.BREAKER_OPEN if died else Code.BACKING_OFF
     failure = Failure(code, reason, model=model.name, retry_after=pause, detail=known.detail)
     answers.refuse_waiting(state, model, failure)

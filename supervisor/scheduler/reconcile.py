@@ -177,7 +177,7 @@ def _forget_unused(state: SchedulerState, now: float) -> None:
     """Forget the models of which nothing is left. If there are very many failures, forget the oldest."""
     unused = [model for model in state.models.values() if model.unused()]
     failed = sorted(
-        (model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at
+        (model for model in unused if model.backoff.recently_failed(now)), key=lambda model: model.backoff.failed_at
     )
     remembered = failed[-MAX_REMEMBERED_FAILURES:]
     for model in unused:

@@ -31,13 +31,13 @@ def test_during_the_pause_a_failure_that_no_waiting_cures_stays_what_it_is() -> 
     assert backoff.refusal("a", 0.5) == absent
 
 
-def test_a_failed_model_is_suspect_for_a_while_or_until_it_loads() -> None:
+def test_a_model_counts_as_recently_failed_for_a_while_or_until_it_loads() -> None:
     backoff = Backoff(BackoffPolicy())
     backoff.load_failed(DEATH, 0.0)
-    assert backoff.suspect(599.0)
-    assert not backoff.suspect(600.0)
+    assert backoff.recently_failed(599.0)
+    assert not backoff.recently_failed(600.0)
     backoff.ready()
-    assert not backoff.suspect(1.0)
+    assert not backoff.recently_failed(1.0)
 
 
 def test_the_deaths_that_opened_the_breaker_are_reported() -> None:
