@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -56,13 +57,14 @@ class StateWriter:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             draft, path, done = job
-            problem: OSError | None = None
             try:
-                finish_write(draft, path, lambda _problem: None)
-            except OSError as error:
-                problem = error
-            self._results.append((done, problem))
-            os.eventfd_write(self._wake, 1)
+                finish_write(draft, path, partial(self._written, done))
+            except OSError as problem:
+                self._written(done, problem)
+
+    def _written(self, done: Done, problem: OSError | None) -> None:
+        self._results.append((done, problem))
+        os.eventfd_write(self._wake, 1)
 
     def _collect(self) -> None:
         os.eventfd_read(self._wake)
