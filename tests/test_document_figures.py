@@ -13,7 +13,7 @@ from gateway.bus.supervisor_connection import MAX_WAITING
 from gateway.cli.exit_codes import EXIT_CODE_HELP
 from gateway.cli.main import cli
 from gateway.decoding import limits
-from gateway.fetching.image_source import MAX_IMAGE_BYTES, MAX_IMAGES
+from gateway.fetching.request_images import MAX_IMAGE_BYTES, MAX_IMAGES
 from gateway.requests.admission_states import MAX_WAIT_FOR_SUPERVISOR_S
 from gateway.server.gunicorn_master import KEEP_ALIVE_S
 from protocol.config.resolver import MAX_FILE_BYTES

@@ -1,7 +1,7 @@
 """How much media a request may contain, and what decoding it may cost, on all routes. docs/engines/llamacpp.md tells clients.
 
 The bytes of a request are limited by :mod:`gateway.http.bodies.body_limits`, those of images that are fetched by
-:mod:`gateway.fetching.image_source`.
+:mod:`gateway.fetching.request_images`.
 """
 
 from __future__ import annotations

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import ipaddress
-import time
 from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
-
-import gevent
+from typing import Any
 
 from gateway.bus.session import SupervisorSession
-from gateway.client_turns import ClientTurns
-from gateway.http.bodies import body_limits
-from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
-from gateway.http.request_context import client_of, request_context
 from gateway.requests.request_session import reserve
-from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.runtime import logs
+from protocol.failures import invalid
 
-if TYPE_CHECKING:
-    from gateway.fetching.image_fetch import FetchedImage, ImageFetcher
-
-MAX_IMAGES: Final = 16
-"""Images that may be fetched for one request."""
-MAX_IMAGE_BYTES: Final = 16 * 1024 * 1024
-MAX_FETCHES: Final = 32
-"""Concurrent fetches of one process; others wait."""
-MAX_FETCHES_OF_CLIENT: Final = 24
-"""Of them, for the requests of one client."""
 ImageSource = Callable[[str, str], str]
 """Takes the URL of an image and its field's name, and returns a ``data:`` URL; raises ``invalid_request``."""
-
-_turns: Final = ClientTurns(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
 
 
 def is_inline(url: str) -> bool:
@@ -58,90 +34,6 @@ def image_source(session: SupervisorSession, env: dict[str, Any], endpoint: str,
     """
     if not session.settings.fetch_images:
         return only_inline
+    from gateway.fetching.request_images import RequestImages  # noqa: PLC0415 - urllib3 is not for every server
+
     return RequestImages(session.settings, env, lambda: reserve(session, env, endpoint, model or ""))
-
-
-class RequestImages:
-    """Fetches the images of one request, each once, as ``data:`` URLs."""
-
-    def __init__(self, settings: Settings, env: dict[str, Any], admit: Callable[[], None]) -> None:
-        """Nothing is fetched yet. ``admit`` is called before each image, and raises if the request would be refused."""
-        self._settings = settings
-        self._env = env
-        self._admit = admit
-        self._end: float | None = None
-        self._bytes_left = settings.body_limit
-        self._known: dict[str, str] = {}
-
-    def __call__(self, url: str, field: str) -> str:
-        """Return the image as a ``data:`` URL.
-
-        Raises ``invalid_request`` with ``field`` if it cannot be fetched, ``forbidden`` if the caller may have nothing
-        fetched, ``cancelled`` when the client hangs up, and whatever ``admit`` raises.
-        """
-        if is_inline(url):
-            return url
-        if url not in self._known:
-            self._known[url] = self._fetched(url, field)
-        return self._known[url]
-
-    def _fetched(self, url: str, field: str) -> str:
-        from gateway.fetching.image_fetch import FetchError, host_of  # noqa: PLC0415 - urllib3 is not for every server
-
-        context = request_context(self._env)
-        if context.api_key is None:
-            context.check_change("have images fetched")
-        if len(self._known) >= MAX_IMAGES:
-            raise invalid(f"`{field}`: at most {MAX_IMAGES} images of a request are fetched", field)
-        self._admit()
-        started = time.monotonic()
-        if self._end is None:
-            self._end = started + self._settings.fetch_images_timeout
-        try:
-            image = self._fetch(url)
-        except FetchError as problem:
-            raise invalid(f"`{field}`: no image from {host_of(url)}: {problem}", field) from None
-        seconds = round(time.monotonic() - started, 3)
-        logs.get_logger().info("image fetched", host=host_of(url), bytes=len(image.data), seconds=seconds)
-        return f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
-
-    def _fetch(self, url: str) -> FetchedImage:
-        """Fetch in a greenlet that ends when the time is over or the client hangs up, wherever it waits."""
-        from gateway.fetching.image_fetch import FetchedImage, FetchError  # noqa: PLC0415
-
-        job = gevent.spawn(self._outcome, url)
-        watch = HangUpWatch(self._env, lambda: job.kill(block=False))
-        try:
-            left = max(0.0, (self._end or 0.0) - time.monotonic())
-            if not gevent.wait([job], timeout=left):
-                raise FetchError(f"it took longer than {self._settings.fetch_images_timeout:g} seconds")
-            outcome = job.get()
-        finally:
-            watch.close()
-            job.kill(block=False)
-        if isinstance(outcome, gevent.GreenletExit):
-            raise Failure(Code.CANCELLED, CLIENT_LEFT).raised()
-        if isinstance(outcome, FetchedImage):
-            # In base64 it is a third larger.
-            self._bytes_left -= len(outcome.data) * 4 // 3
-            return outcome
-        raise outcome
-
-    def _outcome(self, url: str) -> FetchedImage | Exception:
-        """Return the result or the exception: if a greenlet raised, gevent would print it."""
-        from gateway.fetching.image_fetch import FetchError  # noqa: PLC0415
-
-        limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))
-        try:
-            with _turns.turn(client_of(self._env)):
-                fetcher = _fetcher(tuple(self._settings.fetch_images_networks))
-                return fetcher.fetch(url, limit, lambda size: body_limits.count(self._env, size))
-        except (FetchError, LemonbusError) as problem:
-            return problem
-
-
-@cache
-def _fetcher(networks: tuple[str, ...]) -> ImageFetcher:
-    from gateway.fetching.image_fetch import ImageFetcher  # noqa: PLC0415
-
-    return ImageFetcher([ipaddress.ip_network(network) for network in networks])
