@@ -11,9 +11,9 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common import keep_alive
+from gateway.api.common import ollama_loading
 from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.keep_alive import ContextOption, KeepAlive
+from gateway.api.common.ollama_loading import ContextOption, KeepAlive
 from gateway.api.common.operations import INFERENCE, Operation, entries_of
 from gateway.http.request_context import request_context
 from gateway.requests.answer_stream import WholeAnswer
@@ -125,7 +125,7 @@ class EmbeddingResource(InferenceResource[EmbeddingFields]):
         """Check the request."""
         body, texts = request.bus_body(), request.texts()
         context = request_context(req.env)
-        ttl = keep_alive.ttl_after_request(context, request.keep_alive)
+        ttl = ollama_loading.ttl_after_request(context, request.keep_alive)
 
         def write(answer: WholeAnswer) -> bytes:
             vectors = read_vectors(answer, request.dimensions)

@@ -10,7 +10,7 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common import keep_alive, ndjson
+from gateway.api.common import ndjson, ollama_loading
 from gateway.api.common.inference.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.inference.thinking import no_thinking
 from gateway.api.common.ollama_clients import is_ollama_client
@@ -95,7 +95,7 @@ class GenerationResource(abc.ABC):
         """Generate. If there is nothing to generate from, load the model, or unload it if ``keep_alive`` is 0."""
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit), client_of(req.env))
         context = request_context(req.env)
-        ttl = keep_alive.ttl_after_request(context, request.fields.keep_alive)
+        ttl = ollama_loading.ttl_after_request(context, request.fields.keep_alive)
         size = request.fields.options.wanted(context) if request.fields.options else 0
         clock = AnswerClock(context.elapsed)
         if not request.endpoint:
@@ -118,7 +118,7 @@ class GenerationResource(abc.ABC):
         self, req: falcon.Request, resp: falcon.Response, request: Generation, clock: AnswerClock, size: int
     ) -> None:
         fields = request.fields
-        ttl = keep_alive.idle_seconds(fields.keep_alive)
+        ttl = ollama_loading.idle_seconds(fields.keep_alive)
         if ttl is None and not request.empty and not is_ollama_client(req.env):
             # Document 004 requires the field; Ollama loads the model without it.
             field = self.input_field
@@ -130,11 +130,11 @@ class GenerationResource(abc.ABC):
         context = request_context(req.env)
         context.model = fields.model
         if ttl == 0:
-            keep_alive.unload(self._session, req.env, fields.model)
+            ollama_loading.unload(self._session, req.env, fields.model)
             reason = "unload"
         else:
             context.check_change("load a model")
-            keep_alive.load(self._session, req.env, fields.model, ttl, size)
+            ollama_loading.load(self._session, req.env, fields.model, ttl, size)
             reason = "load"
         resp.content_type = ndjson.MEDIA_TYPE if fields.stream else falcon.MEDIA_JSON
         resp.data = model_state_line(fields.model, reason, self.shape, clock)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference.sampling_fields import Fraction, Penalty
-from gateway.api.common.keep_alive import ContextOption, KeepAlive
+from gateway.api.common.ollama_loading import ContextOption, KeepAlive
 from protocol.failures import invalid
 
 API_DEFAULTS: Final[dict[str, Any]] = {"max_length": 512, "temperature": 0.7, "top_p": 0.9, "top_k": 40}

@@ -1,4 +1,4 @@
-"""Ollama's ``keep_alive``, how long a model stays loaded after its last request, and ``num_ctx``, its context size: what they mean and do."""
+"""How Ollama's fields change what is loaded: ``keep_alive``, how long a model stays after its last request, and ``num_ctx``, its context."""
 
 from __future__ import annotations
 

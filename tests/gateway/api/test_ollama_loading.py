@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.keep_alive import NEVER, idle_seconds
+from gateway.api.common.ollama_loading import NEVER, idle_seconds
 from protocol.failures import Code, LemonbusError
 
 
