@@ -235,3 +235,9 @@ def not_understood(problem: Exception | str, model: str = "") -> LemonbusError:
     """Return the exception for an engine's answer that does not have its form. ``problem``: what is wrong with it."""
     message = "the engine's answer was not understood"
     return Failure(Code.BACKEND_ERROR, message, model=model, detail=str(problem)).raised()
+
+
+def printable(text: str, most: int = 96) -> str:
+    """Return the caller's text for a message: cut, and without lone surrogates."""
+    shown = text[:most].encode("utf-8", "replace").decode()
+    return shown + "…" if len(text) > most else shown

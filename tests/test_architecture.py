@@ -134,7 +134,7 @@ SHOWN_PIDS = (
     "supervisor/handlers/peers.py",
     "supervisor/handlers/metrics.py",
     "supervisor/handlers/server_state.py",
-    "supervisor/recovery/recovering.py",
+    "supervisor/recovery/takeover.py",
     "supervisor/scheduler/worker_events.py",
 )
 """Who may read a pid in the supervisor. Those outside its placement only show what the process itself has reported."""

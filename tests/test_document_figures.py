@@ -22,7 +22,7 @@ from supervisor.keeper.heartbeat import SILENCE_S
 from supervisor.metrics.accumulators import MAX_MODELS
 from supervisor.metrics.collection import COLLECTION_TIMEOUT_S
 from supervisor.metrics.server_metrics import DOCUMENTED_DURATION_BUCKETS
-from supervisor.recovery.recovering import TIMEOUT_S
+from supervisor.recovery.takeover import TIMEOUT_S
 from workers.backends.flm.backend import MAX_CONNECTIONS
 from workers.engines.oga_server import guidance
 

@@ -24,8 +24,7 @@ from msgspec import Meta
 
 from protocol import small_files
 from protocol.config.settings import Settings
-from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
-from protocol.models.checkpoints import printable
+from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, printable
 from protocol.times import UnixTime
 
 KEYS_FILE: Final = "keys.json"

@@ -15,10 +15,9 @@ from typing import Final
 from msgspec import UNSET
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, invalid, printable
 from protocol.messages.system_info import BackendStatus, RecipeStatus
 from protocol.models import installations
-from protocol.models.checkpoints import printable
 from protocol.models.devices import DEVICE_NAMES
 from protocol.models.installations import Installation
 from protocol.models.recipes import BackendDescriptor, ModelSpec, Provision, RecipeDescriptor

@@ -28,7 +28,7 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.loaded_code import LOADED_CODE
-from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, known_attempts
+from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, known_attempts
 from supervisor.scheduler.scheduler import Scheduler
 
 log = logs.get_logger()

@@ -33,9 +33,9 @@ from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.processes import left_files
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_monitor import PeerMonitor
-from supervisor.recovery.recovering import Recovery
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
+from supervisor.recovery.takeover import Recovery
 from supervisor.reload.outdated import OutdatedProcesses
 from supervisor.runtime.handler_table import Handler, merge_handlers
 

@@ -8,13 +8,8 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
 from protocol.config.api_keys import model_allowed
-from supervisor.metrics.families import (
-    MULLAMA_PREFIX,
-    OWN_PREFIX,
-    documented_families,
-    merge_engine_families,
-    own_families,
-)
+from supervisor.metrics.engine_families import merge_engine_families
+from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import ServerSnapshot
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from protocol.failures import printable
 from protocol.messages.system_info import MachineInfo as Hardware
-from protocol.models.checkpoints import printable
 from protocol.models.devices import Device
 from supervisor.backends.inventory import missing_requirement
 from supervisor.models.catalogues.catalogue import CatalogueEntry

@@ -16,8 +16,9 @@ import msgspec
 from protocol import small_files
 from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.messages.model_files import CheckpointSource
-from protocol.models import checkpoints
-from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint
+from protocol.models import checkpoints, repository_files
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
+from protocol.models.repository_files import GENAI_CONFIG
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 
@@ -68,7 +69,7 @@ def parts(path: str) -> list[str]:
     folder = path.removesuffix(name)
     if name == GENAI_CONFIG:
         return [*(folder + each for each in walk(Path(folder)) if each != GENAI_CONFIG), path]
-    return [folder + each for each in checkpoints.shards(name)]
+    return [folder + each for each in repository_files.shards(name)]
 
 
 def _broken_reason(entry: CatalogueEntry) -> str:
@@ -93,8 +94,8 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
         return None  # the usual case; a list asks for every model of the catalogue
     for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
         names = list(walk(snapshot))
-        chosen = checkpoints.choose_files(names, parsed.variant)
-        projector = checkpoints.projector(names, source.mmproj)
+        chosen = repository_files.choose_files(names, parsed.variant)
+        projector = repository_files.projector(names, source.mmproj)
         if chosen and (projector or not source.mmproj):
             files = _with_size([snapshot / name for name in chosen], snapshot / projector)
             if files:
@@ -129,7 +130,10 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
         else:
             for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
                 names = list(walk(snapshot))
-                chosen = [*checkpoints.choose_files(names, parsed.variant), checkpoints.projector(names, source.mmproj)]
+                chosen = [
+                    *repository_files.choose_files(names, parsed.variant),
+                    repository_files.projector(names, source.mmproj),
+                ]
                 found |= {snapshot / name for name in chosen if name}
     return found
 

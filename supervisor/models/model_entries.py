@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protocol.config.settings import Settings
 from protocol.messages.models import ModelEntry
-from protocol.models import checkpoints
+from protocol.models import repository_files
 from supervisor.models import compatibility, files
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
@@ -97,4 +97,6 @@ class ModelEntries:
 
 def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
     """Return the type of a model's weights, from its file's name or else its checkpoint."""
-    return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
+    return (repository_files.dtype(found.path.rpartition("/")[2]) if found else "") or repository_files.dtype(
+        entry.checkpoint
+    )

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from protocol.config.api_keys import model_allowed
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.models import checkpoints
-from protocol.models.checkpoints import checkpoint_from_address, printable
+from protocol.models.checkpoints import checkpoint_from_address
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 
 LATEST: Final = ":latest"

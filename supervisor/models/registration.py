@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, invalid, printable
 from protocol.messages.model_files import Registration
-from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, checkpoint_from_address, parse, printable
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, checkpoint_from_address, parse
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.catalogues.user_models import PREFIX

@@ -13,9 +13,8 @@ from typing import Any
 from msgspec import structs
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
-from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.models import compatibility, files, user_names
 from supervisor.models.catalogues import adopted_models, catalogue, user_models

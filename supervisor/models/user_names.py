@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure
-from protocol.models.checkpoints import printable
+from protocol.failures import Code, Failure, printable
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write, read_json_object
 
 FILE: Final = "model_names.json"

@@ -1,5 +1,5 @@
 """How a new supervisor takes over from one that died or was replaced.
 
-``recovering.py`` is the supervisor's state until the peers have reported; :mod:`supervisor.scheduler.recovery` turns
+``takeover.py`` is the supervisor's state until the peers have reported; :mod:`supervisor.scheduler.recovery` turns
 the reports into the scheduler's state. It lasts two seconds at most. No handler of messages imports this folder.
 """

@@ -11,8 +11,8 @@ from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.scheduler.recovery.joined_snapshots import join_snapshots, known_attempts
 from supervisor.scheduler.recovery.recovery_events import World
-from supervisor.scheduler.recovery.snapshots import join_snapshots, known_attempts
 from supervisor.scheduler.scheduler import Scheduler
 
 

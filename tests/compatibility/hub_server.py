@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from protocol.models import checkpoints
+from protocol.models import checkpoints, repository_files
 from tests.support.fakes.hub import Hub, gguf, revision
 from tests.support.models.genai_models import genai_repository_files
 from tests.support.models.tiny_models import tiny_models
@@ -145,7 +145,7 @@ class HubServer(NamedTuple):
             checkpoint = checkpoints.parse(body["checkpoint"])
             assert isinstance(checkpoint, checkpoints.HubCheckpoint)
             files = self.hub.repositories[checkpoint.repo]
-            names = checkpoints.choose_files(list(files), checkpoint.variant)
+            names = repository_files.choose_files(list(files), checkpoint.variant)
             root = self.folder / "hf" / "hub" / checkpoint.folder
             for name in [*names, *([body["mmproj"]] if "mmproj" in body else [])]:
                 _put_in_cache(root, revision(checkpoint.repo), name, files[name])

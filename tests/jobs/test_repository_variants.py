@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages.model_files import Variant
-from protocol.models import checkpoints
+from protocol.models import repository_files
 from workers.jobs.model_download.repository_variants import MAX_FILES, MAX_VARIANTS, list_variants
 
 QWEN = "unsloth/Qwen3-8B-GGUF"
@@ -80,7 +80,7 @@ FILES = st.lists(st.lists(PARTS, min_size=1, max_size=5).map(lambda parts: "".jo
 @given(FILES)
 def test_every_variant_can_be_pulled_by_its_name(files: list[str]) -> None:
     for variant in list_variants(QWEN, QWEN, dict.fromkeys(files, 2)).variants:
-        assert checkpoints.choose_files(files, variant.name) == variant.files
+        assert repository_files.choose_files(files, variant.name) == variant.files
         assert variant.primary_file == variant.files[0]
         assert variant.size_bytes == 2 * len(variant.files)
         assert variant.sharded == (len(variant.files) > 1)

@@ -15,8 +15,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final
 
-from protocol.failures import invalid
-from protocol.models import checkpoints
+from protocol.failures import invalid, printable
 from workers.backends.flags import FileNames, FlagTable, Setter, name_of
 
 _NUMBER_CHARACTERS: Final = 20
@@ -55,7 +54,7 @@ def check_argument_numbers(option: str, flags: FlagTable, words: Sequence[str]) 
         flag = flags.find(name_of(word))
         most = flag.kind.most if flag and flag.kind else 0
         if most and re.fullmatch(r"[+-]?\d+", value, re.ASCII) and not -most <= int(value[:_NUMBER_CHARACTERS]) <= most:
-            shown = checkpoints.printable(value)
+            shown = printable(value)
             raise invalid(f"{option}: {word} cannot be {shown}; the largest number is {most}", option)
 
 
@@ -68,7 +67,7 @@ def check_client_arguments(option: str, flags: FlagTable, words: Sequence[str], 
     for word in rest:
         flag = flags.find(word)
         if flag is None or flag.setter is not Setter.CLIENT:
-            shown = checkpoints.printable(name_of(word))
+            shown = printable(name_of(word))
             raise invalid(
                 f"{option}: {shown} cannot be sent with a load; if the engine has it, the administrator can set it in the configuration",
                 option,
@@ -79,7 +78,7 @@ def check_client_arguments(option: str, flags: FlagTable, words: Sequence[str], 
         if value is None:
             raise invalid(f"{option}: {word} needs a value", option)
         if not re.fullmatch(flag.kind.pattern, value, re.ASCII | re.DOTALL):
-            raise invalid(f"{option}: {word} cannot be {checkpoints.printable(value)!r}", option)
+            raise invalid(f"{option}: {word} cannot be {printable(value)!r}", option)
         for path in _paths(flag.kind.files, value):
             if not is_below(path, directories):
                 raise invalid(

@@ -12,7 +12,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from protocol.messages.model_details import FileFacts
-from protocol.models.checkpoints import GENAI_CONFIG
+from protocol.models.repository_files import GENAI_CONFIG
 from workers.files import gguf
 from workers.files.gguf import MAX_CONTEXT, ArrayLength
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.failures import DECODE_ERRORS
-from protocol.models.checkpoints import GENAI_CONFIG
+from protocol.models.repository_files import GENAI_CONFIG
 from workers.files import onnx
 from workers.files.errors import BrokenError
 

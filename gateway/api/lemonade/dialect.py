@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.lemonade import health, install, load, model_files, params, preview, system_info
+from gateway.api.lemonade import health, install, load, model_files, params, preview_load, system_info
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
 
@@ -18,7 +18,7 @@ class LemonadeDialect(Dialect):
         return {
             "/logs/stream": LogStreamResource(session),
             **resources(session, load, params, model_files, health, install, system_info),
-            **preview.routes(session),
+            **preview_load.routes(session),
         }
 
     def documentation(self) -> Documentation:

@@ -15,7 +15,7 @@ from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
 from gateway.api.common.server_sent_events import event
 from gateway.api.lemonade.load import NAME_FIELDS, Name, NamedModel
 from protocol.config.api_keys import Scope
-from protocol.failures import invalid
+from protocol.failures import invalid, printable
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import (
     Deleted,
@@ -227,7 +227,7 @@ def checked_repository(given: str) -> str:
     """Return ``given`` if it names a repository of a hub; raises ``invalid_request``."""
     checkpoint = checkpoints.parse(given) if "/" in given and len(given) <= MAX_NAME_LENGTH else None
     if not isinstance(checkpoint, HubCheckpoint) or checkpoint.variant:
-        shown = checkpoints.printable(given)
+        shown = printable(given)
         raise invalid(f"`checkpoint` must be owner/repo of a Hugging Face hub, not {shown!r}", "checkpoint")
     return given
 

@@ -7,9 +7,8 @@ from functools import partial
 
 from msgspec import structs
 
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, LemonbusError, invalid, printable
 from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
-from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from protocol.runtime import logs

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from protocol.config.sections import MASK
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, LemonbusError, invalid, printable
 from protocol.messages.model_details import (
     ConfiguredModel,
     ConfiguredValue,
@@ -28,7 +28,6 @@ from protocol.messages.model_details import (
     ShowModel,
 )
 from protocol.messages.models import ModelEntry
-from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
 from protocol.runtime.loop import Loop
 from supervisor.handlers.model_targets import ModelTargets

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, printable
 from protocol.messages.model_files import Pulled, PullModel
-from protocol.models.checkpoints import printable
 from protocol.runtime.loop import Loop
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.loading import guess_recipe

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.messages.peers import SamplingDefaults
-from protocol.models.checkpoints import printable
 from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
 from protocol.runtime import logs
 from supervisor.bus.sockets import SupervisorBus

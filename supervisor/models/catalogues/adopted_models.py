@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.models.checkpoints import printable
+from protocol.failures import Code, Failure, LemonbusError, invalid, printable
 from protocol.models.recipes import ModelSpec
 from supervisor.models.catalogues import catalogue, extra_models, user_models
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from protocol.failures import LemonbusError
+from protocol.failures import LemonbusError, printable
 from protocol.messages.model_details import DefaultModel
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
@@ -102,7 +102,7 @@ class _CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True):
 def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
     """Return the entry for an item of a catalogue file; raises ValueError saying what is wrong."""
     if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
-        raise ValueError(f"{checkpoints.printable(name)!r} cannot be a name")
+        raise ValueError(f"{printable(name)!r} cannot be a name")
     try:
         item_fields = msgspec.convert(item, _CatalogueItem)
         checkpoint, mmproj = _main_checkpoint(item_fields)

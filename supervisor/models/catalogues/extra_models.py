@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.models import checkpoints
+from protocol.models import repository_files
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from workers.backends.recipe import Identity
 from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, MODEL_SUFFIXES, identify
@@ -141,8 +141,13 @@ class ExtraModels:
         self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
         for name in sorted(name for name in identities if not _is_gguf(name)):
             self._add(folder, name.rpartition(".")[0], name, identities[name])
-        if any(item.name == checkpoints.GENAI_CONFIG and _is_true(item.is_file) for item in items):
-            self._add(folder, folder.name, checkpoints.GENAI_CONFIG, Identity(FOLDER_RECIPES[checkpoints.GENAI_CONFIG]))
+        if any(item.name == repository_files.GENAI_CONFIG and _is_true(item.is_file) for item in items):
+            self._add(
+                folder,
+                folder.name,
+                repository_files.GENAI_CONFIG,
+                Identity(FOLDER_RECIPES[repository_files.GENAI_CONFIG]),
+            )
             return
         for item in items:
             if item.name.startswith(".") or not _is_true(item.is_dir):
@@ -169,14 +174,14 @@ class ExtraModels:
 
     def _add_gguf(self, folder: Path, identities: dict[str, Identity], depth: int) -> None:
         """Add the GGUF models of one folder."""
-        projectors = [name for name, one in identities.items() if checkpoints.is_projector(name) or not one.recipe]
+        projectors = [name for name, one in identities.items() if repository_files.is_projector(name) or not one.recipe]
         there = frozenset(identities)
         models: dict[str, str] = {}
         for file in sorted(there.difference(projectors), reverse=True):
-            models[checkpoints.stem(file)] = file
+            models[repository_files.stem(file)] = file
         alone = len(models) == 1
         for stem, file in sorted(models.items()):
-            if not checkpoints.complete_shards(file, there):
+            if not repository_files.complete_shards(file, there):
                 self._report(f"{folder / file} is one of several shards, and not all of them are there")
                 continue
             mmproj = str(folder / projectors[0]) if projectors and (alone or depth) else ""
@@ -199,7 +204,7 @@ class ExtraModels:
             if problem:
                 self._report(f"{found.path} {problem}")
                 continue
-            folder = found.path.name == checkpoints.GENAI_CONFIG
+            folder = found.path.name == repository_files.GENAI_CONFIG
             entries[name] = CatalogueEntry(
                 name=name,
                 checkpoint=found.path.parent.name if folder else found.path.name,
@@ -213,9 +218,9 @@ class ExtraModels:
 
     def _by_path(self, found: _Found) -> str:
         folder = "" if self._root is None else str(found.path.parent.relative_to(self._root))
-        if found.path.name == checkpoints.GENAI_CONFIG:
+        if found.path.name == repository_files.GENAI_CONFIG:
             return folder
-        stem = checkpoints.stem(found.path.name) if _is_gguf(found.path.name) else found.path.stem
+        stem = repository_files.stem(found.path.name) if _is_gguf(found.path.name) else found.path.stem
         return stem if folder == "." else f"{folder}/{stem}"
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.failures import Code, Failure
-from protocol.models.checkpoints import printable
+from protocol.failures import Code, Failure, printable
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from protocol.config.model_settings import RecipeDefaults
 from protocol.config.settings import Settings
-from protocol.failures import LemonbusError, invalid
+from protocol.failures import LemonbusError, invalid, printable
 from protocol.models import checkpoints
-from protocol.models.checkpoints import printable
 from protocol.models.devices import is_gpu_number
 from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
 from workers.backends.arguments import check_argument_numbers, check_client_arguments

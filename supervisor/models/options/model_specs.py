@@ -8,8 +8,7 @@ from typing import NamedTuple
 from protocol.config.model_settings import ModelSettings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.models import checkpoints
+from protocol.failures import Code, Failure, LemonbusError, invalid, printable
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import (
     DEFAULT_BACKEND,
@@ -34,7 +33,7 @@ def descriptor_of(entry: CatalogueEntry) -> RecipeDescriptor:
     if descriptor is None:
         raise Failure(
             Code.UNSUPPORTED,
-            f"model {entry.name} needs recipe {checkpoints.printable(entry.recipe)}, which cannot be run here",
+            f"model {entry.name} needs recipe {printable(entry.recipe)}, which cannot be run here",
             model=entry.name,
         ).raised()
     return descriptor

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.failures import Code, Failure, LemonbusError
-from protocol.models.checkpoints import printable
+from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.models.recipes import RecipeDescriptor
 from supervisor.models.options.load_options import Options, check, check_option
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write

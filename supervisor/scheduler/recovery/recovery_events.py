@@ -1,7 +1,7 @@
 """The one event with which a new supervisor's scheduler begins: what workers and gateways report of their work. Pure.
 
 A supervisor that dies takes only decisions with it. Workers report what is loaded and what runs
-(:mod:`supervisor.scheduler.recovery.snapshots` joins their reports), and it is restored here. Gateways submit again
+(:mod:`supervisor.scheduler.recovery.joined_snapshots` joins their reports), and it is restored here. Gateways submit again
 what waited, and repeat their calls: the :class:`World` has none of that. Past failures, positions of requests that were
 about to be retried, and shares between keys are lost.
 """

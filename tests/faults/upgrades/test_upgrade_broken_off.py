@@ -89,7 +89,7 @@ def test_a_release_whose_supervisors_die_changes_nothing(
     before = what_serves(server)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
     stream.until(lambda it: len(it.events) > 2)
-    release = install("supervisor/recovery/recovering.py", DIES)
+    release = install("supervisor/recovery/takeover.py", DIES)
     (code.folder / f"deaths.{release}").write_text("1000")
     exit_code, _, message = upgrade(server)
     assert exit_code == 1
@@ -120,7 +120,7 @@ def test_a_supervisor_that_is_killed_during_an_upgrade_is_replaced_by_one_of_the
     server = loaded
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=300)
     stream.until(lambda it: len(it.events) > 2)
-    release = install("supervisor/recovery/recovering.py", DIES)
+    release = install("supervisor/recovery/takeover.py", DIES)
     deaths = code.folder / f"deaths.{release}"
     deaths.write_text("1")
     exit_code, out, _ = upgrade(server)
@@ -142,7 +142,7 @@ def test_a_supervisor_that_is_killed_after_an_upgrade_is_replaced(
     loaded: LemonbusServer, install: Callable[..., str]
 ) -> None:
     server = loaded
-    release = install("supervisor/recovery/recovering.py", "")
+    release = install("supervisor/recovery/takeover.py", "")
     assert upgrade(server)[0] == 0
     server.kill_supervisor()
     assert server.client.chat(CHAT).text == CHAT_TEXT

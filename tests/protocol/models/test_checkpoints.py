@@ -11,14 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import LemonbusError
-from protocol.models import checkpoints
-from protocol.models.checkpoints import (
-    GENAI_CONFIG,
-    HubCheckpoint,
-    TagCheckpoint,
-    WheelCheckpoint,
-    checkpoint_from_address,
-)
+from protocol.models import checkpoints, repository_files
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, WheelCheckpoint, checkpoint_from_address
+from protocol.models.repository_files import GENAI_CONFIG
 from tests.support.accepted_share import accepted_share
 
 SHARDS = ["Q4_K_M/big-00001-of-00002.gguf", "Q4_K_M/big-00002-of-00002.gguf"]
@@ -126,12 +121,12 @@ def test_any_text_is_a_checkpoint_or_an_error(text: str) -> bool:
     ],
 )
 def test_a_variant_means_files(files: list[str], variant: str, chosen: list[str]) -> None:
-    assert checkpoints.choose_files(files, variant) == chosen
+    assert repository_files.choose_files(files, variant) == chosen
 
 
 @given(st.lists(st.text(max_size=30)), st.text(max_size=30))
 def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) -> None:
-    assert set(checkpoints.choose_files(files, variant)) <= set(files)
+    assert set(repository_files.choose_files(files, variant)) <= set(files)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +142,13 @@ def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) ->
     ],
 )
 def test_the_quantization_is_read_from_a_name(name: str, quantization: str) -> None:
-    assert checkpoints.quantization(name) == checkpoints.dtype(name) == quantization
+    assert repository_files.quantization(name) == repository_files.dtype(name) == quantization
 
 
 def test_the_dtype_of_an_onnx_model_is_that_of_its_weights() -> None:
-    assert checkpoints.dtype("amd/Llama-3.2-1B-Instruct-awq-g128-int4-asym-fp16-onnx-hybrid") == "int4"
-    assert checkpoints.dtype("amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx") == "int4"
-    assert checkpoints.dtype("o/pint4.gguf") == ""
+    assert repository_files.dtype("amd/Llama-3.2-1B-Instruct-awq-g128-int4-asym-fp16-onnx-hybrid") == "int4"
+    assert repository_files.dtype("amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx") == "int4"
+    assert repository_files.dtype("o/pint4.gguf") == ""
 
 
 @pytest.mark.parametrize(
@@ -190,13 +185,13 @@ def test_a_file_that_claims_many_shards_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = frozenset(["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b-00001-of-99999.gguf", "c.gguf"])
-    assert checkpoints.complete_shards("c.gguf", there) == ["c.gguf"]
-    assert checkpoints.complete_shards("a-00002-of-00002.gguf", there) == [
+    assert repository_files.complete_shards("c.gguf", there) == ["c.gguf"]
+    assert repository_files.complete_shards("a-00002-of-00002.gguf", there) == [
         "a-00001-of-00002.gguf",
         "a-00002-of-00002.gguf",
     ]
     monkeypatch.setattr(checkpoints, "shards", lambda file: pytest.fail(f"made up the shards of {file}"))
-    assert checkpoints.complete_shards("b-00001-of-99999.gguf", there) == []
+    assert repository_files.complete_shards("b-00001-of-99999.gguf", there) == []
 
 
 HUB = "https://huggingface.co"

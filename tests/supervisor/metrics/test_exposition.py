@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
+from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
-from supervisor.metrics.families import MAX_SAMPLES
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 

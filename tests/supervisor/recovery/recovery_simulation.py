@@ -9,7 +9,7 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import Effect, NotifyGrant, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import FixedPolicies
-from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
+from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, to_be_submitted
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulated_peers import GatewayTruth, ObservedScheduler, WorkerTruth

@@ -16,7 +16,7 @@ from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import engine_texts, flags
-from workers.backends.llamacpp.command_line import check_llamacpp_args, device_arguments, prompt_batch_tokens, slots_of
+from workers.backends.llamacpp.arguments import check_llamacpp_args, device_arguments, prompt_batch_tokens, slots_of
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, identify
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.requests import RequestFacts, engine_request

@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec import structs
 
-from protocol.models.checkpoints import GENAI_CONFIG
 from protocol.models.devices import HYBRID, Device
 from protocol.models.recipes import (
     MAX_CTX_SIZE,
@@ -23,6 +22,7 @@ from protocol.models.recipes import (
     RecipeDescriptor,
 )
 from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.repository_files import GENAI_CONFIG
 from workers.backends.flags import MAX_THREADS
 
 _CPU: Final = Program(

@@ -26,8 +26,9 @@ from workers.backends.measured_recordings import check_measured
 from workers.backends.package_version import package_version
 from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
-from workers.backends.whispercpp import flags, transcription
+from workers.backends.whispercpp import flags
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, SUFFIXES, TRANSLATIONS, identify
+from workers.backends.whispercpp.transcription_answer import convert_transcription
 from workers.files import ggml
 from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
@@ -166,7 +167,7 @@ class WhisperCppBackend(SingleSlotBackend):
             return inference
         if self._is_own_server:
             return inference._replace(streamed=True, translate=SegmentStreamTranslator().feed)
-        return inference._replace(translate=streamed(transcription.convert_transcription))
+        return inference._replace(translate=streamed(convert_transcription))
 
     def _check_language(self, code: str) -> None:
         """Raise ``invalid_request`` for a language that this model does not know: the engine would take another one."""
@@ -185,9 +186,7 @@ class WhisperCppBackend(SingleSlotBackend):
 
     def _inference(self, body: bytes) -> EngineRequest:
         kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
-        return EngineRequest(
-            "POST", "/inference", body, content_type=kind, translate=transcription.convert_transcription
-        )
+        return EngineRequest("POST", "/inference", body, content_type=kind, translate=convert_transcription)
 
 
 def _silence(seconds: float) -> bytes:

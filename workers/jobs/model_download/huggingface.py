@@ -15,7 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined,unused-ignore]
 
 from protocol.messages.model_files import CheckpointSource
-from protocol.models import checkpoints
+from protocol.models import repository_files
 from protocol.models.checkpoints import HubCheckpoint
 from workers.files import gguf
 from workers.files.errors import BrokenError
@@ -61,7 +61,9 @@ def _fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: Downlo
             _file(checkpoint.repo, remote.name)
         progress.end()
     # Files get their names when all are complete, and the file that lookups search for comes last.
-    first = next((remote.name for remote in files if remote.name.endswith(checkpoints.GENAI_CONFIG)), files[0].name)
+    first = next(
+        (remote.name for remote in files if remote.name.endswith(repository_files.GENAI_CONFIG)), files[0].name
+    )
     for name in sorted((remote.name for remote in files), key=lambda name: name == first):
         _file(checkpoint.repo, name)
     return len(files)
@@ -69,19 +71,19 @@ def _fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: Downlo
 
 def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:
     names = [remote.name for remote in found]
-    wanted = checkpoints.choose_files(names, checkpoint.variant)
+    wanted = repository_files.choose_files(names, checkpoint.variant)
     if not wanted:
         raise SourceError(
             f"{checkpoint.repo} has no file {checkpoint.variant!r}"
             if checkpoint.variant
-            else f"{checkpoint.repo} has no GGUF and no {checkpoints.GENAI_CONFIG}",
+            else f"{checkpoint.repo} has no GGUF and no {repository_files.GENAI_CONFIG}",
             absent=True,
         )
     by_name = {remote.name: remote for remote in found}
     if source.sha256 and by_name[wanted[0]].etag not in ("", source.sha256):
         raise SourceError(f"{checkpoint.repo} has a file that is not the one in the catalogue (its sha256 differs)")
     if source.mmproj:
-        projector = checkpoints.projector(names, source.mmproj)
+        projector = repository_files.projector(names, source.mmproj)
         if not projector:
             raise SourceError(f"{checkpoint.repo} has no file {source.mmproj!r}", absent=True, param="mmproj")
         wanted = [*wanted, projector]

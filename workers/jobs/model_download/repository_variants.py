@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol.messages.model_files import Variant, Variants
-from protocol.models import checkpoints
+from protocol.models import repository_files
 from protocol.models.recipes import DEFAULT_RECIPE
 
 MAX_VARIANTS: Final = 5
@@ -17,10 +17,10 @@ MAX_FILES: Final = 1_000
 def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Variants:
     """Return the variants of a repository. ``sizes``: bytes of its files by name."""
     files = sorted(file for file in sizes if file.lower().endswith(".gguf"))[:MAX_FILES]
-    projectors = [file.rsplit("/", 1)[-1] for file in files if checkpoints.is_projector(file)]
+    projectors = [file.rsplit("/", 1)[-1] for file in files if repository_files.is_projector(file)]
     found = [
         Variant(_name(group, files), group[0], group, len(group) > 1, sum(sizes[file] for file in group))
-        for group in checkpoints.gguf_models(files)
+        for group in repository_files.gguf_models(files)
     ]
     return Variants(
         checkpoint=checkpoint,
@@ -34,12 +34,12 @@ def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Varia
 
 def _name(group: list[str], files: list[str]) -> str:
     """Return the quantization, if it means only this model, else the file."""
-    name = checkpoints.quantization(group[0])
-    return name if name and checkpoints.choose_files(files, name) == group else group[0]
+    name = repository_files.quantization(group[0])
+    return name if name and repository_files.choose_files(files, name) == group else group[0]
 
 
 def _rank(variant: Variant) -> tuple[int, str]:
-    known = checkpoints.QUANTIZATION_RANKING
+    known = repository_files.QUANTIZATION_RANKING
     return (known.index(variant.name) if variant.name in known else len(known), variant.name)
 
 

@@ -1,4 +1,4 @@
-"""What a llama-server is started with: the user's arguments, and the batch that suits the processor. Pure.
+"""The user's arguments of a llama-server are checked here, and others computed: slots, devices, the batch. Pure.
 
 llama-server looks for cancelled requests between two batches, and cannot be interrupted inside one: so a cancelled
 request holds its slot for up to one batch. A small batch costs speed: 3,000 tokens of a model with 135 million

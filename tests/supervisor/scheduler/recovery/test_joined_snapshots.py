@@ -17,8 +17,8 @@ from protocol.messages.recovery import (
 )
 from protocol.messages.work import Caller
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import AttemptAt
-from supervisor.scheduler.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
 from tests.supervisor.scheduler.effect_player import spec
 
 KEY = RequestKey("g1", 7, 1)

@@ -44,8 +44,8 @@ from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.messages import Messages
+from supervisor.scheduler.recovery.joined_snapshots import is_consistent, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import World
-from supervisor.scheduler.recovery.snapshots import is_consistent, to_be_submitted
 
 TIMEOUT_S: Final = 2.0
 """A running process says Hello within milliseconds after it has noticed that its supervisor has ended."""
