@@ -19,7 +19,9 @@ def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> N
     """List the downloaded models, or all that this machine can run."""
     answer = server.ask(list_models, ModelsQuery(show_all=True))
     unsupported = [model for model in answer.data if not (model.downloaded or model.supported)]
-    if not show_all:
+    if hidden:
+        answer.data = unsupported
+    elif not show_all:
         answer.data = [model for model in answer.data if model.downloaded]
     if as_json:
         output.print_json(answer)

@@ -43,6 +43,8 @@ def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lem
     code, out, _ = lemonbus("list", "--hidden")
     assert "X-FLM" in out
     assert "Requires an AMD NPU" in out
+    shown = json.loads(lemonbus("list", "--hidden", "--json")[1])["data"]
+    assert [(each["id"], each["unsupported_reason"]) for each in shown] == [("X-FLM", "Requires an AMD NPU")]
 
 
 def test_delete(server: FakeServer, lemonbus: Ends) -> None:
