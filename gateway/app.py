@@ -2,12 +2,14 @@
 
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
 Responses  the same prefixes: OpenAI's responses, and those that are stored
-Lemonade   the same prefixes: load, unload, pull, delete, install, params, health, stats, system-info; /logs/stream
+Lemonade   the same prefixes: load, unload, pin, pull, downloads, delete, install, uninstall, params, health, stats, system-info;
+           /logs/stream
 Anthropic  the same prefixes: messages, messages/count_tokens
-llama.cpp  the same prefixes: reranking, slots
-Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
+llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, reranking, slots
+           without a prefix only: completion, infill, embedding, props
+Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /metrics; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
-Operator   /internal: configuration, reload, upgrade
+Operator   /internal: configuration, settings, keys, reload, upgrade
 To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 

@@ -15,11 +15,11 @@ import msgspec
 from protocol.times import Seconds
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding bytes of another process or a file may raise: for a wrong shape, text that is not UTF-8, and deep nesting."""
+"""Exceptions from decoding bytes of other processes or files: wrong structure, invalid UTF-8, or nesting too deep."""
 
 
 class Code(enum.StrEnum):
-    """What happened, one word each."""
+    """What happened: the values of ``code`` in error bodies and in the log."""
 
     INVALID_REQUEST = "invalid_request"
     INVALID_JSON = "invalid_json"
@@ -149,7 +149,10 @@ CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 """Failures after which there is no client to write to."""
 
 _FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
-"""Refusals with a 5xx status that repeating the request does not change."""
+"""Failures that repeating the request does not change, although their status is 5xx.
+
+A list of variants answers ``CHECKPOINT_FORBIDDEN`` with 500; elsewhere it is 403.
+"""
 _TEMPORARY_STATUSES: Final = frozenset({408, 425, 429, 499})
 """4xx statuses that do not mean that the request itself is wrong."""
 

@@ -129,7 +129,10 @@ class ScheduledModel:
         """Measured resident bytes of its last load; 0 if unknown."""
 
     def transition(self, event: ModelEvent) -> None:
-        """Move on in the lifecycle; an illegal step raises. Only for :mod:`supervisor.scheduler.model_changes`."""
+        """Move on in the lifecycle; an illegal step raises.
+
+        Only for :mod:`supervisor.scheduler.model_changes` and :mod:`supervisor.scheduler.recovery.taken_over_models`.
+        """
         self.state = next_state(model_states.TRANSITIONS, self.state, event)
 
     @property
