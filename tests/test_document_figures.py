@@ -82,7 +82,7 @@ def test_the_readme_has_the_exit_codes_of_the_command_line() -> None:
 def test_the_readme_lists_the_commands() -> None:
     table = (ROOT / "README.md").read_text().split("## The command line")[1].split("\n## ")[0]
     named = set(re.findall(r"[`, ]([a-z-]+)(?=[ `\[])", " ".join(re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE))))
-    assert set(cli.list_commands(click.Context(cli))) - named == {"version"}
+    assert set(cli.list_commands(click.Context(cli))) <= named
 
 
 def test_the_documents_use_flags_that_exist() -> None:
