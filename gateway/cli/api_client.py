@@ -62,7 +62,7 @@ class ApiClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandError(f"{url!r} is not the address of a server; expected http://HOST:PORT", USAGE)
         if not re.fullmatch("[!-~]*", key):
-            raise CommandError("the API key must be letters, digits and signs of ASCII, without spaces", USAGE)
+            raise CommandError("the API key may contain only printable ASCII characters, and no spaces", USAGE)
         prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
         self.url = f"{parts.scheme}://{parts.netloc}{prefix}"
         self._key, self._check = key, check
@@ -95,7 +95,7 @@ class ApiClient:
         try:
             return msgspec.convert(answer, kind)
         except msgspec.ValidationError as problem:
-            reason = f"{self.url} does not answer as this release of lemonbus does: {problem}"
+            reason = f"{self.url} answered in an unexpected form; is it another release of lemonbus? {problem}"
             raise CommandError(reason) from problem
 
     def call(self, method: str, path: str, body: Any = None, seconds: float | None = READ_TIMEOUT_S) -> Any:

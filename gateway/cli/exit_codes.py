@@ -13,7 +13,7 @@ INTERRUPTED: Final = 130
 
 EXIT_CODE_HELP: Final = """\
 Exit codes: 0 done; 1 the server refused or failed; 2 wrong usage or configuration;
-3 the server cannot be reached; 4 the API key is missing or not allowed to; 130 interrupted."""
+3 the server cannot be reached; 4 the API key is missing or does not allow this; 130 interrupted."""
 
 
 class CommandError(Exception):

@@ -71,7 +71,7 @@ class ServerKeys:
 
     def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
-        return f"The server at {self._server.url} applies this now. With the keys of its settings, it has {valid}."
+        return f"The server at {self._server.url} has applied the change. It now has {valid}, including those in its settings."
 
     def add(self, rights: KeyRights) -> AddedKey:
         """See :class:`KeyStore`."""
@@ -113,10 +113,10 @@ class FileKeys:
     def effect(self, valid: str) -> str:
         """See :class:`KeyStore`."""
         if self._running:
-            when = f"The server at {self._url} reads this file, and applies this now. The file does not have the keys of its settings."
+            when = f"The server at {self._url} reads this file and applies the change now. Keys in its settings are not in this file."
         else:
             when = (
-                f"No server is running at {self._url}: a server of this directory applies this from its next start,"
+                f"No server is running at {self._url}: a server of this directory applies the change at its next start,"
                 " or now if it runs at another address."
             )
         return f"The file has {valid}. {when}"

@@ -99,7 +99,7 @@ class SettingField(NamedTuple):
             case FloatType() as number:
                 return "a number" + _bounds(number)
             case StrType(pattern=str()):
-                return "letters, digits and signs of ASCII, without spaces"
+                return "printable ASCII characters, without spaces"
             case StrType(min_length=int()):
                 return "a non-empty text without control characters"
             case _:

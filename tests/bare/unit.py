@@ -166,7 +166,7 @@ class Unit:
         assert client.get("/v1/models").status == 200
         revoked = self._shell(f"{with_key} keys revoke ci 2>&1")
         assert f"{STATE_DIR}/keys.json. " in revoked
-        assert "it has 1 valid key" in revoked
+        assert "It now has 1 valid key" in revoked
         assert client.get("/v1/models").status == 401
         assert self._shell(f"{LEMONBUS} keys revoke root 2>/dev/null || echo $?") == "4"
         done = self._shell("systemctl reload lemonbus && echo done")

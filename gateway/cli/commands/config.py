@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 5.0
 @config_option
 @json_option("one JSON object")
 def command(config: str, as_json: bool) -> None:
-    """Show what `lemonbus serve` of this user and shell would run with, and where each value comes from. Keys are masked.
+    """Show the settings that `lemonbus serve` would use if started from this shell, and where each value comes from. Keys are masked.
 
     If a server answers at the address, the output also shows its directories and what differs: another user may have started it.
     """

@@ -109,7 +109,7 @@ def _report(store: KeyStore, changed: ChangedKeys) -> None:
     click.echo(f"Written to {file}. {store.effect(valid)}", err=True)
     if count and not changed.valid_admin_keys:
         click.echo(
-            "None of them has the scope admin: a server whose settings have no such key refuses commands that change it."
+            "No key has the scope admin. Unless the settings contain one, the server refuses every command that changes it."
             f" `lemonbus keys add NAME --scope admin --state-dir {Path(file).parent}` makes one.",
             err=True,
         )

@@ -58,5 +58,5 @@ def test_fields_are_sent_where_the_route_reads_them(server: FakeServer) -> None:
 @pytest.mark.parametrize("answer", [{}, {"name": 1}, []])
 def test_an_answer_of_another_form_is_an_error(server: FakeServer, answer: object) -> None:
     server.replies["POST", "/v1/items"] = Reply(answer)
-    with pytest.raises(CommandError, match="does not answer as this release"):
+    with pytest.raises(CommandError, match="answered in an unexpected form; is it another release of lemonbus"):
         ApiClient(server.url).ask(add, WantedItem("a"))

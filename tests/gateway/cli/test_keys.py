@@ -45,7 +45,10 @@ def test_the_running_server_adds_the_key_and_says_where(lemonbus: Ends, server: 
     assert server.last()["models"] == ["a*", "b*", "c"]
     assert server.last()["scopes"] == ["admin"]
     assert "Written to /var/lib/lemonbus/keys.json. " in err
-    assert f"The server at {server.url} applies this now. With the keys of its settings, it has 1 valid key." in err
+    assert (
+        f"The server at {server.url} has applied the change. It now has 1 valid key, including those in its settings."
+        in err
+    )
     assert (
         "every client now needs one. `lemonbus` and `systemctl reload` read theirs from LEMONBUS_ADMIN_API_KEY" in err
     )
@@ -55,8 +58,8 @@ def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) ->
     server.replies["DELETE", "/internal/keys/c%20i"] = Reply({**CHANGED, "valid_keys": 2, "valid_admin_keys": 0})
     code, out, err = lemonbus("keys", "revoke", "c i")
     assert (code, out) == (0, "Revoked key c i\n")
-    assert "With the keys of its settings, it has 2 valid keys" in err
-    assert "None of them has the scope admin" in err
+    assert "It now has 2 valid keys, including those in its settings." in err
+    assert "No key has the scope admin." in err
     assert "--state-dir /var/lib/lemonbus" in err
 
 

@@ -28,7 +28,7 @@ def test_status_of_a_server_with_the_documented_fields_only_is_an_error(server: 
     server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
     code, out, err = lemonbus("status")
     assert (code, out) == (1, "")
-    assert "does not answer as this release of lemonbus does" in err
+    assert "answered in an unexpected form; is it another release of lemonbus?" in err
 
 
 def test_status_during_an_upgrade_shows_the_models_of_the_former_release(server: FakeServer, lemonbus: Ends) -> None:

@@ -82,7 +82,7 @@ def test_an_administrator_without_a_key_names_the_state_directory(start_server: 
     assert statuses(server) == {200}, "the server has no keys still"
     words = ("--scope", "admin", "--state-dir", str(file.parent))
     first = shell.keys("add", "lost", *words)
-    assert "reads this file, and applies this now" in first.stderr
+    assert "reads this file and applies the change now" in first.stderr
     second = shell.keys("add", "root", *words)
     assert statuses(server, second.stdout.strip()) == {200}
     assert shell.keys("revoke", "lost", "--state-dir", str(file.parent)).returncode == 0
@@ -102,7 +102,7 @@ def test_a_key_is_added_while_no_supervisor_answers(start_server: StartServer, t
     finally:
         for pid in reversed(stopped):
             os.kill(pid, signal.SIGCONT)
-    assert (added.returncode, "reads this file, and applies this now" in added.stderr) == (0, True), added
+    assert (added.returncode, "reads this file and applies the change now" in added.stderr) == (0, True), added
     assert statuses(server) == {401}
     assert statuses(server, added.stdout.strip()) == {200}
 
