@@ -60,7 +60,7 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
         ("docs/metrics.md", f"{BUCKETS} s"),
         ("docs/compatibility.md", f"scores at most {MAX_SCORED_TOKENS:,} tokens"),
         ("docs/engines/llamacpp.md", f"demands up to {MAX_RUN_TOKENS} tokens in one request"),
-        ("docs/keys.md", f"for each run of up to {MAX_RUN_TOKENS} tokens"),
+        ("docs/keys.md", f"in runs of up to {MAX_RUN_TOKENS} tokens"),
         ("docs/proxies.md", f"after {KEEP_ALIVE_S} s"),
         ("docs/proxies.md", f"`header_silence` ({DEFAULTS.header_silence:g} s)"),
         ("docs/engines/flm.md", f"`--socket {MAX_CONNECTIONS}`"),
