@@ -213,7 +213,7 @@ def test_handlers_and_recovery_only_show_pids() -> None:
 
 
 @pytest.mark.parametrize("folder", COMPOSING_FOLDERS)
-def test_what_puts_others_together_is_imported_by_none_of_them(folder: str) -> None:
+def test_no_other_folder_imports_one_that_composes_others(folder: str) -> None:
     wrong = [
         f"{name(path)} imports {module}"
         for path in FILES

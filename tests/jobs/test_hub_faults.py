@@ -97,7 +97,7 @@ def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(
     assert bytes_of(downloader, Q4) == MODEL
 
 
-def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, downloader: InProcessDownloader) -> None:
+def test_a_download_ends_if_the_hub_asks_for_a_long_pause(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.busy, hub.retry_after = 100, "3600"
     result = downloader.pull(Q4)
     assert "429" in message(result, downloader)
@@ -151,7 +151,7 @@ def test_a_star_means_every_gguf(hub: Hub, downloader: InProcessDownloader) -> N
     assert there.size == len(MODEL) + len(PROJECTOR) + 64
 
 
-def test_some_of_a_star_is_not_all_of_it(hub: Hub, downloader: InProcessDownloader) -> None:
+def test_a_whole_repository_of_which_one_file_is_there_is_completed(hub: Hub, downloader: InProcessDownloader) -> None:
     assert downloader.pull(Q4) == Pulled("m", 1)
     there = found(downloader, CheckpointSource(f"{REPOSITORY}:*"))
     assert there is not None

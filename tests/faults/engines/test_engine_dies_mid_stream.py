@@ -68,7 +68,7 @@ def test_every_client_of_the_engine_is_told(loop_server: LemonbusServer) -> None
         assert not stream.done
 
 
-def test_a_killed_worker_is_told_like_a_killed_engine(loop_server: LemonbusServer) -> None:
+def test_a_stream_ends_with_an_error_when_its_worker_is_killed(loop_server: LemonbusServer) -> None:
     stream = loop_server.client.start_chat(LOOP, stream=True, max_tokens=6000)
     stream.until(lambda it: len(it.events) > 5)
     worker, engine = loop_server.worker_pid(LOOP), loop_server.engine_pid(LOOP)

@@ -160,7 +160,7 @@ def test_a_worker_of_another_release_is_waited_for(taking_over: TakingOver) -> N
     assert taking_over.parts.scheduler.models[MODEL].state is ModelState.READY
 
 
-def test_a_peer_that_begins_anew_is_taken_at_its_last_word(taking_over: TakingOver) -> None:
+def test_only_the_last_snapshot_of_a_gateway_that_reconnects_counts(taking_over: TakingOver) -> None:
     worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
     taking_over.begin()
     gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 5.0), RequestSnapshot(2, 1, 6.0)]))
