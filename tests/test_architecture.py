@@ -48,7 +48,7 @@ ONLY_IN = {
         "supervisor/processes/",
     ),
     "prometheus_client": (
-        "supervisor/metrics/families.py",
+        "supervisor/metrics/engine_families.py",
         "supervisor/metrics/families.py",
         "supervisor/metrics/exposition.py",
     ),

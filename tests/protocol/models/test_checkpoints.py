@@ -190,7 +190,7 @@ def test_a_file_that_claims_many_shards_costs_nothing(
         "a-00001-of-00002.gguf",
         "a-00002-of-00002.gguf",
     ]
-    monkeypatch.setattr(checkpoints, "shards", lambda file: pytest.fail(f"made up the shards of {file}"))
+    monkeypatch.setattr(repository_files, "shards", lambda file: pytest.fail(f"made up the shards of {file}"))
     assert repository_files.complete_shards("b-00001-of-99999.gguf", there) == []
 
 
