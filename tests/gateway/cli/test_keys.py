@@ -110,7 +110,7 @@ def test_a_key_is_printed_alone_and_stored_as_its_digest(offline: Ends, path: Pa
     assert key.expires > key.created > 0
     assert out.strip() not in path.read_text() + err
     assert f"Written to {path}. The file has 1 valid key. No server is running at http://" in err
-    assert "from its next start, or now if it runs at another address" in err
+    assert "applies the change at its next start, or now if it runs at another address" in err
 
 
 def test_a_server_that_does_not_read_the_file_is_told_from_one_that_does(

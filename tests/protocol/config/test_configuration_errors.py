@@ -44,7 +44,7 @@ from tests.support.accepted_share import accepted_share
             "",
             "LEMONBUS_LLAMACPP_ARGS: expected a text without control characters",
         ),
-        ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected letters"),
+        ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected printable ASCII characters"),
         ({}, {}, "host = '::'\nport = 'x'", f"{PATH}:2: port: expected a whole number from 0 up to 65535, got 'x'"),
         ({}, {}, "port = true", f"{PATH}:1: port: expected a whole number from 0 up to 65535, got true"),
         ({}, {}, "port = 1.5", f"{PATH}:1: port: expected a whole number"),
