@@ -23,7 +23,7 @@ from protocol.messages.recovery import (
 from protocol.messages.work import AttemptEnded, Caller, Cancel, Granted, KeyUsage, Refused, ReserveRequest, Run
 from protocol.wire import endpoints, envelope
 from protocol.worker_states import WorkerState
-from supervisor.recovery import kept_messages, recovering
+from supervisor.recovery import kept_messages, takeover
 from supervisor.scheduler.model_states import ModelState
 from tests.supervisor.recovery.recovery_harness import MODEL, TakingOver, ready, submit
 
@@ -108,7 +108,7 @@ def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> N
 
 
 def test_a_process_that_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovering, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(takeover, "TIMEOUT_S", 0.3)
     worker, _, gateway = (
         taking_over.survivor("worker", "w1"),
         taking_over.survivor("worker", "w2"),

@@ -12,7 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.work import Run
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.whispercpp import transcription
+from workers.backends.whispercpp import transcription_answer
 from workers.requests.attempt import Attempt
 from workers.requests.engine_answer import MAX_ERROR_BYTES, MAX_RESPONSE_BYTES
 
@@ -55,7 +55,7 @@ def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
 )
 def test_an_unreadable_answer_is_an_error_and_kills_no_engine(answer: bytes) -> None:
     owner = RecordingOwner()
-    request = EngineRequest("POST", "/inference", translate=transcription.convert_transcription)
+    request = EngineRequest("POST", "/inference", translate=transcription_answer.convert_transcription)
     attempt = attempt_with(owner, "audio/transcriptions", request)
     attempt.data(answer)
     attempt.ended()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptWord
-from workers.backends.whispercpp import transcription
+from workers.backends.whispercpp import transcription_answer
 
 
 def test_what_whisper_server_says() -> None:
@@ -30,7 +30,7 @@ def test_what_whisper_server_says() -> None:
             {"word": word, "start": at, "end": at + 1, "t_dtw": -1, "probability": 0.5} for at, word in enumerate(words)
         ]
     found = msgspec.json.decode(
-        transcription.convert_transcription(json.dumps(engine_answer).encode()), type=Transcript
+        transcription_answer.convert_transcription(json.dumps(engine_answer).encode()), type=Transcript
     )
     assert found.text == "Ones, upon!"
     assert [word for each in found.segments for word in each.words] == [
@@ -44,15 +44,15 @@ def test_what_whisper_server_says() -> None:
 @pytest.mark.parametrize("answer", [b"", b"text", b"[]", b'{"segments":3}'])
 def test_answers_that_make_no_sense(answer: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        transcription.convert_transcription(answer)
+        transcription_answer.convert_transcription(answer)
 
 
 def test_words_of_languages_without_spaces() -> None:
     segment = TranscriptSegment(
         words=[TranscriptWord("今天", 0, 1), TranscriptWord("天气", 1, 2), TranscriptWord("。", 2, 3)]
     )
-    assert transcription.words_of_segment(segment, "chinese") == [
+    assert transcription_answer.words_of_segment(segment, "chinese") == [
         TranscriptWord("今天", 0, 1),
         TranscriptWord("天气。", 1, 3),
     ]
-    assert transcription.words_of_segment(segment, "english") == [TranscriptWord("今天天气。", 0, 3)]
+    assert transcription_answer.words_of_segment(segment, "english") == [TranscriptWord("今天天气。", 0, 3)]
