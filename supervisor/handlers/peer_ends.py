@@ -17,7 +17,6 @@ from supervisor.processes import left_files
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_registry import PeerRegistry
-from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.logbook import LogBook
@@ -65,7 +64,6 @@ class WorkerEnds:
     loop: Loop
     bus: SupervisorBus
     peers: PeerRegistry
-    workers: WorkerProcesses
     scheduler: Scheduler
     decisions: Decisions
     messages: Messages

@@ -134,9 +134,7 @@ class Supervisor:
         self._gateway_ends = GatewayEnds(
             context, bus, peers, gateway, scheduler, decisions, admission, downloads, responses, logbook
         )
-        ends = WorkerEnds(
-            loop, bus, peers, workers, scheduler, decisions, messages, parts.grant_notices, self._other_versions
-        )
+        ends = WorkerEnds(loop, bus, peers, scheduler, decisions, messages, parts.grant_notices, self._other_versions)
         workers.on_ended = ends.gone
         file = Path(settings.state_dir) / sampling_defaults.FILE
         defaults = sampling_defaults.SamplingDefaultsStore(
