@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid, not_understood
-from protocol.models.text_limits import begins_with_number
+from protocol.models.text_limits import begins_with_number, first_byte
 from protocol.wire.openai_chunks import payloads
 
 MIN_ENTRIES: Final = 16
@@ -91,8 +91,8 @@ class ListPieces:
         fields = _fields(body)
         name = next((each for each in _LISTS[endpoint] if fields.get(each) not in _ABSENT), "")
         raw = fields.get(name, _NO_LIST)
-        entries = _list(raw) if memoryview(raw)[:1].tobytes() == b"[" and not begins_with_number(raw) else []
-        if len(entries) > 1 and all(memoryview(each)[:1].tobytes() in _ENTRY_STARTS for each in entries):
+        entries = _list(raw) if first_byte(raw) == b"[" and not begins_with_number(raw) else []
+        if len(entries) > 1 and all(first_byte(each) in _ENTRY_STARTS for each in entries):
             self.left = True
             self._fields, self._name, self._entries = fields, name, entries
             self._repeated = len(body) - memoryview(raw).nbytes

@@ -22,6 +22,7 @@ from protocol.models.text_limits import (
     RequestFields,
     begins_with_number,
     check_texts,
+    first_byte,
     has_many_brackets,
     json_entries,
     json_fields,
@@ -161,7 +162,7 @@ def _check_triggers(name: str, value: Any) -> None:
 
 def _entries(raw: msgspec.Raw) -> int:
     """Return how many entries a list or an object has. A list of token numbers counts as one, and so does a text."""
-    opening = memoryview(raw)[:1].tobytes()
+    opening = first_byte(raw)
     if opening == b"{":
         return len(json_fields(raw))
     if opening != b"[" or (begins_with_number(raw) and bytes(raw).translate(None, _IN_NUMBERS) == b"[]"):

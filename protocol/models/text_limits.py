@@ -101,6 +101,11 @@ _sender: Final = msgspec.json.Decoder(_Sender).decode
 _tool_text: Final = msgspec.json.Decoder(list[_Part] | str | None).decode
 
 
+def first_byte(raw: msgspec.Raw) -> bytes:
+    """Return the first byte of JSON, which tells a list, an object and a text apart without decoding it; empty if there is none."""
+    return memoryview(raw)[:1].tobytes()
+
+
 def no_pause() -> None:
     """Do not pause."""
 
@@ -139,7 +144,7 @@ def longest_text(body: bytes, most: int) -> tuple[str, int]:
 def text_bytes(name: str, raw: msgspec.Raw, pause: Pause = no_pause) -> int:
     """Return the bytes of the largest text in a list, or of all texts that an engine joins into one."""
     size = memoryview(raw).nbytes
-    if memoryview(raw)[:1].tobytes() != b"[" or name in ("input_extra", "tools") or begins_with_number(raw):
+    if first_byte(raw) != b"[" or name in ("input_extra", "tools") or begins_with_number(raw):
         return size
     entries = json_entries(raw)
     pause()
@@ -206,7 +211,7 @@ def _may_be_large(value: Any, least: int) -> bool:
 
 
 def _opened(raw: msgspec.Raw, depth: int) -> Any:
-    opening = memoryview(raw)[:1].tobytes()
+    opening = first_byte(raw)
     if depth < _MAX_STEPS and opening == b"{":
         return json_fields(raw)
     if depth < _MAX_STEPS and opening == b"[" and not begins_with_number(raw):
@@ -245,7 +250,7 @@ def has_many_brackets(data: bytes) -> bool:
 
 def _check_tools(shown: str, raw: msgspec.Raw, pause: Pause) -> None:
     """Refuse tool calls and tool answers with JSON that engines cannot take: some chat templates want objects, not text."""
-    if memoryview(raw)[:1].tobytes() != b"[":
+    if first_byte(raw) != b"[":
         return  # left to its reader; routes without messages pass it on
     for message in json_entries(raw):
         pause()

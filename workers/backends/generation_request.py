@@ -12,6 +12,7 @@ import msgspec
 from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.models.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
+from protocol.models.text_limits import first_byte
 from workers.backends.engine_request import EngineRequest
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.stream.stop_reason import StopReasonTranslator
@@ -124,13 +125,13 @@ def count_prompts(raw: msgspec.Raw | None) -> int:
 
     A list of texts, lists and objects is several; a list that contains a token number is one.
     """
-    if raw is None or memoryview(raw)[:1].tobytes() != b"[":
+    if raw is None or first_byte(raw) != b"[":
         return 1
     try:
         items = _LIST.decode(raw)
     except DECODE_ERRORS:
         return 1
-    several = [memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items]
+    several = [first_byte(item) in (b'"', b"[", b"{") for item in items]
     return len(several) if all(several) and several else 1
 
 
