@@ -102,7 +102,7 @@ class NdjsonProgressWriter(ProgressWriter):
         return ndjson.error_line(failure, label)
 
     def ping(self) -> bytes:
-        """Return nothing: there are no comments in NDJSON."""
+        """Return nothing, because NDJSON has no comments."""
         return b""
 
 
