@@ -89,7 +89,7 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     monitors: bool = False
     """Whether monitors use it: a key for metrics suffices."""
     scope: Scope | None = None
-    """The scope that a key needs. None means that of a change if the route changes something, otherwise that of inference."""
+    """The scope that a key needs. None means inference for a GET that changes nothing, otherwise admin."""
     also: str = ""
     """Another path of it."""
     secret: bool = False
