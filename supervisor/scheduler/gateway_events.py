@@ -10,15 +10,15 @@ from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
-from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import PolicyOverrides
-from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue import admission, answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
-from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
+from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine
 from supervisor.scheduler.state import SchedulerState
 
 # ---- requests ----------------------------------------------------------------------------------------------------
@@ -38,9 +38,8 @@ def request_submitted(
         return
     if _read_granted_at_once(state, model, waiting, now):
         return
-    failure = _refusal(state, model, request, now)
-    if failure:
-        state.refuse(key, failure)
+    if refused := admission.refusal(state, model, request, now):
+        state.refuse(key, refused)
         return
     if request.ttl is not None and request.ttl != model.overrides.ttl:
         model_changes.override_policy(model, PolicyOverrides(ttl=request.ttl))
@@ -87,32 +86,6 @@ def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: Queu
         return False
     grant(state, model, worker, waiting, weight, now)
     return True
-
-
-def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest, now: float) -> Failure | None:
-    if state.closing:
-        return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
-    if model.worker is None and state.spawn_problem is not None:
-        failure = spare_workers.refusal_without_workers(state, now)
-        if failure is not None:
-            return with_model(model, failure)
-    if model.backoff.pause(now) and not (model.worker and model.worker.serves):
-        return model.backoff.refusal(model.name, now)
-    if request.attempt > 1 or request.age is not None:
-        return None  # it was accepted before
-    most = model.policy.queue or state.limits.queue_requests
-    key = request.caller.key if request.caller else ""
-    bytes_of_key = model.queue.bytes_of(key) if key else 0
-    if (queued := model.queue.count_of(key)) >= most:
-        what = f"{queued} requests"
-    elif bytes_of_key and bytes_of_key + request.size > state.limits.queue_bytes // 2:
-        what = f"{bytes_of_key} bytes of this API key"  # half of the limit: one key must not keep others out
-    elif model.queue and model.queue.bytes + request.size > state.limits.queue_bytes:
-        what = f"{model.queue.bytes} bytes"
-    else:
-        return None
-    reason = f"The queue of model {model.name} is full ({what} wait): send fewer requests at once, or try again later"
-    return Failure(Code.OVERLOADED, reason, model=model.name, retry_after=model.wait_s())
 
 
 def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
