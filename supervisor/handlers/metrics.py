@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
@@ -24,51 +23,55 @@ from supervisor.runtime.logbook import LogBook
 from supervisor.scheduler.view import ModelView, SchedulerView
 
 
-@dataclass(frozen=True)
 class ServerSnapshots:
     """Reads the present state of the server from all its parts."""
 
-    loop: Loop
-    bus: SupervisorBus
-    peers: PeerRegistry
-    processes: ProcessFigures
-    models: ModelRegistry
-    view: SchedulerView
-    metrics: ServerMetrics
-    logbook: LogBook
-    errors: InternalErrors
+    def __init__(
+        self,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        processes: ProcessFigures,
+        models: ModelRegistry,
+        view: SchedulerView,
+        metrics: ServerMetrics,
+        logbook: LogBook,
+        errors: InternalErrors,
+    ) -> None:
+        self._loop, self._bus, self._peers, self._processes, self._models = loop, bus, peers, processes, models
+        self._view, self._metrics, self._logbook, self._errors = view, metrics, logbook, errors
 
     def take(self, engines: list[EngineMetrics]) -> ServerSnapshot:
         """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
-        models = self.view.models()
+        models = self._view.models()
         serving = {model.worker for model in models if model.serves}
         processes: dict[str, int] = {}
-        memory_of = self.processes.resident_bytes
-        for each in self.peers.all():
+        memory_of = self._processes.resident_bytes
+        for each in self._peers.all():
             if each.id not in serving:
                 processes[each.role] = processes.get(each.role, 0) + memory_of(each.id, each.pid)
         return ServerSnapshot(
             version=RELEASE,
-            uptime=self.processes.server_age(),
+            uptime=self._processes.server_age(),
             active_requests=sum(model.running for model in models),
             models=[self._model(model) for model in models if model.queued or model.worker],
             process_bytes={"supervisor": memory_of("", os.getpid()), **processes},
             bus_drops={
-                "malformed": self.bus.malformed,
-                "undeliverable": self.bus.undeliverable,
-                "log_records": self.logbook.lost,
+                "malformed": self._bus.malformed,
+                "undeliverable": self._bus.undeliverable,
+                "log_records": self._logbook.lost,
             },
-            internal_errors=self.errors.count + self.loop.errors,
+            internal_errors=self._errors.count + self._loop.errors,
             engines=engines,
-            short_names=self._short_names([*(model.name for model in models), *self.metrics.average_speeds()]),
+            short_names=self._short_names([*(model.name for model in models), *self._metrics.average_speeds()]),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
-        entries = (self.models.known(name) for name in models)
+        entries = (self._models.known(name) for name in models)
         return {entry.name: entry.short_name for entry in entries if entry is not None}
 
     def _model(self, model: ModelView) -> ModelSnapshot:
-        facts, memory_of = model.facts, self.processes.resident_bytes
+        facts, memory_of = model.facts, self._processes.resident_bytes
         if not model.serves or facts is None:
             return ModelSnapshot(model.name, loaded=False, queued=model.queued)
         return ModelSnapshot(
@@ -80,22 +83,26 @@ class ServerSnapshots:
             parameters=facts.parameters,
             context=facts.context,
             gpu_layers=facts.gpu_layers,
-            worker_bytes=memory_of(model.worker, self.processes.pid(model.worker)),
+            worker_bytes=memory_of(model.worker, self._processes.pid(model.worker)),
             engine_bytes=memory_of(model.worker, facts.engine_pid),
         )
 
 
-@dataclass(frozen=True)
 class MetricsCalls:
     """Takes these messages: counts in ``metrics``, and collects from other processes with ``collections``."""
 
-    settings: Settings
-    peers: PeerRegistry
-    view: SchedulerView
-    metrics: ServerMetrics
-    collections: MetricsCollections
-    snapshots: ServerSnapshots
-    calls: GatewayCalls
+    def __init__(
+        self,
+        settings: Settings,
+        peers: PeerRegistry,
+        view: SchedulerView,
+        metrics: ServerMetrics,
+        collections: MetricsCollections,
+        snapshots: ServerSnapshots,
+        calls: GatewayCalls,
+    ) -> None:
+        self._settings, self._peers, self._view, self._metrics = settings, peers, view, metrics
+        self._collections, self._snapshots, self._calls = collections, snapshots, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -103,15 +110,15 @@ class MetricsCalls:
 
     def _observed(self, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
         """Add what a gateway has counted."""
-        self.metrics.requests_observed(message.series)
+        self._metrics.requests_observed(message.series)
 
     def _collected(self, peer: str, message: MetricsCollected, payload: bytes) -> None:
         """Take the answer of a gateway or a worker."""
-        self.collections.answered(peer, message.number, None if message.late else payload)
+        self._collections.answered(peer, message.number, None if message.late else payload)
 
     def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
         """Answer with all metrics as text once all processes have reported, or the time is over."""
-        workers = {model.worker: model.name for model in self.view.models() if model.serves}
+        workers = {model.worker: model.name for model in self._view.models() if model.serves}
 
         def answer(answers: dict[str, bytes]) -> None:
             # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
@@ -119,9 +126,9 @@ class MetricsCalls:
             from supervisor.metrics import exposition  # noqa: PLC0415
 
             engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
-            now = self.snapshots.take([engine for engine in engines if engine.text != b""])
-            with_mullama = self.settings.mullama_metrics
-            text = exposition.render(self.metrics, now, with_mullama=with_mullama, models=call.models)
-            self.calls.answer(peer, call.number, text)
+            now = self._snapshots.take([engine for engine in engines if engine.text != b""])
+            with_mullama = self._settings.mullama_metrics
+            text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
+            self._calls.answer(peer, call.number, text)
 
-        self.collections.collect([*self.peers.of("gateway"), *workers], answer)
+        self._collections.collect([*self._peers.of("gateway"), *workers], answer)

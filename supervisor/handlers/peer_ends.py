@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 from protocol.runtime import logs
@@ -26,70 +24,79 @@ from supervisor.scheduler.scheduler import Scheduler
 log = logs.get_logger()
 
 
-@dataclass(frozen=True)
 class GatewayEnds:
     """The ends of gateways."""
 
-    process_context: ProcessContext
-    bus: SupervisorBus
-    peers: PeerRegistry
-    gateway: GatewayProcess
-    scheduler: Scheduler
-    decisions: Decisions
-    admission: KeyAdmission
-    downloads: DownloadRegistry
-    responses: JournaledStore
-    logbook: LogBook
+    def __init__(
+        self,
+        process_context: ProcessContext,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        gateway: GatewayProcess,
+        scheduler: Scheduler,
+        decisions: Decisions,
+        admission: KeyAdmission,
+        downloads: DownloadRegistry,
+        responses: JournaledStore,
+        logbook: LogBook,
+    ) -> None:
+        self._process_context, self._bus, self._peers, self._gateway = process_context, bus, peers, gateway
+        self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
+        self._downloads, self._responses, self._logbook = downloads, responses, logbook
 
     def gone(self, gateway: str) -> None:
         """Forget a gateway that has ended, with everything that waits for it."""
-        known = self.peers.remove(gateway)
-        self.bus.forget(gateway)
-        self.logbook.forget_peer(gateway)
-        self.downloads.forget(gateway)
-        self.responses.gateway_gone(gateway)
-        self.admission.gateway_gone(gateway)
-        self.scheduler.gateway_gone(gateway)
-        left_files.remove_bodies(self.process_context, gateway)
-        planned = self.scheduler.view.closing or self.gateway.is_replaced(gateway)
+        known = self._peers.remove(gateway)
+        self._bus.forget(gateway)
+        self._logbook.forget_peer(gateway)
+        self._downloads.forget(gateway)
+        self._responses.gateway_gone(gateway)
+        self._admission.gateway_gone(gateway)
+        self._scheduler.gateway_gone(gateway)
+        left_files.remove_bodies(self._process_context, gateway)
+        planned = self._scheduler.view.closing or self._gateway.is_replaced(gateway)
         pid = known.pid if known else 0
         (log.info if planned else log.warning)("gateway worker gone", gateway=gateway, gateway_pid=pid)
-        self.decisions.reconcile()
+        self._decisions.reconcile()
 
 
-@dataclass(frozen=True)
 class WorkerEnds:
     """The ends of workers."""
 
-    loop: Loop
-    bus: SupervisorBus
-    peers: PeerRegistry
-    scheduler: Scheduler
-    decisions: Decisions
-    messages: Messages
-    grant_notices: GrantNotices
-    other_versions: OtherVersions
+    def __init__(
+        self,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        scheduler: Scheduler,
+        decisions: Decisions,
+        messages: Messages,
+        grant_notices: GrantNotices,
+        other_versions: OtherVersions,
+    ) -> None:
+        self._loop, self._bus, self._peers, self._scheduler, self._decisions = loop, bus, peers, scheduler, decisions
+        self._messages, self._grant_notices, self._other_versions = messages, grant_notices, other_versions
 
     def gone(self, worker: str, why: str) -> None:
         """Forget a worker that has ended, and tell the gateways."""
-        if self.messages.transition is not None:
-            self.messages.transition.worker_ended(worker)
-        self.peers.remove(worker)
-        self.bus.forget(worker)
-        known = self.scheduler.view.worker(worker)
+        if self._messages.transition is not None:
+            self._messages.transition.worker_ended(worker)
+        self._peers.remove(worker)
+        self._bus.forget(worker)
+        known = self._scheduler.view.worker(worker)
         model = known.model if known is not None else ""
         # At the end of the grace period a worker ends as it was told to, together with its model.
-        asked_to_end = self.scheduler.view.closing and (not model or why == "exit 0")
+        asked_to_end = self._scheduler.view.closing and (not model or why == "exit 0")
         expected = known is None or known.is_stopping or asked_to_end
         context = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         worker_name = f"The worker of model {model}" if model else "A worker without a model"
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
-        self.grant_notices.send()
-        for gateway in self.peers.of("gateway"):
-            self.bus.send(gateway, WorkerGone(worker, failure))
+        self._grant_notices.send()
+        for gateway in self._peers.of("gateway"):
+            self._bus.send(gateway, WorkerGone(worker, failure))
         try:
-            self.scheduler.worker_gone(worker, failure, self.loop.now())
+            self._scheduler.worker_gone(worker, failure, self._loop.now())
         finally:
-            self.other_versions.worker_ended(worker)
-            self.decisions.reconcile()
+            self._other_versions.worker_ended(worker)
+            self._decisions.reconcile()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from protocol import UNDERSTOOD
 from protocol.config.api_keys import keys_of_settings
@@ -34,25 +33,32 @@ from supervisor.scheduler.scheduler import Scheduler
 log = logs.get_logger()
 
 
-@dataclass(frozen=True)
 class PeerMessages:
-    """Takes these messages. ``greet_worker`` sends a worker that has said Hello what it needs."""
+    """Takes these messages. ``send_sampling_defaults`` sends a worker those that are set."""
 
-    settings: Settings
-    process_context: ProcessContext
-    loop: Loop
-    bus: SupervisorBus
-    peers: PeerRegistry
-    workers: WorkerProcesses
-    gateway: GatewayProcess
-    jobs: Jobs
-    scheduler: Scheduler
-    admission: KeyAdmission
-    gateway_ends: GatewayEnds
-    other_versions: OtherVersions
-    barrier: WorkerBarrier
-    errors: InternalErrors
-    greet_worker: Callable[[str], None]
+    def __init__(
+        self,
+        settings: Settings,
+        process_context: ProcessContext,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        workers: WorkerProcesses,
+        gateway: GatewayProcess,
+        jobs: Jobs,
+        scheduler: Scheduler,
+        admission: KeyAdmission,
+        gateway_ends: GatewayEnds,
+        other_versions: OtherVersions,
+        barrier: WorkerBarrier,
+        errors: InternalErrors,
+        send_sampling_defaults: Callable[[str], None],
+    ) -> None:
+        self._settings, self._process_context, self._loop = settings, process_context, loop
+        self._bus, self._peers, self._workers = bus, peers, workers
+        self._gateway, self._jobs, self._scheduler = gateway, jobs, scheduler
+        self._admission, self._gateway_ends, self._other_versions = admission, gateway_ends, other_versions
+        self._barrier, self._errors, self._send_sampling_defaults = barrier, errors, send_sampling_defaults
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -60,68 +66,72 @@ class PeerMessages:
 
     def pong(self, peer: str, message: Pong, _payload: bytes) -> None:
         """Count the peer's programming errors. That the peer is alive was already noted, as for every message."""
-        self.errors.count += message.errors
-        self.barrier.pong(peer, message.number)
+        self._errors.count += message.errors
+        self._barrier.pong(peer, message.number)
 
     def welcome(self, peer: str, role: str) -> None:
         """Answer the Hello of a peer."""
-        keys = keys_of_settings(self.settings) if role == "gateway" else None
-        self.bus.send(peer, Welcome(self.process_context.boot, os.getpid(), LOADED_CODE, keys))
+        keys = keys_of_settings(self._settings) if role == "gateway" else None
+        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys))
+
+    def greet_worker(self, worker: str) -> None:
+        """Send a worker that serves this supervisor from now on what it needs."""
+        self._send_sampling_defaults(worker)
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
-        if message.boot != self.process_context.boot or not self._is_expected(peer, message.role):
-            self.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        if message.boot != self._process_context.boot or not self._is_expected(peer, message.role):
+            self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
             return
         if message.version not in UNDERSTOOD:
-            self.other_versions.hello(peer, message)
+            self._other_versions.hello(peer, message)
             return
-        known = self.peers.get(peer) is not None
-        self.peers.add(Peer(message.role, peer, message.pid), self.loop.now())
+        known = self._peers.get(peer) is not None
+        self._peers.add(Peer(message.role, peer, message.pid), self._loop.now())
         self.welcome(peer, message.role)
         if message.role == "worker":
-            self.workers.publishes_at(peer, message.endpoint)
+            self._workers.publishes_at(peer, message.endpoint)
             self._worker_hello(peer, payload, known=known)
         elif message.role == "gateway":
             self._gateway_hello(message, payload, known=known)
         elif not payload or not envelope.unpack_payload(payload, JobSnapshot).order:
-            self.jobs.send_order(peer)
+            self._jobs.send_order(peer)
 
     def _worker_hello(self, peer: str, payload: bytes, *, known: bool) -> None:
         if known and not self._take_up_worker(peer, envelope.unpack_payload(payload, WorkerSnapshot)):
             log.error("worker killed", worker=peer, why="messages to it were lost")
-            self.workers.kill(peer)
+            self._workers.kill(peer)
             return
-        self.scheduler.worker_reported(peer)
+        self._scheduler.worker_reported(peer)
         self.greet_worker(peer)
-        for gateway in self.peers.of("gateway"):
-            self.bus.send(gateway, WorkerUp(peer, self.workers.endpoint(peer)))
+        for gateway in self._peers.of("gateway"):
+            self._bus.send(gateway, WorkerUp(peer, self._workers.endpoint(peer)))
 
     def _gateway_hello(self, message: Hello, payload: bytes, *, known: bool) -> None:
         peer = message.id
-        self.gateway.joined(message, self.gateway_ends.gone)
-        self.gateway.worker_up(peer)
+        self._gateway.joined(message, self._gateway_ends.gone)
+        self._gateway.worker_up(peer)
         if known:
             self._cancel_unwanted(peer, envelope.unpack_payload(payload, GatewaySnapshot))
-            self.admission.gateway_reconnected(peer)
-        for worker in self.peers.of("worker"):
-            self.bus.send(peer, WorkerUp(worker, self.workers.endpoint(worker)))
+            self._admission.gateway_reconnected(peer)
+        for worker in self._peers.of("worker"):
+            self._bus.send(peer, WorkerUp(worker, self._workers.endpoint(worker)))
 
     def _is_expected(self, peer: str, role: str) -> bool:
         if role == "worker":
-            return self.scheduler.view.worker(peer) is not None
-        return role != "job" or peer in self.jobs.names()
+            return self._scheduler.view.worker(peer) is not None
+        return role != "job" or peer in self._jobs.names()
 
     def _take_up_worker(self, peer: str, snapshot: WorkerSnapshot) -> bool:
         """Continue with a worker whose last connection may have lost messages; return False if that is impossible."""
-        now = self.loop.now()
+        now = self._loop.now()
         world = join_snapshots({peer: snapshot}, {}, {peer: now})
         ended = known_attempts({peer: snapshot})
-        return is_consistent(snapshot) and self.scheduler.worker_reconnected(world.workers[0], ended, now)
+        return is_consistent(snapshot) and self._scheduler.worker_reconnected(world.workers[0], ended, now)
 
     def _cancel_unwanted(self, peer: str, snapshot: GatewaySnapshot) -> None:
         """Cancel the attempts that a gateway no longer waits for: its cancels may be lost."""
         wanted = {RequestKey(peer, request.number, request.attempt) for request in snapshot.requests}
-        for key in self.scheduler.view.attempts_of_gateway(peer) - wanted:
-            self.admission.cancelled(key)
-            self.scheduler.request_cancelled(key, "its gateway does not wait for it any more")
+        for key in self._scheduler.view.attempts_of_gateway(peer) - wanted:
+            self._admission.cancelled(key)
+            self._scheduler.request_cancelled(key, "its gateway does not wait for it any more")

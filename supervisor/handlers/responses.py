@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from protocol.failures import Code, Failure
@@ -24,13 +23,11 @@ from supervisor.runtime.handler_table import Handler
 _CANCELLED: Final = Failure(Code.CANCELLED, "the response was cancelled")
 
 
-@dataclass(frozen=True)
 class ResponseCalls:
     """Answers these calls."""
 
-    loop: Loop
-    responses: JournaledStore
-    calls: GatewayCalls
+    def __init__(self, loop: Loop, responses: JournaledStore, calls: GatewayCalls) -> None:
+        self._loop, self._responses, self._calls = loop, responses, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -46,30 +43,30 @@ class ResponseCalls:
         """Keep a response. The call for one that runs in the background stays open."""
         turn = envelope.unpack_payload(payload, StoredTurn)
         owner = Owner(peer, call.number) if call.running else None
-        self.responses.add(ResponseKey(call.id, call.key), turn, call.previous, self.loop.now(), owner)
-        self.calls.answer(peer, call.number, None)
+        self._responses.add(ResponseKey(call.id, call.key), turn, call.previous, self._loop.now(), owner)
+        self._calls.answer(peer, call.number, None)
 
     def _finish(self, peer: str, call: FinishResponse, payload: bytes) -> None:
         """Keep the end of a response that ran in the background."""
-        self.responses.finish(call.id, payload, self.loop.now())
-        self.calls.answer(peer, call.number, None)
+        self._responses.finish(call.id, payload, self._loop.now())
+        self._calls.answer(peer, call.number, None)
 
     def _get(self, peer: str, call: GetResponse, _payload: bytes) -> None:
         """Answer with a response, or with the conversation up to it."""
-        stored = self.responses.get(ResponseKey(call.id, call.key), self.loop.now(), whole=call.conversation)
-        self.calls.answer(peer, call.number, stored)
+        stored = self._responses.get(ResponseKey(call.id, call.key), self._loop.now(), whole=call.conversation)
+        self._calls.answer(peer, call.number, stored)
 
     def _cancel(self, peer: str, call: CancelResponse, _payload: bytes) -> None:
         """Cancel a response, and tell the gateway that runs it."""
-        now, key = self.loop.now(), ResponseKey(call.id, call.key)
-        self._stop(self.responses.cancel(key, now))
-        self.calls.answer(peer, call.number, self.responses.get(key, now))
+        now, key = self._loop.now(), ResponseKey(call.id, call.key)
+        self._stop(self._responses.cancel(key, now))
+        self._calls.answer(peer, call.number, self._responses.get(key, now))
 
     def _delete(self, peer: str, call: DeleteResponse, _payload: bytes) -> None:
         """Forget a response, and tell the gateway that runs it."""
-        self._stop(self.responses.delete(ResponseKey(call.id, call.key), self.loop.now()))
-        self.calls.answer(peer, call.number, None)
+        self._stop(self._responses.delete(ResponseKey(call.id, call.key), self._loop.now()))
+        self._calls.answer(peer, call.number, None)
 
     def _stop(self, owner: Owner | None) -> None:
         if owner is not None:
-            self.calls.refuse(owner.gateway, owner.number, _CANCELLED)
+            self._calls.refuse(owner.gateway, owner.number, _CANCELLED)

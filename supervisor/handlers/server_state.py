@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass
 
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
@@ -50,26 +49,30 @@ from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView
 
 
-@dataclass(frozen=True)
 class AbandonedCalls:
     """Forgets a call whose client hung up, everywhere that a call may wait."""
 
-    scheduler: Scheduler
-    admission: KeyAdmission
-    downloads: DownloadRegistry
-    responses: JournaledStore
-    logbook: LogBook
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        admission: KeyAdmission,
+        downloads: DownloadRegistry,
+        responses: JournaledStore,
+        logbook: LogBook,
+    ) -> None:
+        self._scheduler, self._admission, self._downloads = scheduler, admission, downloads
+        self._responses, self._logbook = responses, logbook
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {AbandonCall: self._abandoned}
 
     def _abandoned(self, peer: str, call: AbandonCall, _payload: bytes) -> None:
-        self.scheduler.call_abandoned(peer, call.number)
-        self.downloads.forget(peer, call.number)
-        self.logbook.forget(peer, call.number)
-        self.responses.call_abandoned(Owner(peer, call.number))
-        self.admission.cancelled(RequestKey(peer, call.number, 0))
+        self._scheduler.call_abandoned(peer, call.number)
+        self._downloads.forget(peer, call.number)
+        self._logbook.forget(peer, call.number)
+        self._responses.call_abandoned(Owner(peer, call.number))
+        self._admission.cancelled(RequestKey(peer, call.number, 0))
 
 
 class HealthReports:
@@ -174,22 +177,25 @@ class HealthReports:
         )
 
 
-@dataclass(frozen=True)
 class StatsCalls:
     """Answers with the figures of the last finished request, once its worker has reported them."""
 
-    models: ModelRegistry
-    view: SchedulerView
-    stats: LatestStats
-    barrier: WorkerBarrier
-    calls: GatewayCalls
+    def __init__(
+        self,
+        models: ModelRegistry,
+        view: SchedulerView,
+        stats: LatestStats,
+        barrier: WorkerBarrier,
+        calls: GatewayCalls,
+    ) -> None:
+        self._models, self._view, self._stats, self._barrier, self._calls = models, view, stats, barrier, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {GetStats: self._get}
 
     def _get(self, peer: str, call: GetStats, _payload: bytes) -> None:
-        name = self.models.resolve(call.model, call.models).name if call.model else ""
+        name = self._models.resolve(call.model, call.models).name if call.model else ""
         if name and not model_allowed(call.models, name):
             raise Failure(
                 Code.MODEL_NOT_FOUND, f"Model {call.model} not found", model=call.model, param="model"
@@ -199,25 +205,24 @@ class StatsCalls:
             return name in ("", model) and model_allowed(call.models, model)
 
         def answer() -> None:
-            self.calls.answer(peer, call.number, self.stats.latest(shown) or StatsReport(name))
+            self._calls.answer(peer, call.number, self._stats.latest(shown) or StatsReport(name))
 
         # A request whose end was not reported has a grant.
-        models = self.view.models()
+        models = self._view.models()
         busy = [each.worker for each in models if each.busy and each.worker and shown(each.name)]
-        self.barrier.wait(busy, answer)
+        self._barrier.wait(busy, answer)
 
 
-@dataclass(frozen=True)
 class LogReaders:
     """Answers with the retained entries of the log, then sends new ones."""
 
-    logbook: LogBook
-    calls: GatewayCalls
+    def __init__(self, logbook: LogBook, calls: GatewayCalls) -> None:
+        self._logbook, self._calls = logbook, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {FollowLogs: self._follow}
 
     def _follow(self, peer: str, call: FollowLogs, _payload: bytes) -> None:
-        self.calls.answer(peer, call.number, self.logbook.snapshot(call))
-        self.logbook.follow(peer, call)
+        self._calls.answer(peer, call.number, self._logbook.snapshot(call))
+        self._logbook.follow(peer, call)

@@ -100,7 +100,7 @@ class SystemInspection:
     ) -> None:
         """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
         self._loop, self._view, self._jobs, self._calls = loop, view, jobs, calls
-        self.machine = machine
+        self._machine = machine
         """What is known so far."""
         self._from_kernel = machine
         self._recipes = recipes
@@ -111,6 +111,10 @@ class SystemInspection:
         self._probing = False
         self._job = ""
         self._timeout: Timer | None = None
+
+    def devices(self) -> Collection[str]:
+        """Return the kinds of devices that are known so far."""
+        return self._machine.devices
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -139,10 +143,10 @@ class SystemInspection:
 
     def _answer(self, peer: str, call: GetSystemInfo) -> None:
         packages = self._probed.packages if call.verbose and self._probed else None
-        recipes = self._recipes(self.machine.devices)
+        recipes = self._recipes(self._machine.devices)
         if self._probed is not None:
             apply_program_status(recipes, self._probed.programs)
-        report = SystemInfo(self.machine, recipes, packages)
+        report = SystemInfo(self._machine, recipes, packages)
         self._calls.reply(peer, call.number, report)
 
     def _begin(self) -> None:
@@ -158,7 +162,7 @@ class SystemInspection:
         for explanation in message.probe_errors:
             log.warning("a tool did not answer", problem=explanation)
         self._probed = message
-        self.machine = merge_probe(self._from_kernel, message)
+        self._machine = merge_probe(self._from_kernel, message)
         self._answer_all()
 
     def _answer_all(self) -> None:

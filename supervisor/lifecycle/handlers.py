@@ -99,7 +99,7 @@ def about_the_machine(parts: Parts, job_kinds: dict[type, TakeOver]) -> list[dic
     parts.models.machine = compatibility.capacity_of(machine)
     inspection = SystemInspection(machine, known.recipes, parts.loop, view, jobs, calls)
     installs = BackendJobs(
-        settings, known, lambda: inspection.machine.devices, view, parts.decisions, parts.internal_calls, jobs, calls
+        settings, known, inspection.devices, view, parts.decisions, parts.internal_calls, jobs, calls
     )
     job_kinds |= {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers()]

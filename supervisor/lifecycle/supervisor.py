@@ -156,7 +156,7 @@ class Supervisor:
             other_versions=self._other_versions,
             barrier=parts.barrier,
             errors=parts.errors,
-            greet_worker=self._sampling.send,
+            send_sampling_defaults=self._sampling.send,
         )
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:

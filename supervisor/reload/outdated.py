@@ -7,7 +7,6 @@ have ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from protocol.config.settings import Settings
@@ -40,15 +39,19 @@ def reloadable_models(models: ModelRegistry, view: SchedulerView, new: Settings)
     return found
 
 
-@dataclass(frozen=True)
 class OutdatedProcesses:
     """What was taken over and is outdated."""
 
-    bus: SupervisorBus
-    workers: WorkerProcesses
-    models: ModelRegistry
-    scheduler: Scheduler
-    internal_calls: InternalCalls
+    def __init__(
+        self,
+        bus: SupervisorBus,
+        workers: WorkerProcesses,
+        models: ModelRegistry,
+        scheduler: Scheduler,
+        internal_calls: InternalCalls,
+    ) -> None:
+        self._bus, self._workers, self._models = bus, workers, models
+        self._scheduler, self._internal_calls = scheduler, internal_calls
 
     def bring_up_to_date(self) -> None:
         """Replace what is outdated, and tell workers their new rules.
@@ -56,34 +59,34 @@ class OutdatedProcesses:
         To be called once, when everything that runs was taken over.
         """
         self._send_rules()
-        workers = [each.worker for each in self.scheduler.view.workers()]
-        self.scheduler.stop_spares([worker for worker in workers if self.workers.is_outdated(worker)])
+        workers = [each.worker for each in self._scheduler.view.workers()]
+        self._scheduler.stop_spares([worker for worker in workers if self._workers.is_outdated(worker)])
         outdated = [
             (model.name, model.spec)
-            for model in self.scheduler.view.models()
+            for model in self._scheduler.view.models()
             if model.worker and model.spec is not None and self._is_outdated(model.spec)
         ]
         for name, spec in outdated:
             try:
-                fresh = self.models.spec(name, spec.asked)
+                fresh = self._models.spec(name, spec.asked)
             except LemonbusError as problem:
                 log.warning("model not reloaded for its new configuration", model=name, reason=problem.failure.message)
                 continue
             log.info("model is reloaded for its new configuration when its requests have ended", model=name)
-            self.internal_calls.load(ModelTarget(name, fresh.type, fresh), partial(_reloaded, name))
+            self._internal_calls.load(ModelTarget(name, fresh.type, fresh), partial(_reloaded, name))
 
     def _send_rules(self) -> None:
         """Tell workers that have a model how the configuration changes its requests: it may say other things now.
 
         Other workers get the rules with each start of an engine (``effect_executor.py``).
         """
-        for worker in self.scheduler.view.workers():
+        for worker in self._scheduler.view.workers():
             if worker.spec is not None:
-                rules = self.models.configuration.request_rules(worker.spec)
-                self.bus.send(worker.worker, SetRequestRules(rules))
+                rules = self._models.configuration.request_rules(worker.spec)
+                self._bus.send(worker.worker, SetRequestRules(rules))
 
     def _is_outdated(self, spec: ModelSpec) -> bool:
-        configured = self.models.configuration.of(ModelKey(spec.name, spec.recipe))
+        configured = self._models.configuration.of(ModelKey(spec.name, spec.recipe))
         return spec.configured != engine_fingerprint(configured)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from protocol.failures import Code, Failure
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
@@ -13,17 +11,15 @@ from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.state_writer import StateWriter
 
 
-@dataclass(frozen=True)
 class GatewayCalls:
     """Answers calls: each is known by its gateway and its number there. ``state_writer`` knows what is on the disk."""
 
-    bus: SupervisorBus
-    peers: PeerRegistry
-    state_writer: StateWriter
+    def __init__(self, bus: SupervisorBus, peers: PeerRegistry, state_writer: StateWriter) -> None:
+        self._bus, self._peers, self._state_writer = bus, peers, state_writer
 
     def answer(self, gateway: str, number: int, report: object) -> None:
         """Answer a call."""
-        self.bus.send(gateway, CallResult(number), envelope.pack_payload(report))
+        self._bus.send(gateway, CallResult(number), envelope.pack_payload(report))
 
     def answer_when_written(self, gateway: str, number: int, report: object, if_not: str = "") -> None:
         """Answer a call that changed a state file once the change is on the disk; refuse it if that failed.
@@ -32,7 +28,7 @@ class GatewayCalls:
         """
 
         def written(problem: OSError | None) -> None:
-            if self.peers.get(gateway) is None:
+            if self._peers.get(gateway) is None:
                 return
             if problem is None:
                 self.answer(gateway, number, report)
@@ -40,14 +36,14 @@ class GatewayCalls:
                 reason = f"the change could not be written: {problem.strerror}{if_not}"
                 self.refuse(gateway, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
 
-        self.state_writer.when_written(written)
+        self._state_writer.when_written(written)
 
     def reply(self, gateway: str, number: int, result: object, *, when_written: bool = False) -> None:
         """Answer a call that has waited, with a report or a failure, unless its gateway is gone.
 
         ``when_written``: hold back a report until the changed state files are on the disk.
         """
-        if self.peers.get(gateway) is None:
+        if self._peers.get(gateway) is None:
             return
         if isinstance(result, Failure):
             self.refuse(gateway, number, result)
@@ -58,9 +54,9 @@ class GatewayCalls:
 
     def tell(self, gateway: str, progress: Progress) -> None:
         """Tell a call that waits how far its job is, unless its gateway is gone."""
-        if self.peers.get(gateway) is not None:
-            self.bus.send(gateway, progress)
+        if self._peers.get(gateway) is not None:
+            self._bus.send(gateway, progress)
 
     def refuse(self, gateway: str, number: int, failure: Failure) -> None:
         """Refuse a call."""
-        self.bus.send(gateway, Refused(number, 0, failure))
+        self._bus.send(gateway, Refused(number, 0, failure))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from msgspec import structs
@@ -30,16 +29,20 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 log = logs.get_logger()
 
 
-@dataclass(frozen=True)
 class ModelLoading:
     """Loads, unloads and pins models for calls."""
 
-    loop: Loop
-    models: ModelRegistry
-    targets: ModelTargets
-    scheduler: Scheduler
-    internal_calls: InternalCalls
-    calls: GatewayCalls
+    def __init__(
+        self,
+        loop: Loop,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        scheduler: Scheduler,
+        internal_calls: InternalCalls,
+        calls: GatewayCalls,
+    ) -> None:
+        self._loop, self._models, self._targets = loop, models, targets
+        self._scheduler, self._internal_calls, self._calls = scheduler, internal_calls, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -51,7 +54,7 @@ class ModelLoading:
         Options to be saved are saved once the model is ready with them: options that prevent a load must not break every
         later one.
         """
-        known = self.models.find(call.model)
+        known = self._models.find(call.model)
         if call.unless_loaded:
             self._check_not_loaded(known.name if known else call.model)
         entry = self._requested_entry(call)
@@ -60,25 +63,25 @@ class ModelLoading:
             target, options = self._load_target(entry, call)
         except Exception:
             if known is None:
-                self.models.adopted.forget(name)
+                self._models.adopted.forget(name)
             raise
         if target.spec is not None:
-            self.models.adopted.keep(name)  # forgotten again if its first load fails
+            self._models.adopted.keep(name)  # forgotten again if its first load fails
         target = target._replace(provisional=known is None)
         if call.save_options or call.set_default:
-            self.internal_calls.load(target, partial(self._finish_load, peer, call, name, options))
+            self._internal_calls.load(target, partial(self._finish_load, peer, call, name, options))
         else:
-            self.scheduler.load_requested(peer, call.number, target, self.loop.now())
+            self._scheduler.load_requested(peer, call.number, target, self._loop.now())
 
     def _check_not_loaded(self, name: str) -> None:
-        if self.scheduler.view.serving(name) is not None:
+        if self._scheduler.view.serving(name) is not None:
             reason = f"Model {name!r} is loaded already: unload it first, or use it as it is"
             raise Failure(Code.CONFLICT, reason, model=name).raised()
 
     def _load_target(self, entry: CatalogueEntry, call: LoadModel) -> tuple[ModelTarget, dict[str, OptionValue]]:
         """Return the model to load, and the options of the call that may be saved; raises what is wrong with them."""
-        options = self.models.options.check(entry.name, call.options)
-        descriptor = self.models.descriptor(entry)
+        options = self._models.options.check(entry.name, call.options)
+        descriptor = self._models.descriptor(entry)
         options |= device_option(descriptor, call.device, options)
         saved = dict(options)
         arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
@@ -87,12 +90,12 @@ class ModelLoading:
         elif call.merge_args and arguments in options:
             options[MERGED_ARGS] = True
         backend_class(entry.recipe)
-        target = self.targets.resolve(entry, options, ignore_saved=call.save_options)
+        target = self._targets.resolve(entry, options, ignore_saved=call.save_options)
         if target.spec is not None:
-            self.models.specs.precheck(target.spec)
+            self._models.specs.precheck(target.spec)
         whatever = not options and not call.save_options
         if call.context and whatever and target.spec is not None:
-            larger = with_context(target.spec, call.context, self.scheduler.view.model(target.name))
+            larger = with_context(target.spec, call.context, self._scheduler.view.model(target.name))
             if larger is not None:
                 target, whatever = target._replace(spec=larger), False
         asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
@@ -105,9 +108,9 @@ class ModelLoading:
             raise invalid(reason, "recipe")
         if call.path:
             self._check_not_loaded(call.model)
-            return self.models.adopted.adopt_file(call.model, call.path, call.mmproj)
+            return self._models.adopted.adopt_file(call.model, call.path, call.mmproj)
         recipe = call.recipe or guess_recipe(call.model, call.device)
-        entry = self.models.resolve_or_adopt(call.model, recipe)
+        entry = self._models.resolve_or_adopt(call.model, recipe)
         if call.recipe and call.recipe != entry.recipe:
             raise invalid(f"{entry.name} is a model for recipe {entry.recipe}, not {call.recipe}", "recipe")
         return entry
@@ -124,34 +127,34 @@ class ModelLoading:
         if failure is None:
             try:
                 if call.save_options:
-                    self.models.options.save(name, options)
+                    self._models.options.save(name, options)
                 if call.set_default:
-                    entry = self.models.known(name)
-                    self.models.user_names.set_default(entry.short_name if entry is not None else call.model)
+                    entry = self._models.known(name)
+                    self._models.user_names.set_default(entry.short_name if entry is not None else call.model)
             except LemonbusError as problem:
                 failure = structs.replace(problem.failure, message=f"{problem.failure.message}{if_not_written}")
         if failure is not None:
-            self.calls.reply(peer, call.number, failure)
+            self._calls.reply(peer, call.number, failure)
         elif isinstance(result, Loaded):
-            self.calls.answer_when_written(peer, call.number, result, if_not_written)
+            self._calls.answer_when_written(peer, call.number, result, if_not_written)
 
     def _unload(self, peer: str, call: UnloadModel, _payload: bytes) -> None:
         """Unload one model, or all; answered when they are unloaded."""
         if call.model:
-            known = self.models.find(call.model)
+            known = self._models.find(call.model)
             name = known.name if known else call.model  # a model whose files were removed may still be loaded
-            if not self.scheduler.unload_requested(peer, call.number, name):
+            if not self._scheduler.unload_requested(peer, call.number, name):
                 raise _not_loaded(call.model, known)
             return
-        names = [model.name for model in self.scheduler.view.models() if model.unloadable]
-        self.internal_calls.unload(names, partial(self.calls.answer, peer, call.number, names))
+        names = [model.name for model in self._scheduler.view.models() if model.unloadable]
+        self._internal_calls.unload(names, partial(self._calls.answer, peer, call.number, names))
 
     def _pin(self, peer: str, call: PinModel, _payload: bytes) -> None:
         """Pin or unpin a loaded model; answered when its worker remembers this for another supervisor."""
-        known = self.models.find(call.model)
+        known = self._models.find(call.model)
         name = known.name if known else call.model
         asked = PolicyOverrides(pinned=call.pinned)
-        if not self.scheduler.overrides_requested(peer, call.number, name, asked):
+        if not self._scheduler.overrides_requested(peer, call.number, name, asked):
             raise _not_loaded(call.model, known)
         log.info("model pinned" if call.pinned else "model unpinned", model=name)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
@@ -61,18 +60,22 @@ def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> in
     return min(used, layers + 1) if layers else used
 
 
-@dataclass(frozen=True)
 class ModelDescriptions:
     """Answers ``DescribeModels`` and the small calls related to it. ``headers``: what files say."""
 
-    settings: Settings
-    loop: Loop
-    models: ModelRegistry
-    targets: ModelTargets
-    headers: FileHeaders
-    view: SchedulerView
-    calls: GatewayCalls
-    errors: InternalErrors
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        models: ModelRegistry,
+        targets: ModelTargets,
+        headers: FileHeaders,
+        view: SchedulerView,
+        calls: GatewayCalls,
+        errors: InternalErrors,
+    ) -> None:
+        self._settings, self._loop, self._models, self._targets = settings, loop, models, targets
+        self._headers, self._view, self._calls, self._errors = headers, view, calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -86,7 +89,7 @@ class ModelDescriptions:
     def _describe(self, peer: str, call: DescribeModels, _payload: bytes) -> None:
         found = self._downloaded(call.model)[:MAX_DESCRIBED]
         keys = frozenset(file_key(files_found) for _, _, files_found in found)
-        self.headers.when_read(keys, TIMEOUT_S, partial(self._answer, peer, call))
+        self._headers.when_read(keys, TIMEOUT_S, partial(self._answer, peer, call))
 
     def _answer(self, peer: str, call: DescribeModels) -> None:
         try:
@@ -96,8 +99,8 @@ class ModelDescriptions:
                 for each in self._downloaded(call.model)[:MAX_DESCRIBED]
             ]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
-            result = self.errors.failure_of(problem, model=call.model)
-        self.calls.reply(peer, call.number, result)
+            result = self._errors.failure_of(problem, model=call.model)
+        self._calls.reply(peer, call.number, result)
 
     def _details(
         self,
@@ -108,13 +111,13 @@ class ModelDescriptions:
         default: str,
         whole: bool,
     ) -> ModelDetails:
-        facts = self.headers.facts(file_key(found))
-        model = self.view.model(entry.name)
+        facts = self._headers.facts(file_key(found))
+        model = self._view.model(entry.name)
         engine = model.facts if model is not None else None
         options = self._options(entry, found)
         descriptor = DESCRIPTORS.get(entry.recipe)
         return ModelDetails(
-            entry=with_loaded_state(self.view, listed),
+            entry=with_loaded_state(self._view, listed),
             path=found.path,
             size=found.size,
             modified=found.modified,
@@ -134,14 +137,14 @@ class ModelDescriptions:
         """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
         if model.ttl == NO_TTL:
             return 0.0
-        now = self.loop.now()
+        now = self._loop.now()
         return time.time() + (now + model.ttl if model.expires_at is None else model.expires_at) - now
 
     def _downloaded(self, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:
         """Return the downloaded models, or the one with this name; raises ``model_not_found`` if it is not downloaded."""
-        models = self.models
+        models = self._models
         listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
-        cache_dir = self.settings.cache_dir
+        cache_dir = self._settings.cache_dir
         entries = [(entry, each) for each in listed if (entry := models.known(each.id)) is not None]
         located = [(entry, each, found) for entry, each in entries if (found := files.locate(entry, cache_dir))]
         if name and not located:
@@ -151,42 +154,42 @@ class ModelDescriptions:
 
     def _default_model(self) -> str:
         """Return the registered name of the default model; empty if there is none."""
-        name = self.models.user_names.default
-        entry = self.models.find(name) if name else None
+        name = self._models.user_names.default
+        entry = self._models.find(name) if name else None
         return entry.name if entry is not None else ""
 
     def _options(self, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
         """Return the options with which a model is or would be loaded."""
-        model = self.view.model(entry.name)
+        model = self._view.model(entry.name)
         if model is not None and model.worker and model.spec is not None:
             return model.spec.options
         try:
-            return self.models.spec(entry, {}, found=found).options
+            return self._models.spec(entry, {}, found=found).options
         except LemonbusError:
             return {}  # its recipe cannot be run here, or an option in the configuration is wrong: a load says which
 
     def _copy(self, peer: str, call: CopyModel, _payload: bytes) -> None:
         """Give a model another name; answered when it is on the disk."""
-        model = self.models.resolve(call.source).name
+        model = self._models.resolve(call.source).name
         alias = call.destination.removesuffix(LATEST)
         if not 0 < len(alias) <= MAX_NAME_LENGTH or not alias.isprintable() or alias != alias.strip():
             raise invalid(f"`destination` must be at most {MAX_NAME_LENGTH} printable characters", "destination")
-        self.models.add_alias(alias, model)
-        self.targets.forget_names(alias, alias + LATEST)
-        self.calls.answer_when_written(peer, call.number, model)
+        self._models.add_alias(alias, model)
+        self._targets.forget_names(alias, alias + LATEST)
+        self._calls.answer_when_written(peer, call.number, model)
 
     def _list_defaults(self, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
         """Answer with the models of the quick start."""
-        self.calls.answer(peer, call.number, _default_models())
+        self._calls.answer(peer, call.number, _default_models())
 
     def _show(self, peer: str, call: ShowModel, _payload: bytes) -> None:
         """Show the configuration of a model; raises ``model_not_found``."""
-        models = self.models
+        models = self._models
         entry = models.resolve(call.model)
-        scheduled = self.view.model(entry.name)
+        scheduled = self._view.model(entry.name)
         loaded = scheduled.spec if scheduled is not None and scheduled.worker else None
         listed = models.entry(entry)
-        self.calls.answer(
+        self._calls.answer(
             peer,
             call.number,
             ConfiguredModel(

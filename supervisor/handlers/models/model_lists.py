@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,54 +22,57 @@ MAX_READ: Final = 1000
 """How many models of a list have their files read."""
 
 
-@dataclass(frozen=True)
 class ModelLists:
     """Answers the calls. ``headers``: what files say."""
 
-    models: ModelRegistry
-    headers: FileHeaders
-    view: SchedulerView
-    calls: GatewayCalls
-    errors: InternalErrors
+    def __init__(
+        self,
+        models: ModelRegistry,
+        headers: FileHeaders,
+        view: SchedulerView,
+        calls: GatewayCalls,
+        errors: InternalErrors,
+    ) -> None:
+        self._models, self._headers, self._view, self._calls, self._errors = models, headers, view, calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {ListModels: self._list, GetModel: self._get}
 
     def _list(self, peer: str, call: ListModels, _payload: bytes) -> None:
-        entries = self.models.entries(call.show_all)
+        entries = self._models.entries(call.show_all)
         self._when_read(entries, partial(self._answer, peer, call, entries))
 
     def _get(self, peer: str, call: GetModel, _payload: bytes) -> None:
-        entries = [self.models.entry(self.models.resolve(call.name))]
+        entries = [self._models.entry(self._models.resolve(call.name))]
         self._when_read(entries, partial(self._answer, peer, call, entries))
 
     def _when_read(self, entries: list[ModelEntry], answer: Callable[[], None]) -> None:
         downloaded = [entry.id for entry in entries if entry.downloaded][:MAX_READ]
-        found = [files for name in downloaded if (files := self.models.listed_files(name))]
-        self.headers.when_read(frozenset(map(file_key, found)), HEADER_WAIT_S, answer)
+        found = [files for name in downloaded if (files := self._models.listed_files(name))]
+        self._headers.when_read(frozenset(map(file_key, found)), HEADER_WAIT_S, answer)
 
     def _answer(self, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]) -> None:
         try:
-            saved = self.models.options.saved()
-            described = [self._with_context(with_loaded_state(self.view, entry)) for entry in entries]
+            saved = self._models.options.saved()
+            described = [self._with_context(with_loaded_state(self._view, entry)) for entry in entries]
             shown = [
                 structs.replace(entry, saved_options=saved[entry.id]) if entry.id in saved else entry
                 for entry in described
             ]
             result: object = shown if isinstance(call, ListModels) else shown[0]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
-            result = self.errors.failure_of(problem)
-        self.calls.reply(peer, call.number, result)
+            result = self._errors.failure_of(problem)
+        self._calls.reply(peer, call.number, result)
 
     def _with_context(self, entry: ModelEntry) -> ModelEntry:
-        found = self.models.listed_files(entry.id) if entry.downloaded else None
+        found = self._models.listed_files(entry.id) if entry.downloaded else None
         if found is None:
             return entry
-        trained = self.headers.facts(file_key(found)).context_length
-        model = self.view.model(entry.id)
+        trained = self._headers.facts(file_key(found)).context_length
+        model = self._view.model(entry.id)
         engine = model.facts if model is not None else None
-        context = (engine.context if engine else 0) or self.models.context_size(entry.id) or trained
+        context = (engine.context if engine else 0) or self._models.context_size(entry.id) or trained
         return structs.replace(entry, context_length=context, max_context_window=trained)
 
 

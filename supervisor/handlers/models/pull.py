@@ -6,8 +6,6 @@ the entry, and a second pull of the same model joins the download.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, printable
 from protocol.messages.model_files import Pulled, PullModel
@@ -26,16 +24,20 @@ from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS
 
 
-@dataclass(frozen=True)
 class Pulls:
     """Answers ``PullModel``. ``registry``: of the ``downloads``."""
 
-    settings: Settings
-    loop: Loop
-    models: ModelRegistry
-    downloads: Downloads
-    registry: DownloadRegistry
-    calls: GatewayCalls
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        models: ModelRegistry,
+        downloads: Downloads,
+        registry: DownloadRegistry,
+        calls: GatewayCalls,
+    ) -> None:
+        self._settings, self._loop, self._models = settings, loop, models
+        self._downloads, self._registry, self._calls = downloads, registry, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -46,36 +48,36 @@ class Pulls:
         waiter = None if call.detached else DownloadWaiter(peer, call.number, call.progress)
         name = call.model
         if call.registration is not None:
-            directories = load_options.file_directories(self.settings)
+            directories = load_options.file_directories(self._settings)
             entry = entry_from_registration(call.model, call.registration, directories)
             name = entry.name
             self._register(waiter, entry)
-        elif not self.downloads.join(call.model, waiter):
-            known = self.models.find(call.model) is not None
+        elif not self._downloads.join(call.model, waiter):
+            known = self._models.find(call.model) is not None
             entry = self._named_entry(call)
             name = entry.name
-            if self.models.downloaded(entry):
-                self.models.adopted.keep(name)
+            if self._models.downloaded(entry):
+                self._models.adopted.keep(name)
                 if waiter is not None:
-                    self.calls.answer_when_written(peer, call.number, Pulled(name))
+                    self._calls.answer_when_written(peer, call.number, Pulled(name))
                 else:
-                    self.registry.note_end(name, None, None, self.loop.now())
+                    self._registry.note_end(name, None, None, self._loop.now())
             else:
                 self._fetch(entry, waiter, provisional=not known)
         if waiter is None:
-            self.calls.answer_when_written(peer, call.number, self.registry.report(name))
+            self._calls.answer_when_written(peer, call.number, self._registry.report(name))
 
     def _fetch(self, entry: CatalogueEntry, waiter: DownloadWaiter | None, *, provisional: bool) -> None:
         """Begin or join the download. If it fails, an adopted model (``provisional``) is forgotten."""
         name = entry.name
         try:
             self._check_program(entry)
-            self.downloads.fetch(name, waiter)
+            self._downloads.fetch(name, waiter)
         except Exception:
             if provisional:
-                self.models.adopted.forget(name)
+                self._models.adopted.forget(name)
             raise
-        running = self.registry.running_for(name)
+        running = self._registry.running_for(name)
         if running is not None and provisional:
             running.provisional = True
 
@@ -84,27 +86,27 @@ class Pulls:
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is not None and descriptor.checkpoint_scheme:
             expected = files.expected_files(entry)
-            self.models.specs.precheck(self.models.spec(entry, {}, ignore_saved=True, found=expected))
+            self._models.specs.precheck(self._models.spec(entry, {}, ignore_saved=True, found=expected))
 
     def _named_entry(self, call: PullModel) -> CatalogueEntry:
         """Return the model that a call names. An unregistered checkpoint is adopted if the call allows that."""
         if not call.adopt:
-            return self.models.resolve(call.model)
-        entry = self.models.resolve_or_adopt(call.model, guess_recipe(call.model, ""))
-        self.models.check_not_deleting(entry.name)
+            return self._models.resolve(call.model)
+        entry = self._models.resolve_or_adopt(call.model, guess_recipe(call.model, ""))
+        self._models.check_not_deleting(entry.name)
         return entry
 
     def _register(self, waiter: DownloadWaiter | None, entry: CatalogueEntry) -> None:
-        running = self.registry.running_for(entry.name)
+        running = self._registry.running_for(entry.name)
         pending = running.pending if running else None
-        known = pending or self.models.registered(entry.name)
+        known = pending or self._models.registered(entry.name)
         if known is not None:
             _check_same_files(known, entry)
-        self.models.check_not_deleting(entry.name)
+        self._models.check_not_deleting(entry.name)
         self._check_program(entry)
-        found = files.locate(entry, self.settings.cache_dir)
+        found = files.locate(entry, self._settings.cache_dir)
         present = [found.path, found.mmproj] if found else []
-        self.downloads.fetch(entry.name, waiter, pending=entry, present=[path for path in present if path])
+        self._downloads.fetch(entry.name, waiter, pending=entry, present=[path for path in present if path])
 
 
 def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:

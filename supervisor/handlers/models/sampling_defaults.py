@@ -6,7 +6,6 @@ Only defaults that were set are stored and sent. If none are set, requests have 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -80,14 +79,13 @@ class SamplingDefaultsStore:
         return ParamsReport(effective_params(self.values), list(self.values), ignored)
 
 
-@dataclass(frozen=True)
 class SamplingDefaultsCalls:
     """Takes the messages about them, and sends them to the workers."""
 
-    defaults: SamplingDefaultsStore
-    calls: GatewayCalls
-    bus: SupervisorBus
-    peers: PeerRegistry
+    def __init__(
+        self, defaults: SamplingDefaultsStore, calls: GatewayCalls, bus: SupervisorBus, peers: PeerRegistry
+    ) -> None:
+        self._defaults, self._calls, self._bus, self._peers = defaults, calls, bus, peers
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -95,15 +93,15 @@ class SamplingDefaultsCalls:
 
     def send(self, worker: str) -> None:
         """Send the set defaults to a worker that has said Hello."""
-        if self.defaults.values:
-            self.bus.send(worker, SamplingDefaults(self.defaults.values))
+        if self._defaults.values:
+            self._bus.send(worker, SamplingDefaults(self._defaults.values))
 
     def _get(self, peer: str, call: GetParams, _payload: bytes) -> None:
-        self.calls.answer(peer, call.number, self.defaults.report())
+        self._calls.answer(peer, call.number, self._defaults.report())
 
     def _set(self, peer: str, call: SetParams, _payload: bytes) -> None:
-        if self.defaults.change(call.values):
-            log.info("generation parameters set", **self.defaults.values)
-            for worker in self.peers.of("worker"):
-                self.bus.send(worker, SamplingDefaults(self.defaults.values))
-        self.calls.answer_when_written(peer, call.number, self.defaults.report())
+        if self._defaults.change(call.values):
+            log.info("generation parameters set", **self._defaults.values)
+            for worker in self._peers.of("worker"):
+                self._bus.send(worker, SamplingDefaults(self._defaults.values))
+        self._calls.answer_when_written(peer, call.number, self._defaults.report())

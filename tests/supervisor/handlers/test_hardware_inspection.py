@@ -165,7 +165,7 @@ def test_a_hung_job_is_killed_and_its_late_result_ignored(monkeypatch: pytest.Mo
     timer.callback()
     assert (harness.killed, harness.answers["g1", 1].machine) == (1, MACHINE)
     harness.report_result(peer="j-another")
-    assert harness.inspection.machine == MACHINE
+    assert harness.inspection._machine == MACHINE
     harness.end()
     assert len(harness.answers) == 1
 
