@@ -42,9 +42,12 @@ class EngineMonitor:
         self._watchdog.progress(self._loop.now())
 
     def wake(self) -> None:
-        """Begin to watch: the engine was given work."""
+        """Begin to watch: the engine was given work.
+
+        The first reading is taken a period later: most requests end before it, and the engine has only just begun.
+        """
         if self._timer is None and not self._stopped:
-            self._check()
+            self._check_later()
 
     def stop(self) -> None:
         """Stop watching: the engine has ended, or its load has."""
@@ -52,10 +55,12 @@ class EngineMonitor:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _check_later(self) -> None:
+        self._timer = self._loop.call_later(self._watchdog.period(), self._check)
+
     def _check(self) -> None:
         self._timer = None
-        if self._stopped:
-            return
+        self._engine.watch_memory_kills()
         busy = self._busy()
         usage = self._engine.usage() if busy and self._by_usage else None
         verdict = self._watchdog.judge(self._loop.now(), busy, usage)
@@ -65,11 +70,7 @@ class EngineMonitor:
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
         if busy or self._watchdog.fired:
-            self._timer = self._loop.call_later(self._watchdog.period(), self._check_again)
-
-    def _check_again(self) -> None:
-        self._engine.watch_memory_kills()
-        self._check()
+            self._check_later()
 
 
 class MemoryMonitor:
