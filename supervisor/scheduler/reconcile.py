@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.load_assignment import (
     LAST_ORDER,
@@ -46,7 +46,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
     models = list(state.models.values())
     for model in models:
         if not state.closing:
-            _unload_expired(state, model, now)
+            idle_ttl.unload_expired(state, model, now)
             model_changes.update_demand(state, model, now)
         _restart(state, model, now)
         if not model.demanded:
@@ -80,20 +80,6 @@ def _has_nothing_to_do(model: ScheduledModel) -> bool:
     if model.queue or model.loaders or model.unloaders or model.pending_spec is not None:
         return False
     return model.state is ModelState.READY or model.unused()
-
-
-# ---- idle models ---------------------------------------------------------------------------------------------------
-
-
-def _unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    worker = model.worker
-    if worker is None or not model.expired(now):
-        return
-    idle_s = round(now - model.last_use, 3)
-    state.emit(LogDecision("info", "model unloaded, it was idle", {"model": model.name, "idle_s": idle_s}))
-    state.count("expirations")
-    state.metrics.model_expired()
-    model_changes.unload(state, model, worker)
 
 
 # ---- loads -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.policy import NO_TTL, ModelPolicy, PolicyOverrides
+from supervisor.scheduler.policy import ModelPolicy, PolicyOverrides
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant
@@ -174,26 +174,6 @@ class ScheduledModel:
     def pinned(self) -> bool:
         """Whether it is never evicted for another model."""
         return self.policy.pin if self.overrides.pinned is None else self.overrides.pinned
-
-    @property
-    def ttl(self) -> float:
-        """Idle seconds after which it is unloaded; infinite if it never is, for example while it is pinned."""
-        if self.pinned:
-            return NO_TTL
-        return self.policy.ttl if self.overrides.ttl is None else self.overrides.ttl
-
-    @property
-    def expires_at(self) -> float | None:
-        """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
-        ttl = self.ttl
-        if ttl == NO_TTL or self.state is not ModelState.READY or self.grants or self.queue or self.loaders:
-            return None
-        return self.last_use + ttl
-
-    def expired(self, now: float) -> bool:
-        """Return whether it has been idle for too long."""
-        at = self.expires_at
-        return at is not None and now >= at and self.pending_spec is None
 
     @property
     def loaded(self) -> bool:

@@ -15,6 +15,7 @@ from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
+from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
@@ -273,8 +274,8 @@ def _model(model: ScheduledModel) -> ModelView:
         memory=model.memory,
         last_use=None if model.last_use == NEVER else model.last_use,
         pinned=model.pinned,
-        ttl=model.ttl,
-        expires_at=model.expires_at,
+        ttl=idle_ttl.ttl_of(model),
+        expires_at=idle_ttl.expires_at(model),
     )
 
 

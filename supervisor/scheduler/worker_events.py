@@ -11,7 +11,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
@@ -153,7 +153,7 @@ def attempt_ended(
             model.fair_share.learn(output_tokens)
         if grant.weight:
             model.used_until(now if ended_at is None else min(now, ended_at))
-        state.settled = state.settled and not model.stuck and not model.expired(now)
+        state.settled = state.settled and not model.stuck and not idle_ttl.expired(model, now)
         if not code and grant.weight:
             model.measure_service(now - grant.began)
         elif code == Code.RETURNED:

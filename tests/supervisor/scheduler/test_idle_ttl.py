@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.idle_ttl import expires_at, ttl_of
 from supervisor.scheduler.policy import NO_TTL, FixedPolicies, ModelPolicy
 from tests.supervisor.recovery.recovery_simulation import recoverable
 from tests.supervisor.scheduler.simulation import Simulation, loaded
@@ -35,7 +36,7 @@ def test_a_model_without_a_ttl_stays() -> None:
     sim = loaded("a")
     sim.pass_time(1e9)
     assert is_loaded(sim)
-    assert sim.scheduler.models["a"].expires_at is None
+    assert expires_at(sim.scheduler.models["a"]) is None
 
 
 def test_time_counts_from_the_end_of_the_last_request() -> None:
@@ -43,9 +44,9 @@ def test_time_counts_from_the_end_of_the_last_request() -> None:
     key = sim.submit("a")
     sim.pass_time(500)
     assert is_loaded(sim), "it is busy"
-    assert sim.scheduler.models["a"].expires_at is None
+    assert expires_at(sim.scheduler.models["a"]) is None
     sim.finish(key)
-    assert sim.scheduler.models["a"].expires_at == 560
+    assert expires_at(sim.scheduler.models["a"]) == 560
     sim.pass_time(59)
     assert is_loaded(sim)
     sim.pass_time(1)
@@ -81,7 +82,7 @@ def test_a_load_says_how_long(policy: float, asked: float, after: float, stays: 
     sim = loaded("a", policies=with_ttl(policy))
     sim.load("a", 700, ttl=asked)
     sim.load("a", 701)
-    assert sim.scheduler.models["a"].ttl == asked, "a load that says nothing of it changes nothing"
+    assert ttl_of(sim.scheduler.models["a"]) == asked, "a load that says nothing of it changes nothing"
     sim.pass_time(after)
     assert is_loaded(sim) is stays
 
@@ -94,7 +95,7 @@ def test_what_a_load_asked_for_ends_with_an_unload() -> None:
     sim.submit("a")
     sim.run_until_idle()
     model = sim.scheduler.models["a"]
-    assert (model.ttl, model.pinned) == (60, False)
+    assert (ttl_of(model), model.pinned) == (60, False)
 
 
 def test_it_survives_a_crash_of_the_engine() -> None:

@@ -1,0 +1,43 @@
+"""The idle time (setting ``ttl``) after which a model is unloaded: which one applies, when it ends, and the unload. Pure."""
+
+from __future__ import annotations
+
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import NO_TTL
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import SchedulerState
+
+
+def ttl_of(model: ScheduledModel) -> float:
+    """Return the idle seconds after which a model is unloaded; infinite if it never is, for example while it is pinned."""
+    if model.pinned:
+        return NO_TTL
+    return model.policy.ttl if model.overrides.ttl is None else model.overrides.ttl
+
+
+def expires_at(model: ScheduledModel) -> float | None:
+    """Return when a model is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
+    ttl = ttl_of(model)
+    if ttl == NO_TTL or model.state is not ModelState.READY or model.grants or model.queue or model.loaders:
+        return None
+    return model.last_use + ttl
+
+
+def expired(model: ScheduledModel, now: float) -> bool:
+    """Return whether a model has been idle for too long."""
+    at = expires_at(model)
+    return at is not None and now >= at and model.pending_spec is None
+
+
+def unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> None:
+    """Unload a model that has been idle for too long."""
+    worker = model.worker
+    if worker is None or not expired(model, now):
+        return
+    idle_s = round(now - model.last_use, 3)
+    state.emit(LogDecision("info", "model unloaded, it was idle", {"model": model.name, "idle_s": idle_s}))
+    state.count("expirations")
+    state.metrics.model_expired()
+    model_changes.unload(state, model, worker)
