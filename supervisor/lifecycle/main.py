@@ -97,38 +97,47 @@ def _serve(
         if not keeper.predecessors:
             runtime.release()
         return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path)))
-    parts, shutdown = supervisor.parts, supervisor.shutdown
+    components, shutdown = supervisor.components, supervisor.shutdown
     if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
-        parts.processes.use_fork_server(fork_server)
-    keeper.on_fork_server = parts.processes.use_fork_server
-    view = parts.scheduler.view
-    succession = Succession(settings, loop, parts.peers, parts.gateway, parts.barrier, view, parts.messages, keeper)
+        components.processes.use_fork_server(fork_server)
+    keeper.on_fork_server = components.processes.use_fork_server
+    view = components.scheduler.view
+    succession = Succession(
+        settings=settings,
+        loop=loop,
+        peers=components.peers,
+        gateway=components.gateway,
+        barrier=components.barrier,
+        view=view,
+        messages=components.messages,
+        keeper=keeper,
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, shutdown.begin)
     loop.on_signal(signal.SIGHUP, lambda: None)  # the keeper answers a signal to a whole control group
     keeper.on_end = shutdown.ordered
-    keeper.on_exited = parts.processes.keeper_reaped
+    keeper.on_exited = components.processes.keeper_reaped
     _log_start(given, process_context, keeper)
     reloader = Reloader(
         settings=settings,
         process_context=process_context,
         loop=loop,
         listen_fd=listener_fd,
-        processes=parts.processes,
-        models=parts.models,
+        processes=components.processes,
+        models=components.models,
         view=view,
-        calls=parts.calls,
-        errors=parts.errors,
+        calls=components.calls,
+        errors=components.errors,
         successor=succession,
         secrets=given.secrets,
     )
     reloader.on_hangups_done = keeper.reloaded
-    keeper.on_reload = partial(parts.messages.when_serving, reloader.hangup)
-    parts.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
+    keeper.on_reload = partial(components.messages.when_serving, reloader.hangup)
+    components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     if keeper.predecessors:
         supervisor.take_over(keeper_children.find_survivors(process_context))
-    upgrades = Upgrades(loop, keeper, parts.gateway, view, parts.calls)
-    parts.messages.add(merge_handlers([reloader.handlers(), upgrades.handlers()]))
+    upgrades = Upgrades(loop, keeper, components.gateway, view, components.calls)
+    components.messages.add(merge_handlers([reloader.handlers(), upgrades.handlers()]))
     supervisor.open()
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
@@ -139,8 +148,8 @@ def _serve(
     loop.run()
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
-    parts.state_writer.close()
-    parts.bus.close()
+    components.state_writer.close()
+    components.bus.close()
     match succession.state:
         case SuccessionState.HANDING_OVER:
             keeper.handed_over()
@@ -164,7 +173,7 @@ def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
         os.close(preloaded)
     else:
         supervisor.preload.on_finished = finished
-        supervisor.parts.messages.when_serving(supervisor.preload.load)
+        supervisor.components.messages.when_serving(supervisor.preload.load)
 
 
 def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: KeeperClient) -> None:

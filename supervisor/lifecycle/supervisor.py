@@ -1,10 +1,10 @@
-"""The supervisor: connects its parts and gives each what it needs.
+"""The supervisor: connects its components and gives each what it needs.
 
 A message, the end of a process or a timer comes in. A handler (:mod:`supervisor.handlers`) translates it into an event of
 the scheduler, which decides what follows, as a list of effects (:mod:`supervisor.runtime.decisions`). An exception in a
 handler, in the scheduler or in an effect fails that one step and is counted (:mod:`supervisor.internal_errors`).
 
-What a part can touch is what its constructor takes. Only this folder knows the whole.
+What a component can touch is what its constructor takes. Only this folder knows the whole.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from protocol.config.settings import Settings
+from protocol.messages.model_files import StartPull
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -25,8 +26,8 @@ from supervisor.handlers.peers import PeerMessages
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
 from supervisor.handlers.server_state import AbandonedCalls
-from supervisor.lifecycle import handlers
-from supervisor.lifecycle.parts import Parts
+from supervisor.lifecycle import handler_factory
+from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
 from supervisor.lifecycle.shutdown import GracefulShutdown
@@ -50,132 +51,183 @@ class Supervisor:
 
         Raises OSError if the sockets of the bus cannot be made.
         """
-        parts = self.parts = Parts(settings, process_context, loop, listen_fd)
+        components = self.components = Components(settings, process_context, loop, listen_fd)
         self._connect_peers()
-        self._job_kinds: dict[type, TakeOver] = {}
+        about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
+        self._job_kinds: dict[type, TakeOver] = {StartPull: components.downloads.take_over, **machine_jobs}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
         tables = [
             *self._peer_handlers(),
-            *handlers.about_models(parts, self._sampling, self._job_kinds),
-            *handlers.about_the_machine(parts, self._job_kinds),
-            *handlers.about_the_server(parts, self._other_versions),
+            *handler_factory.model_handlers(components, self._sampling),
+            *about_the_machine,
+            *handler_factory.server_handlers(components, self._other_versions),
         ]
-        parts.messages.add(merge_handlers(tables))
-        self.preload = ModelPreload(settings, parts.models, parts.targets, parts.internal_calls, parts.decisions)
+        components.messages.add(merge_handlers(tables))
+        self.preload = ModelPreload(
+            settings, components.models, components.targets, components.internal_calls, components.decisions
+        )
         self.shutdown = GracefulShutdown(
             settings=settings,
             loop=loop,
             listen_fd=listen_fd,
-            bus=parts.bus,
-            peers=parts.peers,
-            processes=parts.processes,
-            gateway=parts.gateway,
-            scheduler=parts.scheduler,
-            decisions=parts.decisions,
-            messages=parts.messages,
+            bus=components.bus,
+            peers=components.peers,
+            processes=components.processes,
+            gateway=components.gateway,
+            scheduler=components.scheduler,
+            decisions=components.decisions,
+            messages=components.messages,
             other_versions=self._other_versions,
         )
 
     def open(self) -> None:
         """Read the bus from now on, and start the gateway. Decide at once, unless there is something to take over."""
-        loop, bus, peers, messages = self.parts.loop, self.parts.bus, self.parts.peers, self.parts.messages
-        monitor = PeerMonitor(loop, bus, peers, self.parts.kill_process)
+        loop, bus, peers, messages = (
+            self.components.loop,
+            self.components.bus,
+            self.components.peers,
+            self.components.messages,
+        )
+        monitor = PeerMonitor(loop, bus, peers, self.components.kill_process)
         bus.listen(messages.received, self._logged, monitor.outbox_overflowed, self._other_versions.received)
         logs.set_sink(self._logged)
         monitor.start()
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(peers.of, "gateway")
-        messages.when_serving(partial(left_files.remove_from_now_on, loop, self.parts.process_context, gateways))
-        self.parts.gateway.start()
+        messages.when_serving(partial(left_files.remove_from_now_on, loop, self.components.process_context, gateways))
+        self.components.gateway.start()
         if messages.transition is None:
-            self.parts.decisions.start()
+            self.components.decisions.start()
 
     def watch_runtime_directory(self) -> None:
         """End the server if something else changes its directory from now on."""
-        parts, end = self.parts, self.shutdown.begin_failed
         RuntimeDirectoryCheck(
-            parts.process_context, parts.loop, parts.peers, parts.workers, parts.scheduler.view, parts.messages, end
+            context=self.components.process_context,
+            loop=self.components.loop,
+            peers=self.components.peers,
+            workers=self.components.workers,
+            view=self.components.scheduler.view,
+            messages=self.components.messages,
+            end=self.shutdown.begin_failed,
         )
 
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
-        parts = self.parts
+        components = self.components
         recovery = Recovery(
-            process_context=parts.process_context,
-            loop=parts.loop,
-            bus=parts.bus,
-            peers=parts.peers,
-            gateway=parts.gateway,
-            workers=TakenOverWorkers(parts.loop, parts.workers, parts.models, parts.scheduler, parts.errors),
-            jobs=parts.jobs,
+            process_context=components.process_context,
+            loop=components.loop,
+            bus=components.bus,
+            peers=components.peers,
+            gateway=components.gateway,
+            workers=TakenOverWorkers(
+                components.loop, components.workers, components.models, components.scheduler, components.errors
+            ),
+            jobs=components.jobs,
             job_kinds=self._job_kinds,
-            responses=parts.responses,
-            messages=parts.messages,
-            decisions=parts.decisions,
+            responses=components.responses,
+            messages=components.messages,
+            decisions=components.decisions,
             peer_messages=self._peer_messages,
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
-            kill=parts.kill_process,
+            kill=components.kill_process,
         )
         recovery.begin(survivors)
-        outdated = OutdatedProcesses(parts.bus, parts.workers, parts.models, parts.scheduler, parts.internal_calls)
-        parts.messages.when_serving(outdated.bring_up_to_date)
+        outdated = OutdatedProcesses(
+            components.bus, components.workers, components.models, components.scheduler, components.internal_calls
+        )
+        components.messages.when_serving(outdated.bring_up_to_date)
 
     def _connect_peers(self) -> None:
         """Make what handles the comings and goings of gateways and workers."""
-        parts = self.parts
-        settings, context, loop, bus, peers = parts.settings, parts.process_context, parts.loop, parts.bus, parts.peers
-        workers, gateway, jobs, calls = parts.workers, parts.gateway, parts.jobs, parts.calls
-        scheduler, decisions, messages, admission = parts.scheduler, parts.decisions, parts.messages, parts.admission
+        components = self.components
+        bus, peers, scheduler, calls = components.bus, components.peers, components.scheduler, components.calls
         self._other_versions = OtherVersions(
-            loop, bus, gateway, jobs, scheduler, decisions, messages, parts.targets, parts.internal_calls
+            loop=components.loop,
+            bus=bus,
+            gateway=components.gateway,
+            jobs=components.jobs,
+            scheduler=scheduler,
+            decisions=components.decisions,
+            messages=components.messages,
+            targets=components.targets,
+            internal_calls=components.internal_calls,
         )
-        downloads, responses, logbook = parts.downloads, parts.responses, parts.logbook
         self._gateway_ends = GatewayEnds(
-            context, bus, peers, gateway, scheduler, decisions, admission, downloads, responses, logbook
+            process_context=components.process_context,
+            bus=bus,
+            peers=peers,
+            gateway=components.gateway,
+            scheduler=scheduler,
+            decisions=components.decisions,
+            admission=components.admission,
+            downloads=components.download_registry,
+            responses=components.responses,
+            logbook=components.logbook,
         )
-        ends = WorkerEnds(loop, bus, peers, scheduler, decisions, messages, parts.grant_notices, self._other_versions)
-        workers.on_ended = ends.gone
-        file = Path(settings.state_dir) / sampling_defaults.FILE
+        ends = WorkerEnds(
+            loop=components.loop,
+            bus=bus,
+            peers=peers,
+            scheduler=scheduler,
+            decisions=components.decisions,
+            messages=components.messages,
+            grant_notices=components.grant_notices,
+            other_versions=self._other_versions,
+        )
+        components.workers.on_ended = ends.gone
+        file = Path(components.settings.state_dir) / sampling_defaults.FILE
         defaults = sampling_defaults.SamplingDefaultsStore(
-            file, parts.models.problems.append, parts.state_writer.finish
+            file, components.models.problems.append, components.state_writer.finish
         )
         self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, calls, bus, peers)
         self._peer_messages = PeerMessages(
-            settings=settings,
-            process_context=context,
-            loop=loop,
+            settings=components.settings,
+            process_context=components.process_context,
+            loop=components.loop,
             bus=bus,
             peers=peers,
-            workers=workers,
-            gateway=gateway,
-            jobs=jobs,
+            workers=components.workers,
+            gateway=components.gateway,
+            jobs=components.jobs,
             scheduler=scheduler,
-            admission=admission,
+            admission=components.admission,
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
-            barrier=parts.barrier,
-            errors=parts.errors,
+            barrier=components.barrier,
+            errors=components.errors,
             send_sampling_defaults=self._sampling.send,
         )
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:
-        parts = self.parts
-        loop, models, scheduler, admission = parts.loop, parts.models, parts.scheduler, parts.admission
-        internal_calls, metrics, stats, calls = parts.internal_calls, parts.metrics, parts.stats, parts.calls
+        components = self.components
+        loop, models, responses = components.loop, components.models, components.responses
+        scheduler, admission = components.scheduler, components.admission
+        inference = InferenceRequests(
+            loop=loop,
+            models=models,
+            targets=components.targets,
+            scheduler=scheduler,
+            internal_calls=components.internal_calls,
+            admission=admission,
+            metrics=components.metrics,
+            stats=components.stats,
+            calls=components.calls,
+        )
         return [
             self._peer_messages.handlers(),
-            EngineReports(loop, models, scheduler, admission, metrics).handlers(),
-            InferenceRequests(
-                loop, models, parts.targets, scheduler, internal_calls, admission, metrics, stats, calls
+            inference.handlers(),
+            EngineReports(loop, models, scheduler, admission, components.metrics).handlers(),
+            ResponseCalls(loop, responses, components.calls).handlers(),
+            AbandonedCalls(
+                scheduler, admission, components.download_registry, responses, components.logbook
             ).handlers(),
-            ResponseCalls(loop, parts.responses, calls).handlers(),
-            AbandonedCalls(scheduler, admission, parts.downloads, parts.responses, parts.logbook).handlers(),
         ]
 
     def _logged(self, record: bytes) -> None:
-        self.parts.logbook.append(record)
+        self.components.logbook.append(record)
 
     def _send_log_batches(self) -> None:
-        for peer, batch in self.parts.logbook.batches(self.parts.bus.is_reading):
-            self.parts.bus.send(peer, batch)
+        for peer, batch in self.components.logbook.batches(self.components.bus.is_reading):
+            self.components.bus.send(peer, batch)

@@ -22,6 +22,7 @@ from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
+from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
@@ -37,15 +38,17 @@ from supervisor.models.user_names import UserNames
 class ModelRegistry:
     """Resolves names to entries."""
 
-    def __init__(self, settings: Settings, finish: FinishWrite = finish_write) -> None:
+    def __init__(
+        self, settings: Settings, finish: FinishWrite = finish_write, machine: MachineCapacity | None = None
+    ) -> None:
         """Read all files once, so that what is wrong with them is known at the start (``problems``).
 
-        ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        ``finish``: see :class:`supervisor.models.state_files.StateFile`. ``machine``: unless given, one without a GPU.
         """
         self._settings = settings
         self._built_in = catalogue.built_in()
         self._user = UserModels(Path(settings.state_dir) / user_models.FILE, finish)
-        self.machine = compatibility.default_capacity()
+        self.machine = machine or compatibility.default_capacity()
         """The devices and memory that decide which models are listed as runnable."""
         self.deleting: set[str] = set()
         """Models that are being deleted; no request may use them."""

@@ -52,8 +52,9 @@ class EffectExecutor:
         errors: InternalErrors,
         answer: Callable[[str, int, object], None],
         barrier: WorkerBarrier,
+        fetch: Callable[[str], None],
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway.
+        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model.
 
         ``barrier`` waits for what a worker has to read first.
 
@@ -61,9 +62,7 @@ class EffectExecutor:
         """
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
-        self._answer, self._barrier = answer, barrier
-        self.fetch: Callable[[str], None] = lambda _model: None
-        """Downloads a model."""
+        self._answer, self._barrier, self._fetch = answer, barrier, fetch
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -88,7 +87,7 @@ class EffectExecutor:
             case KillAfter(worker, seconds):
                 self._loop.call_later(seconds, partial(self._workers.kill, worker))
             case FetchModel(model):
-                self.fetch(model)
+                self._fetch(model)
             case ForgetModel(model):
                 self._models.adopted.forget(model)
             case LogDecision(level, event, fields):

@@ -41,14 +41,14 @@ def supervisor() -> Iterator[Supervisor]:
         settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(runtime.path))
         loop = Loop()
         made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
-        made.parts.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
-        made.parts.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
+        made.components.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
+        made.components.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made
-        made.parts.scheduler.close()  # it starts a worker where one is missing
-        made.parts.processes.kill_all()
-        run_loop_until(made, lambda: len(made.parts.processes) == 0)
-        made.parts.state_writer.close()
-        made.parts.bus.close()
+        made.components.scheduler.close()  # it starts a worker where one is missing
+        made.components.processes.kill_all()
+        run_loop_until(made, lambda: len(made.components.processes) == 0)
+        made.components.state_writer.close()
+        made.components.bus.close()
         loop.close()
         runtime.release()
 
@@ -79,15 +79,15 @@ def test_a_failed_call_affects_no_other(
     def fails(*_: object) -> None:
         raise problem
 
-    monkeypatch.setattr(supervisor.parts.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
     for way in ("reconcile", "reconcile_unless_settled"):
-        monkeypatch.setattr(supervisor.parts.scheduler, way, lambda _now: went_on.append(True))
-    monkeypatch.setitem(supervisor.parts.messages._handlers, type(message), fails)
-    supervisor.parts.messages.received("g1", message, b"")
+        monkeypatch.setattr(supervisor.components.scheduler, way, lambda _now: went_on.append(True))
+    monkeypatch.setitem(supervisor.components.messages._handlers, type(message), fails)
+    supervisor.components.messages.received("g1", message, b"")
     ((peer, answer),) = sent
     assert (peer, type(answer), answer.number) == ("g1", Refused, 7)
     assert answer.attempt == attempt
-    assert supervisor.parts.errors.count == isinstance(problem, RuntimeError)
+    assert supervisor.components.errors.count == isinstance(problem, RuntimeError)
     if isinstance(problem, RuntimeError):
         assert answer.failure.code is Code.INTERNAL
         assert "RuntimeError: /secret/path" in answer.failure.detail, "for the log of the gateway"
@@ -100,28 +100,28 @@ def test_an_exception_in_the_scheduler_is_counted_and_what_it_decided_is_carried
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[str, Any]] = []
-    monkeypatch.setattr(supervisor.parts.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
 
     def fails(_now: float) -> None:
-        supervisor.parts.scheduler.emit(AnswerCall("g1", 3, []))
+        supervisor.components.scheduler.emit(AnswerCall("g1", 3, []))
         raise KeyError("half way")
 
-    monkeypatch.setattr(supervisor.parts.scheduler, "reconcile", fails)
-    supervisor.parts.decisions.reconcile()
+    monkeypatch.setattr(supervisor.components.scheduler, "reconcile", fails)
+    supervisor.components.decisions.reconcile()
     assert sent == [("g1", CallResult(3))]
-    assert supervisor.parts.errors.count == 1
-    assert not supervisor.parts.scheduler.settled, "the next event looks at everything again"
+    assert supervisor.components.errors.count == 1
+    assert not supervisor.components.scheduler.settled, "the next event looks at everything again"
 
 
 def test_an_effect_that_cannot_be_carried_out_stops_no_other(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[str, Any]] = []
-    monkeypatch.setattr(supervisor.parts.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
-    monkeypatch.setattr(supervisor.parts.effects, "fetch", lambda _model: {}["nothing"])
-    supervisor.parts.effects.execute([FetchModel("m"), AnswerCall("g1", 3, [])])
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    monkeypatch.setattr(supervisor.components.effects, "_fetch", lambda _model: {}["nothing"])
+    supervisor.components.effects.execute([FetchModel("m"), AnswerCall("g1", 3, [])])
     assert sent == [("g1", CallResult(3))]
-    assert supervisor.parts.errors.count == 1
+    assert supervisor.components.errors.count == 1
 
 
 def test_two_handlers_of_one_message_are_an_error() -> None:
@@ -135,19 +135,19 @@ def test_a_deletion_whose_step_raises_ends_and_its_model_can_be_used_again(
 ) -> None:
     sent: list[tuple[str, Any]] = []
     name = "SmolLM2-135M-Instruct-GGUF"
-    monkeypatch.setattr(supervisor.parts.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
     monkeypatch.setattr(Deletions, "_known", lambda *_: True)
     for problem in (OSError(errno.EIO, os.strerror(errno.EIO)), RuntimeError("half way")):
 
         def fails(*_: object, problem: Exception = problem) -> None:
             raise problem
 
-        monkeypatch.setattr(supervisor.parts.models, "others", fails)
-        supervisor.parts.messages.handle("g1", DeleteModel(5, name), b"")
-        assert supervisor.parts.models.deleting == set()
+        monkeypatch.setattr(supervisor.components.models, "others", fails)
+        supervisor.components.messages.handle("g1", DeleteModel(5, name), b"")
+        assert supervisor.components.models.deleting == set()
         peer, answer = sent.pop()
         assert (peer, type(answer), answer.failure.code) == ("g1", Refused, Code.INTERNAL)
-    assert supervisor.parts.models.resolve(name).name == name
+    assert supervisor.components.models.resolve(name).name == name
 
 
 @pytest.fixture
@@ -161,10 +161,10 @@ def full_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("full_machine")
 def test_a_job_that_cannot_be_started_has_ended(supervisor: Supervisor) -> None:
     ended: list[tuple[str, str]] = []
-    job = supervisor.parts.jobs.start("x", lambda job, why: ended.append((job, why)))
-    supervisor.parts.jobs.kill(job)
+    job = supervisor.components.jobs.start("x", lambda job, why: ended.append((job, why)))
+    supervisor.components.jobs.kill(job)
     assert ended == []
-    supervisor.parts.loop.run_once(0.0)
+    supervisor.components.loop.run_once(0.0)
     assert ended == [(job, "it could not be started: Resource temporarily unavailable")]
 
 
@@ -172,21 +172,21 @@ def run_loop_until(supervisor: Supervisor, done: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10.0
     while not done():
         assert time.monotonic() < deadline
-        supervisor.parts.loop.run_once(0.05)
+        supervisor.components.loop.run_once(0.05)
 
 
 def test_a_job_that_never_reports_is_killed(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "HELLO_TIMEOUT_S", 0.05)
     ended: list[str] = []
-    supervisor.parts.jobs.start("workers.jobs.pull", lambda _job, why: ended.append(why))
+    supervisor.components.jobs.start("workers.jobs.pull", lambda _job, why: ended.append(why))
     run_loop_until(supervisor, lambda: ended)
     assert ended == ["SIGKILL"]
-    assert not supervisor.parts.jobs.names()
+    assert not supervisor.components.jobs.names()
 
 
 def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
     ended: list[str] = []
-    job = supervisor.parts.jobs.start("workers.jobs.pull", lambda _job, why: ended.append(why))
+    job = supervisor.components.jobs.start("workers.jobs.pull", lambda _job, why: ended.append(why))
     supervisor._other_versions.received(job, VERSION + 1)
     run_loop_until(supervisor, lambda: ended)
     assert ended == ["SIGKILL"]
@@ -196,11 +196,11 @@ def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
 def test_a_worker_that_cannot_be_started_has_ended(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[tuple[str, Failure]] = []
     monkeypatch.setattr(
-        supervisor.parts.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure))
+        supervisor.components.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure))
     )
-    monkeypatch.setattr(supervisor.parts.scheduler, "reconcile", lambda _now: None)
-    supervisor.parts.effects.execute([SpawnWorker("w1")])
-    supervisor.parts.loop.run_once(0.0)
+    monkeypatch.setattr(supervisor.components.scheduler, "reconcile", lambda _now: None)
+    supervisor.components.effects.execute([SpawnWorker("w1")])
+    supervisor.components.loop.run_once(0.0)
     ((worker, failure),) = gone
     assert worker == "w1"
     assert "could not be started: Resource temporarily unavailable" in failure.message
@@ -208,41 +208,43 @@ def test_a_worker_that_cannot_be_started_has_ended(supervisor: Supervisor, monke
 
 def test_the_number_of_downloads_is_bounded(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(downloads.MAX_DOWNLOADS):
-        supervisor.parts.downloads.begin(f"j{number}", f"m{number}", [], None, None)
+        supervisor.components.download_registry.begin(f"j{number}", f"m{number}", [], None, None)
     started: list[str] = []
-    monkeypatch.setattr(supervisor.parts.jobs, "start", lambda *_: started.append("one more"))
+    monkeypatch.setattr(supervisor.components.jobs, "start", lambda *_: started.append("one more"))
     sent: list[tuple[str, Any]] = []
-    monkeypatch.setattr(supervisor.parts.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
-    supervisor.parts.messages.handle("g1", PullModel(1, "SmolLM2-135M-Instruct-GGUF"), b"")
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    supervisor.components.messages.handle("g1", PullModel(1, "SmolLM2-135M-Instruct-GGUF"), b"")
     ((_, answer),) = sent
     assert (answer.failure.code, answer.failure.http_status) == (Code.OVERLOADED, 503)
     assert answer.failure.retry_after
     assert started == []
-    supervisor.parts.messages.handle("g1", PullModel(1, "m0"), b"")
-    assert len(supervisor.parts.downloads.of_job("j0").waiters) == 1  # type: ignore[union-attr]
+    supervisor.components.messages.handle("g1", PullModel(1, "m0"), b"")
+    assert len(supervisor.components.download_registry.of_job("j0").waiters) == 1  # type: ignore[union-attr]
 
 
 def test_second_attempts_are_counted_by_their_reason_and_requests_by_their_key(supervisor: Supervisor) -> None:
     first = SubmitRequest(7, 1, "no-model", "chat/completions", "r.1", caller=Caller("ci"))
     again = SubmitRequest(7, 2, "no-model", "chat/completions", "r.1", caller=Caller("ci"), retry_reason="backend_died")
     for message in (first, again):
-        supervisor.parts.messages.handle("g1", message, b"")
-    assert supervisor.parts.metrics.retries.values == {("backend_died",): 1}
-    assert supervisor.parts.metrics.key_requests.values == {("ci",): 1}
-    assert supervisor.parts.metrics.refusals.values == {("model_not_found",): 2}
+        supervisor.components.messages.handle("g1", message, b"")
+    assert supervisor.components.metrics.retries.values == {("backend_died",): 1}
+    assert supervisor.components.metrics.key_requests.values == {("ci",): 1}
+    assert supervisor.components.metrics.refusals.values == {("model_not_found",): 2}
 
 
 def test_a_reserved_request_is_counted_once_and_one_that_is_refused_then_too(supervisor: Supervisor) -> None:
-    supervisor.parts.messages.handle("g1", ReserveRequest(7, "no-model", "chat/completions", Caller("refused")), b"")
-    assert supervisor.parts.metrics.refusals.values == {("model_not_found",): 1}
-    [effect] = supervisor.parts.scheduler.effects()
+    supervisor.components.messages.handle(
+        "g1", ReserveRequest(7, "no-model", "chat/completions", Caller("refused")), b""
+    )
+    assert supervisor.components.metrics.refusals.values == {("model_not_found",): 1}
+    [effect] = supervisor.components.scheduler.effects()
     assert isinstance(effect, SendMessage)
     assert (effect.peer, effect.message.number, effect.message.attempt) == ("g1", 7, 0)  # type: ignore[attr-defined]
     caller, model = Caller("ci", requests_per_minute=2), "SmolLM2-135M-Instruct-GGUF"
-    supervisor.parts.messages.handle("g1", ReserveRequest(8, model, "chat/completions", caller), b"")
+    supervisor.components.messages.handle("g1", ReserveRequest(8, model, "chat/completions", caller), b"")
     come = SubmitRequest(9, 1, model, "chat/completions", "r.1", caller=caller, reservation=8)
-    supervisor.parts.messages.handle("g1", come, b"")
-    assert supervisor.parts.metrics.key_requests.values == {("refused",): 1, ("ci",): 1}
+    supervisor.components.messages.handle("g1", come, b"")
+    assert supervisor.components.metrics.key_requests.values == {("refused",): 1, ("ci",): 1}
 
 
 def test_sockets_that_cannot_be_made_are_an_error_of_their_own(tmp_path: Path) -> None:

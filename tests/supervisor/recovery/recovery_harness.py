@@ -90,9 +90,9 @@ class TakingOver:
         settings = Settings(state_dir=str(folder), cache_dir=str(folder), runtime_dir=str(self.runtime.path))
         context = ProcessContext(self.runtime.path, self.boot, os.getpid())
         self.supervisor = Supervisor(settings, context, self.loop, -1)
-        self.parts = self.supervisor.parts
-        self.parts.gateway.start = lambda: None  # type: ignore[method-assign]
-        self.parts.workers.start = lambda _worker: None  # type: ignore[method-assign]
+        self.components = self.supervisor.components
+        self.components.gateway.start = lambda: None  # type: ignore[method-assign]
+        self.components.workers.start = lambda _worker: None  # type: ignore[method-assign]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._peers: list[PeerStandIn] = []
         self._survivors: list[KeeperChild] = []
@@ -104,7 +104,7 @@ class TakingOver:
         process = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self._processes.append(process)
         if fingerprint is None:
-            fingerprint = self.parts.workers._fingerprint
+            fingerprint = self.components.workers._fingerprint
         pidfd = os.pidfd_open(process.pid)
         self._survivors.append(KeeperChild(process.pid, role, name, pidfd, fingerprint, welcomed=connected))
         return self.peer(role, name, process.pid)
@@ -124,7 +124,7 @@ class TakingOver:
         assert master.stdout is not None
         with master.stdout as words:
             pid = int(words.readline())
-        fingerprint = self.parts.gateway._fingerprint
+        fingerprint = self.components.gateway._fingerprint
         pidfd = os.pidfd_open(master.pid)
         self._survivors.append(KeeperChild(master.pid, "gateway", "", pidfd, fingerprint, heartbeat_fd=beat))
         return self.peer("gateway", name, pid)
@@ -140,7 +140,7 @@ class TakingOver:
 
     @property
     def over(self) -> bool:
-        return self.parts.messages.transition is None
+        return self.components.messages.transition is None
 
     def run_until(self, done: Callable[[], object]) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -155,12 +155,12 @@ class TakingOver:
     def close(self) -> None:
         for peer in self._peers:
             peer.close()
-        self.parts.scheduler.close()
+        self.components.scheduler.close()
         for process in self._processes:
             os.killpg(process.pid, 9) if process.poll() is None else None
             process.wait()
-        self.parts.state_writer.close()
-        self.parts.bus.close()
+        self.components.state_writer.close()
+        self.components.bus.close()
         self.loop.close()
         self.runtime.release()
 

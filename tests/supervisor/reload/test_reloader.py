@@ -26,7 +26,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.lifecycle.parts import Parts
+from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
 from supervisor.lifecycle.succession import Succession
 from supervisor.reload import resolution
@@ -71,8 +71,8 @@ class Reloading:
         write_settings(self.settings, self.runtime.path)
         loop = Loop()
         context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid())
-        parts = self.parts = Parts(self.settings, context, loop, -1)
-        self.parts.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
+        parts = self.components = Components(self.settings, context, loop, -1)
+        self.components.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
         self.takeovers = Takeovers()
         self.reloader = Reloader(
             self.settings,
@@ -88,7 +88,7 @@ class Reloading:
             {},
         )
         self.answers: dict[int, Any] = {}
-        monkeypatch.setattr(self.parts.bus, "send", self._sent)
+        monkeypatch.setattr(self.components.bus, "send", self._sent)
 
     def _sent(self, _peer: str, message: Any, payload: bytes = b"") -> None:
         if isinstance(message, CallResult):
@@ -97,7 +97,7 @@ class Reloading:
             self.answers[message.number] = message.failure
 
     def check_directory(self, end: Callable[[], None]) -> None:
-        parts = self.parts
+        parts = self.components
         view = parts.scheduler.view
         RuntimeDirectoryCheck(parts.process_context, parts.loop, parts.peers, parts.workers, view, parts.messages, end)
 
@@ -113,18 +113,18 @@ class Reloading:
         end = time.monotonic() + 20
         while not done():
             assert time.monotonic() < end
-            self.parts.loop.run_once(0.1)
+            self.components.loop.run_once(0.1)
 
     @property
     def written(self) -> Settings:
         return read_settings(self.runtime.path)
 
     def close(self) -> None:
-        self.parts.processes.kill_all()
-        self.run_until(lambda: len(self.parts.processes) == 0)
-        self.parts.state_writer.close()
-        self.parts.bus.close()
-        self.parts.loop.close()
+        self.components.processes.kill_all()
+        self.run_until(lambda: len(self.components.processes) == 0)
+        self.components.state_writer.close()
+        self.components.bus.close()
+        self.components.loop.close()
         self.runtime.release()
 
 
@@ -303,17 +303,17 @@ def test_the_settings_of_a_successor_are_not_damage(reloading: Reloading, monkey
     monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     ended: list[bool] = []
     reloading.check_directory(lambda: ended.append(True))
-    parts = reloading.parts
+    parts = reloading.components
     view = parts.scheduler.view
     Succession(
         reloading.settings, parts.loop, parts.peers, parts.gateway, parts.barrier, view, parts.messages, Mock()
     ).take_over()
     write_settings(reloading.settings, reloading.runtime.path)
     rounds: list[bool] = []
-    reloading.parts.loop.every(0.01, lambda: rounds.append(True))
+    reloading.components.loop.every(0.01, lambda: rounds.append(True))
     reloading.run_until(lambda: len(rounds) > 10)
     assert not ended
-    reloading.parts.messages.end_transition()
+    reloading.components.messages.end_transition()
     reloading.run_until(lambda: bool(ended))
 
 

@@ -56,19 +56,18 @@ def executor(parts: Mock) -> EffectExecutor:
         callback()
 
     loop: Any = Mock(call_later=call_later)
-    made = EffectExecutor(
-        loop,
-        parts.bus,
-        parts.workers,
-        parts.models,
-        parts.grant_notices,
-        parts.internal_calls,
-        parts.errors,
-        parts.answer,
-        cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
+    return EffectExecutor(
+        loop=loop,
+        bus=parts.bus,
+        workers=parts.workers,
+        models=parts.models,
+        grant_notices=parts.grant_notices,
+        internal_calls=parts.internal_calls,
+        errors=parts.errors,
+        answer=parts.answer,
+        barrier=cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
+        fetch=parts.fetch,
     )
-    made.fetch = parts.fetch
-    return made
 
 
 @pytest.mark.parametrize(("effect", "expected"), EFFECTS)

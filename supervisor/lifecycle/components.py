@@ -1,4 +1,4 @@
-"""The parts that handlers, recovery and reload are given: made here, in the order in which they need each other."""
+"""The components that handlers, recovery and reload are given: made here, in the order in which they need each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from supervisor.bus.grant_notices import GrantNotices
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.model_targets import ModelTargets
+from supervisor.handlers.models.downloads import Downloads
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.machine import hardware
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
+from supervisor.models import compatibility
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.download_registry import DownloadRegistry
@@ -39,7 +42,7 @@ from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.scheduler import Scheduler
 
 
-class Parts:
+class Components:
     """Only this folder has them all."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
@@ -47,11 +50,12 @@ class Parts:
         self.settings, self.process_context, self.loop, self.listen_fd = settings, process_context, loop, listen_fd
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
-        self.models = ModelRegistry(settings, self.state_writer.finish)
+        self.machine = hardware.read_machine(settings.machine_dir)
+        self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
         self.key_file = KeyFileWatch(loop, settings)
         self.logbook = LogBook(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
-        self.downloads = DownloadRegistry()
+        self.download_registry = DownloadRegistry()
         self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
@@ -80,25 +84,55 @@ class Parts:
         self.targets = ModelTargets(self.models, self.scheduler.view)
         self.internal_calls = InternalCalls(self.loop, self.scheduler)
         self.effects = EffectExecutor(
-            self.loop,
-            self.bus,
-            self.workers,
-            self.models,
-            self.grant_notices,
-            self.internal_calls,
-            self.errors,
-            self.calls.answer,
-            self.barrier,
+            loop=self.loop,
+            bus=self.bus,
+            workers=self.workers,
+            models=self.models,
+            grant_notices=self.grant_notices,
+            internal_calls=self.internal_calls,
+            errors=self.errors,
+            answer=self.calls.answer,
+            barrier=self.barrier,
+            fetch=self._fetch,
         )
         self.decisions = Decisions(self.loop, self.scheduler, self.models, self.effects, self.errors)
-        self.messages = Messages(self.loop, self.bus, self.peers, self.scheduler, self.decisions, self.errors)
-        resumed = self.decisions.reconcile_unless_settled
-        self.admission = KeyAdmission(self.loop, self.barrier, self.scheduler, self.errors, self._report_usage, resumed)
+        self.messages = Messages(
+            loop=self.loop,
+            bus=self.bus,
+            peers=self.peers,
+            scheduler=self.scheduler,
+            decisions=self.decisions,
+            errors=self.errors,
+        )
+        self.admission = KeyAdmission(
+            loop=self.loop,
+            barrier=self.barrier,
+            scheduler=self.scheduler,
+            errors=self.errors,
+            report=self._report_usage,
+            resumed=self.decisions.reconcile_unless_settled,
+        )
+        self.downloads = Downloads(
+            settings=self.settings,
+            loop=self.loop,
+            registry=self.download_registry,
+            models=self.models,
+            targets=self.targets,
+            scheduler=self.scheduler,
+            decisions=self.decisions,
+            jobs=self.jobs,
+            calls=self.calls,
+            errors=self.errors,
+        )
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
+
+    def _fetch(self, model: str) -> None:
+        """Download a model that requests wait for. The downloads are made later than what carries out effects."""
+        self.downloads.fetch_for_scheduler(model)
 
     def _report_usage(self, key: RequestKey, limits: RateLimits) -> None:
         """Tell a gateway the remaining limits of a request's key."""

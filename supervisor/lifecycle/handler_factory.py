@@ -1,0 +1,138 @@
+"""Makes the handlers of calls, and gives each the components that it needs."""
+
+from __future__ import annotations
+
+from protocol.messages.backend_installs import StartInstall, StartUninstall
+from protocol.runtime import logs
+from supervisor.backends.inventory import BackendInventory
+from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.metrics import MetricsCalls, ServerSnapshots
+from supervisor.handlers.models.deletion import Deletions
+from supervisor.handlers.models.file_headers import FileHeaders
+from supervisor.handlers.models.loading import ModelLoading
+from supervisor.handlers.models.model_details import ModelDescriptions
+from supervisor.handlers.models.model_lists import ModelLists
+from supervisor.handlers.models.pull import Pulls
+from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
+from supervisor.handlers.models.variants import VariantQueries
+from supervisor.handlers.other_versions import OtherVersions
+from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
+from supervisor.handlers.system_info import SystemInspection
+from supervisor.lifecycle.components import Components
+from supervisor.metrics.collection import MetricsCollections
+from supervisor.recovery.taken_over_jobs import TakeOver
+from supervisor.runtime.handler_table import Handler
+
+log = logs.get_logger()
+
+
+def server_handlers(components: Components, other_versions: OtherVersions) -> list[dict[type, Handler]]:
+    """Return the handlers of calls about the server as a whole. ``other_versions``: processes that an upgrade has left."""
+    settings, peers, processes = components.settings, components.peers, components.placement
+    view, metrics, calls, errors = components.scheduler.view, components.metrics, components.calls, components.errors
+    snapshots = ServerSnapshots(
+        loop=components.loop,
+        bus=components.bus,
+        peers=peers,
+        processes=processes,
+        models=components.models,
+        view=view,
+        metrics=metrics,
+        logbook=components.logbook,
+        errors=errors,
+    )
+    health = HealthReports(
+        settings=settings,
+        process_context=components.process_context,
+        loop=components.loop,
+        bus=components.bus,
+        peers=peers,
+        processes=processes,
+        models=components.models,
+        key_file=components.key_file,
+        downloads=components.download_registry,
+        other_versions=other_versions,
+        view=view,
+        metrics=metrics,
+        calls=calls,
+        errors=errors,
+    )
+    metrics_calls = MetricsCalls(
+        settings=settings,
+        peers=peers,
+        view=view,
+        metrics=metrics,
+        collections=MetricsCollections(components.loop, components.bus),
+        snapshots=snapshots,
+        calls=calls,
+    )
+    stats = StatsCalls(components.models, view, components.stats, components.barrier, calls)
+    log_readers = LogReaders(components.logbook, calls)
+    return [health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
+
+
+def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:
+    """Return the handlers of calls about models."""
+    settings, loop, jobs, calls = components.settings, components.loop, components.jobs, components.calls
+    models, targets, errors = components.models, components.targets, components.errors
+    view, downloads, registry = components.scheduler.view, components.downloads, components.download_registry
+    headers = FileHeaders(settings, loop, jobs, view)
+    deletions = Deletions(
+        settings=settings,
+        models=models,
+        targets=targets,
+        downloads=downloads,
+        registry=registry,
+        scheduler=components.scheduler,
+        internal_calls=components.internal_calls,
+        stats=components.stats,
+        jobs=jobs,
+        calls=calls,
+        errors=errors,
+    )
+    descriptions = ModelDescriptions(
+        settings=settings,
+        loop=loop,
+        models=models,
+        targets=targets,
+        headers=headers,
+        view=view,
+        calls=calls,
+        errors=errors,
+    )
+    loading = ModelLoading(
+        loop=loop,
+        models=models,
+        targets=targets,
+        scheduler=components.scheduler,
+        internal_calls=components.internal_calls,
+        calls=calls,
+    )
+    pulls = Pulls(settings=settings, loop=loop, models=models, downloads=downloads, registry=registry, calls=calls)
+    lists = ModelLists(models, headers, view, calls, errors)
+    variants = VariantQueries(settings, loop, jobs, calls)
+    made = (downloads, headers, deletions, descriptions, lists, loading, pulls, variants, sampling)
+    return [each.handlers() for each in made]
+
+
+def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]], dict[type, TakeOver]]:
+    """Return the handlers of calls about devices and backends, and what takes over an earlier supervisor's jobs for them."""
+    view, jobs, calls = components.scheduler.view, components.jobs, components.calls
+    known = BackendInventory(components.settings)
+    for wrong in known.releases.problems:
+        log.warning("backend releases", problem=wrong)
+    inspection = SystemInspection(
+        machine=components.machine, recipes=known.recipes, loop=components.loop, view=view, jobs=jobs, calls=calls
+    )
+    installs = BackendJobs(
+        settings=components.settings,
+        backends=known,
+        devices=inspection.devices,
+        view=view,
+        decisions=components.decisions,
+        internal_calls=components.internal_calls,
+        jobs=jobs,
+        calls=calls,
+    )
+    taken_over: dict[type, TakeOver] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
+    return [inspection.handlers(), installs.handlers()], taken_over
