@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import structs
 
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
-from protocol.models.recipes import ModelSpec, OptionValue
+from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
@@ -213,12 +211,6 @@ def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
 
 
 # ---- downloads ---------------------------------------------------------------------------------------------------
-
-
-def requested_options(state: SchedulerState, name: str) -> Mapping[str, OptionValue]:
-    """Return the options for a model that was just downloaded: those of the latest waiting load that names any."""
-    model = state.models.get(name)
-    return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
 
 
 def download_ended(

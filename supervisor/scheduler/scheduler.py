@@ -12,22 +12,29 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.peers import EngineReady
+from protocol.messages.work import AttemptProgress, SubmitRequest
+from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_deaths, worker_events
-from supervisor.scheduler.inputs import SchedulerLimits
-from supervisor.scheduler.policy import PolicySource
+from supervisor.scheduler.effects import Effect
+from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.policy import PolicyOverrides, PolicySource
 from supervisor.scheduler.recovery import recovery_events
+from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view import AttemptView, SchedulerView
 
 
-class Scheduler(SchedulerState):
-    """The state, with all events as methods. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
+class Scheduler:
+    """All events. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices. Others use only what is listed here,
-    and ask :attr:`view`; the rest is the state of the scheduler's own functions.
+    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices. What the scheduler knows is asked
+    of :attr:`view`. ``now``: the monotonic time in seconds.
     """
 
     def __init__(
@@ -37,43 +44,157 @@ class Scheduler(SchedulerState):
         metrics: ServerMetrics | None = None,
         policies: PolicySource | None = None,
     ) -> None:
-        """See :class:`~supervisor.scheduler.state.SchedulerState`."""
-        super().__init__(limits, new_worker, metrics, policies)
-        self.view = SchedulerView(self)
-        """What it knows, for others."""
+        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does."""
+        self._state = SchedulerState(limits, new_worker, metrics, policies)
+        self.view = SchedulerView(self._state)
 
-    request_submitted = gateway_events.request_submitted
-    state_read = gateway_events.state_read
-    request_cancelled = gateway_events.request_cancelled
-    load_requested = gateway_events.load_requested
-    unload_requested = gateway_events.unload_requested
-    overrides_requested = gateway_events.overrides_requested
-    call_abandoned = gateway_events.call_abandoned
-    model_deleted = gateway_events.model_deleted
-    requested_options = gateway_events.requested_options
-    download_ended = gateway_events.download_ended
-    gateway_gone = gateway_events.gateway_gone
-    close = gateway_events.close
-    refuse = SchedulerState.refuse
-    forget_use = SchedulerState.forget_use
-    count = SchedulerState.count
+    # Decisions
 
-    recovered = recovery_events.recovered
-    worker_reconnected = recovery_events.worker_reconnected
+    def reconcile(self, now: float) -> None:
+        """Do all that can be done now."""
+        reconcile.reconcile(self._state, now)
 
-    worker_reported = worker_events.worker_reported
-    version_mismatch = spare_workers.version_mismatch
-    stop_spares = spare_workers.stop_spares
-    model_checked = worker_events.model_checked
-    engine_ready = worker_events.engine_ready
-    load_failed = worker_events.load_failed
-    attempt_ended = worker_events.attempt_ended
-    attempt_progressed = worker_events.attempt_progressed
-    attempt_abandoned = worker_events.attempt_abandoned
-    engine_died = worker_deaths.engine_died
-    worker_gone = worker_deaths.worker_gone
-    stop_all_workers = worker_events.stop_all_workers
+    def reconcile_unless_settled(self, now: float) -> None:
+        """Do the same, but at no cost while nothing waits or moves."""
+        reconcile.reconcile_unless_settled(self._state, now)
 
-    reconcile_unless_settled = reconcile.reconcile_unless_settled
-    reconcile = reconcile.reconcile
-    effects = SchedulerState.effects
+    def effects(self) -> list[Effect]:
+        """Return the effects since the last call, in order."""
+        return self._state.effects()
+
+    # Requests
+
+    def request_submitted(
+        self, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
+    ) -> None:
+        """A gateway wants a request run."""
+        gateway_events.request_submitted(self._state, key, request, payload, target, now)
+
+    def state_read(self, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
+        """A gateway wants to read the state of the engine of a loaded model, given by its registered name."""
+        gateway_events.state_read(self._state, key, request, payload, name)
+
+    def request_cancelled(self, key: RequestKey, reason: str) -> None:
+        """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
+        gateway_events.request_cancelled(self._state, key, reason)
+
+    def refuse(self, key: RequestKey, failure: Failure) -> None:
+        """End an attempt (or a call, with attempt 0) before it reached a worker."""
+        self._state.refuse(key, failure)
+
+    def attempt_ended(
+        self,
+        key: RequestKey,
+        code: str,
+        now: float,
+        tokens: int = 0,
+        output_tokens: int = 0,
+        ended_at: float | None = None,
+    ) -> AttemptView | None:
+        """The engine has stopped working on an attempt. Returns it if it held a grant.
+
+        ``tokens``: of prompt and answer. ``output_tokens``: of the answer alone. ``ended_at``: when it stopped, if not now.
+        """
+        return worker_events.attempt_ended(self._state, key, code, now, tokens, output_tokens, ended_at)
+
+    def attempt_progressed(self, worker: str, progress: AttemptProgress) -> None:
+        """An engine reports how far it is with an attempt."""
+        worker_events.attempt_progressed(self._state, worker, progress)
+
+    def attempt_abandoned(self, worker: str, key: RequestKey) -> None:
+        """An engine still works on an attempt, a while after its client has left."""
+        worker_events.attempt_abandoned(self._state, worker, key)
+
+    def count(self, what: str, number: int) -> None:
+        """Count something that an operator may ask about."""
+        self._state.count(what, number)
+
+    # Calls about models
+
+    def load_requested(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
+        """A caller wants a model loaded with these options."""
+        gateway_events.load_requested(self._state, peer, number, target, now)
+
+    def unload_requested(self, peer: str, number: int, name: str) -> bool:
+        """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""
+        return gateway_events.unload_requested(self._state, peer, number, name)
+
+    def overrides_requested(self, peer: str, number: int, name: str, asked: PolicyOverrides) -> bool:
+        """A caller wants a loaded model to be treated otherwise; return False if it is neither loaded nor about to be."""
+        return gateway_events.overrides_requested(self._state, peer, number, name, asked)
+
+    def call_abandoned(self, peer: str, number: int) -> None:
+        """A caller hung up: what it began goes on, but is not answered."""
+        gateway_events.call_abandoned(self._state, peer, number)
+
+    def download_ended(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
+        """A download succeeded (``spec``) or failed."""
+        gateway_events.download_ended(self._state, name, spec, failure, now)
+
+    def model_deleted(self, name: str) -> None:
+        """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
+        gateway_events.model_deleted(self._state, name)
+
+    def forget_use(self, name: str) -> None:
+        """Forget that a model was used: another one may get its name."""
+        self._state.forget_use(name)
+
+    # Workers and their engines
+
+    def worker_reported(self, worker: str) -> None:
+        """A worker process has said Hello; it has no model yet."""
+        worker_events.worker_reported(self._state, worker)
+
+    def version_mismatch(self, worker: str, installed: int, now: float) -> None:
+        """A worker speaks another version of the wire protocol: lemonbus was updated under a running server."""
+        spare_workers.version_mismatch(self._state, worker, installed, now)
+
+    def model_checked(self, worker: str, need: int, available: int) -> None:
+        """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
+        worker_events.model_checked(self._state, worker, need, available)
+
+    def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
+        """The engine of a model answers."""
+        worker_events.engine_ready(self._state, worker, facts, now)
+
+    def load_failed(self, worker: str, failure: Failure, now: float) -> None:
+        """A check or the start of an engine failed: everything that waits is refused with the reason."""
+        worker_events.load_failed(self._state, worker, failure, now)
+
+    def engine_died(self, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()) -> None:
+        """The engine of a ready model is gone. ``causes``: the attempts that it may have died of."""
+        worker_deaths.engine_died(self._state, worker, failure, now, causes)
+
+    def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
+        """A worker process is gone, whatever it was doing."""
+        worker_deaths.worker_gone(self._state, worker, failure, now)
+
+    def stop_spares(self, workers: Collection[str]) -> None:
+        """Those of these workers that have no model are to stop: they were started with other settings."""
+        spare_workers.stop_spares(self._state, workers)
+
+    # The beginning and the end
+
+    def recovered(self, world: World, now: float) -> None:
+        """Take over what runs. To be called once, before all other events."""
+        recovery_events.recovered(self._state, world, now)
+
+    def worker_reconnected(self, running: RunningWorker, known: Collection[RequestKey], now: float) -> bool:
+        """A worker has begun a new connection: messages in either direction on the last one may be lost.
+
+        ``known``: the attempts that it has or has ended. Returns False if it must be ended, because a step of a load is
+        lost.
+        """
+        return recovery_events.worker_reconnected(self._state, running, known, now)
+
+    def gateway_gone(self, gateway: str) -> None:
+        """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
+        gateway_events.gateway_gone(self._state, gateway)
+
+    def close(self) -> None:
+        """Accept nothing new and refuse what waits; what runs goes on."""
+        gateway_events.close(self._state)
+
+    def stop_all_workers(self) -> None:
+        """Stop every worker, whatever it does: the server ends."""
+        worker_events.stop_all_workers(self._state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.health import FailedModel, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
@@ -187,6 +187,11 @@ class SchedulerView:
         """Return how far the engine of a model is with its attempts, for those that it reports."""
         grants = self._state.models[name].grants.values()
         return [grant.progress for grant in grants if grant.progress is not None]
+
+    def requested_options(self, name: str) -> Mapping[str, OptionValue]:
+        """Return the options for a model that was just downloaded: those of the latest waiting load that names any."""
+        model = self._state.models.get(name)
+        return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
 
     # Workers
 

@@ -183,7 +183,7 @@ class Downloads:
 
     def _load_downloaded(self, model: str, outcome: Pulled | Failure) -> None:
         """If a request waits for the downloaded model, load it."""
-        options = self._scheduler.requested_options(model)
+        options = self._scheduler.view.requested_options(model)
         spec = None
         if self._scheduler.view.model(model) is not None and isinstance(outcome, Pulled):
             try:

@@ -103,14 +103,14 @@ def test_an_exception_in_the_scheduler_is_counted_and_what_it_decided_is_carried
     monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
 
     def fails(_now: float) -> None:
-        supervisor.components.scheduler.emit(AnswerCall("g1", 3, []))
+        supervisor.components.scheduler._state.emit(AnswerCall("g1", 3, []))
         raise KeyError("half way")
 
     monkeypatch.setattr(supervisor.components.scheduler, "reconcile", fails)
     supervisor.components.decisions.reconcile()
     assert sent == [("g1", CallResult(3))]
     assert supervisor.components.errors.count == 1
-    assert not supervisor.components.scheduler.settled, "the next event looks at everything again"
+    assert not supervisor.components.scheduler._state.settled, "the next event looks at everything again"
 
 
 def test_an_effect_that_cannot_be_carried_out_stops_no_other(

@@ -108,7 +108,7 @@ def test_a_request_waits_for_a_load_or_for_a_slot() -> None:
     sim.run_until_idle()
     sim.now += 3.0
     sim.finish(first)
-    metrics = sim.scheduler.metrics
+    metrics = sim.state.metrics
     assert metrics.loads.values == {("a", "ok"): 1}
     waits = metrics.queue_wait.distributions[("a",)]
     assert sum(waits.counts) == 2
@@ -121,16 +121,16 @@ def test_an_eviction_has_its_reason() -> None:
     sim = loaded("a")
     sim.submit("b")
     sim.run_until_idle()
-    assert sim.scheduler.metrics.evictions.values == {("max_loaded_models",): 1}
-    assert sim.scheduler.metrics.restarts.values == {}
+    assert sim.state.metrics.evictions.values == {("max_loaded_models",): 1}
+    assert sim.state.metrics.restarts.values == {}
 
 
 def test_a_restart_has_the_code_of_the_engines_death() -> None:
     sim = loaded("a")
     sim.engine_dies(sim.serving("a"))
     sim.run_until_idle()
-    assert sim.scheduler.metrics.restarts.values == {(Code.BACKEND_DIED.value,): 1}
-    assert sim.scheduler.metrics.evictions.values == {}
+    assert sim.state.metrics.restarts.values == {(Code.BACKEND_DIED.value,): 1}
+    assert sim.state.metrics.evictions.values == {}
 
 
 def test_a_failed_load_is_counted() -> None:
@@ -138,5 +138,5 @@ def test_a_failed_load_is_counted() -> None:
     sim.hello(sim.of_state(WorkerState.SPAWNED)[0])
     sim.submit("a")
     sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
-    assert sim.scheduler.metrics.loads.values == {("a", "failed"): 1}
-    assert sim.scheduler.metrics.refusals.total == 1
+    assert sim.state.metrics.loads.values == {("a", "failed"): 1}
+    assert sim.state.metrics.refusals.total == 1

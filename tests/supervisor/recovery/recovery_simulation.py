@@ -74,7 +74,7 @@ class RecoverySimulation(Simulation):
                 del self.truth[worker]
         self._end_unwanted()
         self._unread_answers = [key for key in self._unread_answers if key in self.gateways.waiting]
-        old = self.scheduler
+        old = self.state
         self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=policies or old.policies)
         self.scheduler.workers_truth, self.scheduler.gateways = self.truth, self.gateways
         connected = {worker: truth.snapshot(self.now) for worker, truth in self.truth.items() if truth.connected}
@@ -112,7 +112,7 @@ class RecoverySimulation(Simulation):
     def _check_nothing_is_reloaded(self) -> None:
         for worker, truth in self.truth.items():
             if truth.state is WorkerState.READY:
-                process = self.scheduler.workers[worker]
+                process = self.state.workers[worker]
                 assert process.state is WorkerState.READY
                 assert process.model.grants.keys() == truth.attempts.keys()
                 assert process.model.spec == truth.spec
@@ -121,7 +121,7 @@ class RecoverySimulation(Simulation):
 
     def _check_order(self) -> None:
         """For each model, waiting requests are in the order in which they arrived at their gateways."""
-        waiting = [each for model in self.scheduler.models.values() for each in model.queue]
+        waiting = [each for model in self.state.models.values() for each in model.queue]
         waiting.sort(key=lambda each: each.order)
         arrivals = [self.gateways.waiting[each.key].since for each in waiting]
         assert arrivals == sorted(arrivals)

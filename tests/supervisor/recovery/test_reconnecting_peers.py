@@ -27,7 +27,7 @@ def test_a_worker_that_connects_again_later_is_taken_up(taking_over: TakingOver)
     taking_over.run_until(lambda: gateway.got(Refused) and worker.got(Cancel))
     assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(2, Code.RETURNED)]
     assert [cancel.number for cancel in worker.got(Cancel)] == [9]
-    assert list(taking_over.components.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
+    assert list(taking_over.components.scheduler._state.models[MODEL].grants) == [("g1", 1, 1)]
     worker.reconnect()
     worker.hello(WorkerSnapshot(WorkerState.LOADING, SPEC))
     taking_over.run_until(lambda: not taking_over.is_alive(0))
@@ -47,7 +47,7 @@ def test_a_gateway_that_connects_again_later_has_its_lost_cancels_done(taking_ov
     gateway.hello(GatewaySnapshot([RequestSnapshot(3, 1, 4.0)]))
     gateway.send(submit(3, 4.0))
     taking_over.run_until(lambda: worker.got(Cancel))
-    assert [waiting.key.number for waiting in taking_over.components.scheduler.models[MODEL].queue] == [3]
+    assert [waiting.key.number for waiting in taking_over.components.scheduler._state.models[MODEL].queue] == [3]
 
 
 def test_a_load_that_became_ready_on_a_lost_connection_is_ready(taking_over: TakingOver) -> None:
@@ -55,7 +55,7 @@ def test_a_load_that_became_ready_on_a_lost_connection_is_ready(taking_over: Tak
     taking_over.begin()
     worker.hello(WorkerSnapshot(WorkerState.LOADING, SPEC))
     taking_over.run_until(lambda: taking_over.over)
-    model = taking_over.components.scheduler.models[MODEL]
+    model = taking_over.components.scheduler._state.models[MODEL]
     assert model.state is ModelState.LOADING
     worker.reconnect()
     worker.hello(ready())

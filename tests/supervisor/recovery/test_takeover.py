@@ -47,7 +47,7 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     assert gateway.got(Recovered) == [Recovered(["w1"])]
     assert gateway.got(WorkerUp) == [WorkerUp("w1", worker.endpoint)]
     assert [run.number for run in worker.got(Run)] == [5]
-    assert [waiting.key.number for waiting in taking_over.components.scheduler.models[MODEL].queue] == [1, 9]
+    assert [waiting.key.number for waiting in taking_over.components.scheduler._state.models[MODEL].queue] == [1, 9]
 
 
 def test_a_request_that_was_reserved_meanwhile_is_counted_once(taking_over: TakingOver) -> None:
@@ -75,7 +75,7 @@ def test_requests_that_were_admitted_are_not_refused_for_their_keys_limits(takin
         gateway.send(structs.replace(submit(number, 9.0 - number, caller=caller), admitted=True))
     taking_over.run_until(lambda: worker.got(Run) and len(gateway.got(KeyUsage)) == 3)
     assert gateway.got(Refused) == []
-    assert [waiting.key.number for waiting in taking_over.components.scheduler.models[MODEL].queue] == [2, 3]
+    assert [waiting.key.number for waiting in taking_over.components.scheduler._state.models[MODEL].queue] == [2, 3]
 
 
 def test_a_request_that_runs_and_is_submitted_again_is_not_measured_by_its_keys_limits(
@@ -100,7 +100,7 @@ def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> N
     gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0), RequestSnapshot(3, 1, 4.0, "w1")]))
     gateway.send(submit(1, 4.0))
     taking_over.run_until(lambda: gateway.got(Granted) and gateway.got(Refused) and worker.got(Cancel))
-    assert list(taking_over.components.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
+    assert list(taking_over.components.scheduler._state.models[MODEL].grants) == [("g1", 1, 1)]
     assert [grant.number for message in gateway.got(Granted) for grant in message.grants] == [1]
     assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.RETURNED)]
     assert [cancel.number for cancel in worker.got(Cancel)] == [2]
@@ -120,7 +120,7 @@ def test_a_process_that_does_not_report_is_killed(taking_over: TakingOver, monke
     gateway.hello(GatewaySnapshot())
     silent.send(Pulled(MODEL))  # without a Hello it is not ours
     taking_over.run_until(lambda: taking_over.over)
-    assert taking_over.components.scheduler.models[MODEL].state is ModelState.READY
+    assert taking_over.components.scheduler._state.models[MODEL].state is ModelState.READY
     taking_over.run_until(lambda: not taking_over.is_alive(1) and not taking_over.is_alive(3))
     assert taking_over.is_alive(0)
     taking_over.run_until(lambda: gateway.got(WorkerGone))
@@ -142,7 +142,7 @@ def test_a_worker_that_starts_is_not_waited_for(taking_over: TakingOver) -> None
     worker = taking_over.survivor("worker", "w1", connected=False)
     taking_over.begin()
     taking_over.run_until(lambda: taking_over.over)
-    workers = taking_over.components.scheduler.workers
+    workers = taking_over.components.scheduler._state.workers
     assert workers["w1"].state is WorkerState.SPAWNED
     worker.hello(WorkerSnapshot())
     taking_over.run_until(lambda: worker.got(Welcome))
@@ -157,7 +157,7 @@ def test_a_worker_of_another_release_is_waited_for(taking_over: TakingOver) -> N
     assert not taking_over.over
     worker.hello(ready())
     taking_over.run_until(lambda: taking_over.over)
-    assert taking_over.components.scheduler.models[MODEL].state is ModelState.READY
+    assert taking_over.components.scheduler._state.models[MODEL].state is ModelState.READY
 
 
 def test_only_the_last_snapshot_of_a_gateway_that_reconnects_counts(taking_over: TakingOver) -> None:
@@ -172,7 +172,7 @@ def test_only_the_last_snapshot_of_a_gateway_that_reconnects_counts(taking_over:
     worker.hello(ready())
     taking_over.run_until(lambda: worker.got(Run))
     assert [run.number for run in worker.got(Run)] == [2]
-    assert not taking_over.components.scheduler.models[MODEL].queue
+    assert not taking_over.components.scheduler._state.models[MODEL].queue
 
 
 def test_a_request_that_is_cancelled_is_not_waited_for(taking_over: TakingOver) -> None:
@@ -192,9 +192,9 @@ def test_a_peer_of_another_server_is_sent_away(taking_over: TakingOver) -> None:
     taking_over.run_until(lambda: all(stranger.got(Shutdown) for stranger in strangers))
     worker.hello(ready())
     taking_over.run_until(lambda: taking_over.over)
-    assert list(taking_over.components.scheduler.workers) == [
+    assert list(taking_over.components.scheduler._state.workers) == [
         "w1",
-        *taking_over.components.scheduler.workers.keys() - {"w1"},
+        *taking_over.components.scheduler._state.workers.keys() - {"w1"},
     ]
     late = taking_over.peer("job", "j8", 1)
     late.hello(JobSnapshot())
@@ -215,7 +215,7 @@ def test_a_worker_that_ends_meanwhile_is_not_waited_for(taking_over: TakingOver)
     taking_over.begin()
     taking_over.components.workers.kill("w1")
     taking_over.run_until(lambda: taking_over.over)
-    assert "w1" not in taking_over.components.scheduler.workers
+    assert "w1" not in taking_over.components.scheduler._state.workers
 
 
 def test_a_download_goes_on_and_another_job_does_not(taking_over: TakingOver) -> None:
@@ -283,7 +283,7 @@ def test_a_shutdown_waits_until_it_is_over(taking_over: TakingOver) -> None:
     taking_over.begin()
     taking_over.supervisor.shutdown.begin()
     taking_over.loop.run_once(0.01)
-    assert not taking_over.components.scheduler.closing
+    assert not taking_over.components.scheduler._state.closing
     worker.hello(ready())
     taking_over.run_until(lambda: worker.got(Shutdown))
 

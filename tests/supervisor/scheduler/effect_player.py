@@ -27,6 +27,7 @@ from supervisor.scheduler.effects import (
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import SchedulerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 
@@ -71,6 +72,10 @@ class EffectPlayer:
         self._numbers = itertools.count(1)
         self.settle()
 
+    @property
+    def state(self) -> SchedulerState:
+        return self.scheduler._state
+
     def settle(self, *, light: bool = False) -> None:
         if light:
             self.scheduler.reconcile_unless_settled(self.now)
@@ -79,9 +84,9 @@ class EffectPlayer:
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):
             if isinstance(effect, AnswerCall):
-                invariants.check_promise(self.scheduler.models, self.workers, effect, effects[count:])
+                invariants.check_promise(self.state.models, self.workers, effect, effects[count:])
             self._play(effect)
-        if self.scheduler.settled:
+        if self.state.settled:
             self.scheduler.reconcile(self.now)
             assert not self.scheduler.effects(), "a settled state had something to do"
         self.check()
@@ -138,10 +143,10 @@ class EffectPlayer:
         self.live.pop(key, None)
 
     def of_state(self, *states: WorkerState) -> list[str]:
-        return [worker.id for worker in self.scheduler.workers.values() if worker.state in states]
+        return [worker.id for worker in self.state.workers.values() if worker.state in states]
 
     def serving(self, model: str) -> str:
-        worker = self.scheduler.models[model].worker
+        worker = self.state.models[model].worker
         assert worker is not None
         return worker.id
 

@@ -19,12 +19,12 @@ from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 
 def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
     """Check that each model's grants match its engine's work, within its ``slots``, and that its state matches its worker's."""
-    for model in scheduler.models.values():
+    for model in scheduler._state.models.values():
         worker = model.worker
         assert WORKER_STATES.get(model.state) == (worker.state if worker else None), f"{model.name}: {model.state}"
         assert model.keep_loaded or model.state is not ModelState.RELOADING
         assert not model.keep_loaded or model.state is not ModelState.UNLOADING
-        assert worker is None or (worker.model is model and scheduler.workers[worker.id] is worker)
+        assert worker is None or (worker.model is model and scheduler._state.workers[worker.id] is worker)
         simulated = workers.get(worker.id, SimulatedWorker()) if worker else SimulatedWorker()
         granted = {key: grant.weight for key, grant in model.grants.items()}
         assert granted.keys() == set(simulated.running), f"{model.name}: grants differ from what the engine does"
@@ -39,8 +39,8 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert all(model.queue.promised_to(key) == tokens for key, tokens in promised.items())
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
-    holding = [worker for worker in scheduler.workers.values() if worker.counts_as_loaded]
-    assert len(holding) <= scheduler.limits.models
+    holding = [worker for worker in scheduler._state.workers.values() if worker.counts_as_loaded]
+    assert len(holding) <= scheduler._state.limits.models
 
 
 def check_requests(
@@ -51,7 +51,7 @@ def check_requests(
 ) -> None:
     """Every request is either queued or running, and ends once."""
     assert all(count == 1 for count in ended.values()), "ended twice"
-    queued = {waiting.key for model in scheduler.models.values() for waiting in model.queue}
+    queued = {waiting.key for model in scheduler._state.models.values() for waiting in model.queue}
     running = {key for worker in workers.values() for key in worker.running}
     assert set(live) == queued | running, "a request is neither queued nor running"
 
@@ -93,19 +93,19 @@ class BeforeChange(NamedTuple):
 
 
 def loaded_now(scheduler: Scheduler) -> BeforeChange:
-    workers = frozenset(worker_id for worker_id, worker in scheduler.workers.items() if worker.counts_as_loaded)
-    return BeforeChange(workers, {model.name: model.busy for model in scheduler.models.values()})
+    workers = frozenset(worker_id for worker_id, worker in scheduler._state.workers.items() if worker.counts_as_loaded)
+    return BeforeChange(workers, {model.name: model.busy for model in scheduler._state.models.values()})
 
 
 def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
     """Nothing was loaded or granted against the policies since they were changed."""
-    for model in scheduler.models.values():
+    for model in scheduler._state.models.values():
         holding = [grant for grant in model.grants.values() if grant.weight]
         alone = len(holding) == 1  # a suspect request has all slots of the engine
         serves = model.worker is not None and model.worker.serves
         assert alone or not serves or model.busy <= max(model.slots, before_change.busy.get(model.name, 0))
-    for name, group in scheduler.policies.groups.items():
-        held = [worker for worker in scheduler.workers.values() if worker.counts_as_loaded]
+    for name, group in scheduler._state.policies.groups.items():
+        held = [worker for worker in scheduler._state.workers.values() if worker.counts_as_loaded]
         inside = {worker.id for worker in held if name in worker.model.policy.groups}
         outside = {worker.id for worker in held} - inside
         if group.limit:
@@ -116,8 +116,8 @@ def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
 
 def check_policies_at_rest(scheduler: Scheduler) -> None:
     """When nothing runs or waits, what was loaded against new policies has left, unless it is pinned."""
-    held = [worker.model for worker in scheduler.workers.values() if worker.counts_as_loaded]
-    for name, group in scheduler.policies.groups.items():
+    held = [worker.model for worker in scheduler._state.workers.values() if worker.counts_as_loaded]
+    for name, group in scheduler._state.policies.groups.items():
         inside = [model for model in held if name in model.policy.groups]
         outside = [model for model in held if name not in model.policy.groups]
         pinned = sum(model.pinned for model in inside)

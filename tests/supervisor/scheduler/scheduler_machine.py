@@ -89,10 +89,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
         )
 
-    @precondition(lambda self: self.sim.scheduler.workers)
+    @precondition(lambda self: self.sim.state.workers)
     @rule(data=st.data())
     def worker_dies(self, data: st.DataObject) -> None:
-        self.sim.worker_dies(self.pick(data, list(self.sim.scheduler.workers)))
+        self.sim.worker_dies(self.pick(data, list(self.sim.state.workers)))
 
     @rule(gateway=GATEWAYS)
     def gateway_dies(self, gateway: str) -> None:

@@ -64,7 +64,7 @@ class Simulation(EffectPlayer):
 
     def cancel(self, key: RequestKey) -> None:
         self.scheduler.request_cancelled(key, "client gone")
-        waiting = any(w.key == key for model in self.scheduler.models.values() for w in model.queue)
+        waiting = any(w.key == key for model in self.state.models.values() for w in model.queue)
         assert not waiting
         if not any(key in worker.running for worker in self.workers.values()):
             self.end(key)
@@ -128,14 +128,14 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def unload(self, name: str, number: int = 901) -> bool:
-        model = self.scheduler.models.get(name)
+        model = self.state.models.get(name)
         there = model is not None and (model.worker is not None or model.keep_loaded)
         waiting = model is not None and bool(model.queue or model.loaders)
         done = self.scheduler.unload_requested("g1", number, name)
         assert done == (there or waiting)
         if done:
             self.calls.add(("g1", number))
-        model = self.scheduler.models.get(name)
+        model = self.state.models.get(name)
         if model is not None:
             assert not model.loaders, "a call waits for a load that was ended"
             assert model.worker is None or model.worker.serves or model.worker.state is WorkerState.LEAVING
@@ -203,7 +203,7 @@ class Simulation(EffectPlayer):
 
     def advance(self) -> bool:
         """Make the next worker carry out its order with success; return whether anything happened."""
-        for worker in list(self.scheduler.workers.values()):
+        for worker in list(self.state.workers.values()):
             match worker.state:
                 case WorkerState.SPAWNED:
                     self.hello(worker.id)

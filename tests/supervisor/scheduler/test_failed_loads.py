@@ -44,7 +44,7 @@ def test_a_failed_download_leaves_nothing_of_a_model_that_was_not_known(code: Co
     key = start_load(sim, "nobody/nothing", provisional=True)
     end_download(sim, "nobody/nothing", Failure(code, "no"))
     assert sim.refusals[key].code is code
-    assert not sim.scheduler.models
+    assert not sim.state.models
     assert sim.forgotten == ["nobody/nothing"]
 
 
@@ -58,7 +58,7 @@ def test_a_failed_start_leaves_nothing_of_a_model_that_was_not_known(started: bo
         assert sim.advance()
     sim.load_fails(sim.of_state(state)[0])
     sim.run_until_idle()
-    assert not sim.scheduler.models
+    assert not sim.state.models
     assert sim.forgotten == ["nobody/nothing"]
 
 
@@ -67,7 +67,7 @@ def test_a_model_stays_known_that_was_downloaded_for_a_load_that_was_given_up() 
     start_load(sim, "nobody/nothing", provisional=True)
     sim.scheduler.call_abandoned("g1", 700)
     end_download(sim, "nobody/nothing")
-    assert not sim.scheduler.models
+    assert not sim.state.models
     assert sim.forgotten == []
 
 
@@ -78,16 +78,16 @@ def test_a_model_that_was_loaded_once_stays_known() -> None:
     sim.run_until_idle()
     assert sim.unload("new")
     sim.run_until_idle()
-    assert "new" not in sim.scheduler.models
+    assert "new" not in sim.state.models
     assert sim.forgotten == []
 
 
 def test_a_failure_is_forgotten_after_a_while() -> None:
     sim = Simulation()
     fail_load(sim, "a")
-    assert sim.scheduler.models["a"].backoff.failure
+    assert sim.state.models["a"].backoff.failure
     sim.pass_time(FORGIVEN_S + 1.0)
-    assert not sim.scheduler.models
+    assert not sim.state.models
 
 
 def test_a_bounded_number_of_failures_is_remembered() -> None:
@@ -95,30 +95,30 @@ def test_a_bounded_number_of_failures_is_remembered() -> None:
     for number in range(MAX_REMEMBERED_FAILURES + 5):
         fail_load(sim, f"m{number}")
         sim.pass_time(0.01)
-    assert len(sim.scheduler.models) == MAX_REMEMBERED_FAILURES
-    assert "m0" not in sim.scheduler.models
+    assert len(sim.state.models) == MAX_REMEMBERED_FAILURES
+    assert "m0" not in sim.state.models
 
 
 def test_a_bounded_number_of_past_uses_is_remembered() -> None:
     sim = Simulation()
     for number in range(MAX_PAST_USES + 5):
-        sim.scheduler.past_use[f"old{number}"] = float(-number)
+        sim.state.past_use[f"old{number}"] = float(-number)
     sim = loaded("a")
-    sim.scheduler.past_use = {f"old{number}": number - 1000.0 for number in range(MAX_PAST_USES)}
+    sim.state.past_use = {f"old{number}": number - 1000.0 for number in range(MAX_PAST_USES)}
     sim.finish(sim.submit("a"))
     sim.unload("a")
     sim.run_until_idle()
-    assert len(sim.scheduler.past_use) == MAX_PAST_USES
-    assert "old0" not in sim.scheduler.past_use
-    assert "a" in sim.scheduler.past_use
+    assert len(sim.state.past_use) == MAX_PAST_USES
+    assert "old0" not in sim.state.past_use
+    assert "a" in sim.state.past_use
 
 
 def test_options_of_a_load_end_with_it() -> None:
     sim = Simulation()
     start_load(sim, "a", options={"ctx_size": 1024})
-    assert sim.scheduler.requested_options("a") == {"ctx_size": 1024}
+    assert sim.scheduler.view.requested_options("a") == {"ctx_size": 1024}
     assert sim.unload("a")
-    assert sim.scheduler.requested_options("a") == {}
+    assert sim.scheduler.view.requested_options("a") == {}
 
 
 @pytest.mark.parametrize("code", [Code.OFFLINE, Code.OVERLOADED])
@@ -126,7 +126,7 @@ def test_options_of_a_load_end_when_its_download_is_refused(code: Code) -> None:
     sim = Simulation()
     start_load(sim, "a", options={"ctx_size": 1024})
     end_download(sim, "a", Failure(code, "no"))
-    assert sim.scheduler.requested_options("a") == {}
+    assert sim.scheduler.view.requested_options("a") == {}
 
 
 def test_options_of_the_last_load_that_waits_count() -> None:
@@ -134,9 +134,9 @@ def test_options_of_the_last_load_that_waits_count() -> None:
     start_load(sim, "a", 700, options={"ctx_size": 1024})
     start_load(sim, "a", 701, options={"ctx_size": 2048})
     start_load(sim, "a", 702)
-    assert sim.scheduler.requested_options("a") == {"ctx_size": 2048}
+    assert sim.scheduler.view.requested_options("a") == {"ctx_size": 2048}
     sim.scheduler.call_abandoned("g1", 701)
-    assert sim.scheduler.requested_options("a") == {"ctx_size": 1024}
+    assert sim.scheduler.view.requested_options("a") == {"ctx_size": 1024}
 
 
 def test_a_request_does_not_take_back_the_options_of_a_load_that_waits() -> None:
@@ -145,7 +145,7 @@ def test_a_request_does_not_take_back_the_options_of_a_load_that_waits() -> None
     key = sim.submit("a")
     sim.run_until_idle()
     assert key in sim.order
-    assert sim.scheduler.models["a"].spec == spec("a", options={"ctx_size": 1024})
+    assert sim.state.models["a"].spec == spec("a", options={"ctx_size": 1024})
 
 
 def test_a_pin_ends_with_the_load_that_failed() -> None:
@@ -158,7 +158,7 @@ def test_a_pin_ends_with_the_load_that_failed() -> None:
     sim.pass_time(1.0)
     sim.submit("a")
     sim.run_until_idle()
-    assert not sim.scheduler.models["a"].pinned
+    assert not sim.state.models["a"].pinned
 
 
 @pytest.mark.parametrize("code", [Code.MODEL_UNUSABLE, Code.INVALID_REQUEST])
@@ -170,8 +170,8 @@ def test_what_a_check_refuses_is_reported_until_it_passes(code: Code) -> None:
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.CHECKING)[0], Failure(code, "it is truncated"))
     sim.run_until_idle()
-    assert list(sim.scheduler.failed_checks.recent(sim.now)) == ["broken"]
+    assert list(sim.state.failed_checks.recent(sim.now)) == ["broken"]
     assert [refused.code for refused in sim.refusals.values()] == [Code.MODEL_UNUSABLE]
     sim.submit("broken")
     sim.run_until_idle()
-    assert sim.scheduler.failed_checks.recent(sim.now) == {}
+    assert sim.state.failed_checks.recent(sim.now) == {}

@@ -17,7 +17,7 @@ def with_ttl(seconds: float, **more: object) -> FixedPolicies:
 
 def is_loaded(sim: Simulation, name: str = "a") -> bool:
     sim.run_until_idle()
-    model = sim.scheduler.models.get(name)
+    model = sim.state.models.get(name)
     return model is not None and model.loaded
 
 
@@ -27,8 +27,8 @@ def test_a_model_is_unloaded_when_it_was_idle_for_its_ttl() -> None:
     assert is_loaded(sim)
     sim.pass_time(0.1)
     assert not is_loaded(sim)
-    assert sim.scheduler.counters["expirations"] == 1
-    assert sim.scheduler.metrics.idle_unloads.values == {(): 1}
+    assert sim.state.counters["expirations"] == 1
+    assert sim.state.metrics.idle_unloads.values == {(): 1}
     assert [note.fields["model"] for note in sim.notes if note.event == "model unloaded, it was idle"] == ["a"]
 
 
@@ -36,7 +36,7 @@ def test_a_model_without_a_ttl_stays() -> None:
     sim = loaded("a")
     sim.pass_time(1e9)
     assert is_loaded(sim)
-    assert expires_at(sim.scheduler.models["a"]) is None
+    assert expires_at(sim.state.models["a"]) is None
 
 
 def test_time_counts_from_the_end_of_the_last_request() -> None:
@@ -44,9 +44,9 @@ def test_time_counts_from_the_end_of_the_last_request() -> None:
     key = sim.submit("a")
     sim.pass_time(500)
     assert is_loaded(sim), "it is busy"
-    assert expires_at(sim.scheduler.models["a"]) is None
+    assert expires_at(sim.state.models["a"]) is None
     sim.finish(key)
-    assert expires_at(sim.scheduler.models["a"]) == 560
+    assert expires_at(sim.state.models["a"]) == 560
     sim.pass_time(59)
     assert is_loaded(sim)
     sim.pass_time(1)
@@ -82,7 +82,7 @@ def test_a_load_says_how_long(policy: float, asked: float, after: float, stays: 
     sim = loaded("a", policies=with_ttl(policy))
     sim.load("a", 700, ttl=asked)
     sim.load("a", 701)
-    assert ttl_of(sim.scheduler.models["a"]) == asked, "a load that says nothing of it changes nothing"
+    assert ttl_of(sim.state.models["a"]) == asked, "a load that says nothing of it changes nothing"
     sim.pass_time(after)
     assert is_loaded(sim) is stays
 
@@ -94,7 +94,7 @@ def test_what_a_load_asked_for_ends_with_an_unload() -> None:
     sim.run_until_idle()
     sim.submit("a")
     sim.run_until_idle()
-    model = sim.scheduler.models["a"]
+    model = sim.state.models["a"]
     assert (ttl_of(model), model.pinned) == (60, False)
 
 
@@ -104,11 +104,11 @@ def test_it_survives_a_crash_of_the_engine() -> None:
     sim.engine_dies(sim.serving("a"))
     sim.pass_time(1)
     assert is_loaded(sim)
-    assert sim.scheduler.models["a"].pinned
+    assert sim.state.models["a"].pinned
     sim.worker_dies(sim.serving("a"))
     sim.pass_time(1)
     assert is_loaded(sim)
-    assert sim.scheduler.models["a"].pinned
+    assert sim.state.models["a"].pinned
 
 
 def test_a_request_may_say_how_long_its_model_stays() -> None:

@@ -86,7 +86,7 @@ def test_only_its_owners_change_a_models_state_and_specs() -> None:
 
 
 def state_of(sim: Simulation, model: str = "a") -> ModelState:
-    return sim.scheduler.models[model].state
+    return sim.state.models[model].state
 
 
 def test_a_life_from_absent_to_ready_and_back() -> None:
@@ -107,7 +107,7 @@ def test_a_life_from_absent_to_ready_and_back() -> None:
     sim.finish(running)
     assert state_of(sim) is ModelState.UNLOADING
     sim.run_until_idle()
-    assert "a" not in sim.scheduler.models
+    assert "a" not in sim.state.models
 
 
 def test_a_model_that_waits_for_an_eviction_is_checked() -> None:
@@ -161,4 +161,4 @@ def test_a_deleted_model_does_not_come_back() -> None:
     sim.scheduler.model_deleted("a")
     sim.settle()
     sim.run_until_idle()
-    assert "a" not in sim.scheduler.models
+    assert "a" not in sim.state.models

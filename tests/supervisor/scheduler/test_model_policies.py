@@ -99,12 +99,12 @@ def test_a_pin_call_protects_until_the_model_is_unloaded() -> None:
 def test_a_pin_survives_the_supervisor_as_soon_as_the_engine_was_started(state: ModelState) -> None:
     sim = recoverable("a")
     sim.submit("b")
-    while sim.scheduler.models["b"].state is not state:
+    while sim.state.models["b"].state is not state:
         assert sim.advance()
     assert sim.pin("b")
     sim.recover()
     sim.run_until_idle()
-    assert sim.scheduler.models["b"].pinned is (state is ModelState.LOADING)
+    assert sim.state.models["b"].pinned is (state is ModelState.LOADING)
 
 
 def test_an_unpinned_model_gives_way_to_the_next_request() -> None:
@@ -116,7 +116,7 @@ def test_an_unpinned_model_gives_way_to_the_next_request() -> None:
     sim.finish(key)
     sim.submit("a")
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].pinned, "the next load is by its policy again"
+    assert sim.state.models["a"].pinned, "the next load is by its policy again"
 
 
 def test_a_pin_calls_an_eviction_off() -> None:
@@ -143,7 +143,7 @@ def test_models_of_a_swap_group_take_turns() -> None:
     sim.finish(stream)
     sim.run_until_idle()
     assert sim.order == [stream, beside, other]
-    assert "a" not in sim.scheduler.models
+    assert "a" not in sim.state.models
 
 
 @pytest.mark.parametrize(("first", "second"), ["ac", "ca"])
@@ -152,12 +152,12 @@ def test_an_exclusive_group_and_the_models_outside_exclude_each_other(first: str
     key = sim.submit(second)
     sim.run_until_idle()
     assert sim.order == [key]
-    assert first not in sim.scheduler.models
+    assert first not in sim.state.models
 
 
 def test_models_of_an_exclusive_group_are_loaded_together() -> None:
     sim = loaded("a", "b", models=4, policies=group("ab", exclusive=True))
-    assert {name for name, model in sim.scheduler.models.items() if model.loaded} == {"a", "b"}
+    assert {name for name, model in sim.state.models.items() if model.loaded} == {"a", "b"}
 
 
 def test_a_pinned_model_outside_an_exclusive_group_is_named() -> None:
@@ -173,13 +173,13 @@ def test_models_leave_when_the_groups_have_changed() -> None:
     stream = sim.submit("a")
     sim.reload(group("ab", swap=True))
     sim.run_until_idle()
-    assert [name for name, model in sim.scheduler.models.items() if model.loaded] == ["a", "c"], "the idle one leaves"
+    assert [name for name, model in sim.state.models.items() if model.loaded] == ["a", "c"], "the idle one leaves"
     (note,) = (note for note in sim.notes if note.event == "draining")
     assert note.fields["why"] == "the settings no longer allow it beside others"
     sim.reload(group("ab", exclusive=True))
     again = sim.submit("a")
     sim.run_until_idle()
-    assert [name for name, model in sim.scheduler.models.items() if model.loaded] == ["a"]
+    assert [name for name, model in sim.state.models.items() if model.loaded] == ["a"]
     assert sim.order == [stream, again]
 
 
@@ -188,8 +188,8 @@ def test_a_busy_model_that_must_leave_ends_its_requests_first() -> None:
     streams = [sim.submit("a"), sim.submit("b")]
     sim.reload(group("ab", swap=True))
     sim.run_until_idle()
-    assert all(sim.scheduler.models[name].loaded for name in "ab")
+    assert all(sim.state.models[name].loaded for name in "ab")
     for stream in streams:
         sim.finish(stream)
     sim.run_until_idle()
-    assert sum(model.loaded for model in sim.scheduler.models.values()) == 1
+    assert sum(model.loaded for model in sim.state.models.values()) == 1

@@ -42,21 +42,21 @@ def test_a_model_that_cannot_be_loaded_with_other_options_keeps_its_own(started:
     assert sim.refusals[RequestKey("g1", 701, 0)].code is Code.LOAD_FAILED
     assert key in sim.live
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].spec == spec("a")
+    assert sim.state.models["a"].spec == spec("a")
     assert sim.order == [key]
-    assert not sim.scheduler.models["a"].backoff.failure
+    assert not sim.state.models["a"].backoff.failure
 
 
 @pytest.mark.parametrize("state", [WorkerState.CHECKING, WorkerState.LOADING])
 def test_a_request_whose_own_options_fail_is_served_with_those_of_others(state: WorkerState) -> None:
     sim = Simulation()
     key = sim.submit("a", options=B)
-    assert sim.scheduler.models["a"].spec == spec("a", options=B)
+    assert sim.state.models["a"].spec == spec("a", options=B)
     sim.load_fails(until(sim, state))
     assert key in sim.live
     sim.run_until_idle()
-    assert (sim.order, sim.scheduler.models["a"].spec) == ([key], spec("a"))
-    assert not sim.scheduler.models["a"].backoff.failure
+    assert (sim.order, sim.state.models["a"].spec) == ([key], spec("a"))
+    assert not sim.state.models["a"].backoff.failure
 
 
 def test_a_fallback_of_a_request_that_has_left_is_forgotten() -> None:
@@ -93,11 +93,11 @@ def test_pending_options_are_tried_when_those_before_them_have_failed() -> None:
     sim.load_fails(worker)
     assert [refused(sim, number) for number in (701, 702)] == [True, False]
     worker = until(sim, WorkerState.LOADING)
-    assert sim.scheduler.models["a"].spec == spec("a", options=C)
+    assert sim.state.models["a"].spec == spec("a", options=C)
     sim.load_fails(worker)
     assert refused(sim, 702)
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].spec == spec("a")
+    assert sim.state.models["a"].spec == spec("a")
     assert sim.of_state(WorkerState.READY)
 
 
@@ -109,17 +109,17 @@ def test_a_load_is_answered_when_it_is_ready_although_another_reload_follows() -
     sim.load_fails(until(sim, WorkerState.LOADING))
     sim.run_until_idle()
     assert refused(sim, 702)
-    assert sim.scheduler.models["a"].spec == spec("a", options=B)
+    assert sim.state.models["a"].spec == spec("a", options=B)
 
 
 def test_a_pin_ends_with_its_refused_options() -> None:
     sim = loaded("a")
     sim.load("a", 701, options=B, pin=True)
     worker = until(sim, WorkerState.LOADING)
-    assert sim.scheduler.models["a"].pinned
+    assert sim.state.models["a"].pinned
     sim.load_fails(worker)
     sim.run_until_idle()
-    assert not sim.scheduler.models["a"].pinned
+    assert not sim.state.models["a"].pinned
 
 
 @pytest.mark.parametrize("state", [WorkerState.LOADING, WorkerState.CHECKING, WorkerState.CHECKED, None])
@@ -127,7 +127,7 @@ def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState 
     sim, worker_id = reloading(started=state is not WorkerState.CHECKING)
     if state is None:
         sim.load_fails(worker_id)
-        assert sim.scheduler.models["a"].worker is None
+        assert sim.state.models["a"].worker is None
     elif state is WorkerState.CHECKED:
         sim = loaded("a", "b", models=2)
         sim.load("a", 701, options=B)
@@ -135,8 +135,8 @@ def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState 
     assert sim.unload("a")
     sim.run_until_idle()
     assert ("g1", 901) in sim.reports
-    assert "a" not in {worker.model.name for worker in sim.scheduler.workers.values() if worker.model}
-    assert not sim.scheduler.models.get("a") or not sim.scheduler.models["a"].keep_loaded
+    assert "a" not in {worker.model.name for worker in sim.state.workers.values() if worker.model}
+    assert not sim.state.models.get("a") or not sim.state.models["a"].keep_loaded
 
 
 def test_a_reload_that_gave_way_to_another_model_does_not_roll_back_later() -> None:
@@ -165,7 +165,7 @@ def test_an_engine_is_not_ended_again_for_options_that_were_just_refused() -> No
     first, again = (sim.refusals[RequestKey("g1", number, 0)] for number in (701, 703))
     assert (again.code, again.message) == (first.code, first.message)
     assert again.retry_after == pytest.approx(40, abs=1)
-    assert not sim.scheduler.models["a"].pinned
+    assert not sim.state.models["a"].pinned
     sim.run_until_idle()
     assert sim.serving("a") == serving
     sim.pass_time(41)

@@ -67,7 +67,7 @@ def test_the_estimate_is_measured_service_time_times_those_ahead(seconds: float,
         key = sim.submit("a")
         sim.pass_time(seconds)
         sim.finish(key)
-    slots = sim.scheduler.models["a"].slots
+    slots = sim.state.models["a"].slots
     ahead = [sim.submit("a") for _ in range(slots + most)]
     estimate = sim.refusals[sim.submit("a")].retry_after
     assert estimate == pytest.approx(seconds * len(ahead) / slots)

@@ -12,7 +12,7 @@ def test_an_idle_model_is_evicted_for_another() -> None:
     key = sim.submit("b")
     sim.run_until_idle()
     assert sim.order == [key]
-    assert sim.scheduler.models.get("a") is None
+    assert sim.state.models.get("a") is None
 
 
 def test_a_busy_model_ends_its_stream_first_and_later_ones_wait_behind() -> None:
@@ -87,8 +87,8 @@ def test_a_drain_is_cancelled_when_capacity_becomes_free() -> None:
     assert sim.of_state(WorkerState.DRAINING) == [sim.serving("a")]
     sim.finish(on_b)
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].worker is not None
-    assert sim.scheduler.models["a"].worker.state is WorkerState.READY
+    assert sim.state.models["a"].worker is not None
+    assert sim.state.models["a"].worker.state is WorkerState.READY
     assert on_a not in sim.ended
 
 
@@ -103,17 +103,17 @@ def test_a_load_of_a_draining_model_is_answered_when_the_drain_is_called_off() -
     sim.run_until_idle()
     assert sim.of_state(WorkerState.READY)
     assert ("g1", 700) in sim.reports
-    assert not sim.scheduler.models["a"].loaders
-    assert sim.scheduler.settled
+    assert not sim.state.models["a"].loaders
+    assert sim.state.settled
 
 
 def test_memory_evicts_idle_models_and_counts_what_they_give_back() -> None:
     sim = loaded("a", "b", models=3)
     for model in ("a", "b"):
-        sim.scheduler.workers[sim.serving(model)].memory = 600
+        sim.state.workers[sim.serving(model)].memory = 600
     key = sim.submit("c")
     sim.checked(sim.of_state(WorkerState.CHECKING)[0], need=500, available=100)
     sim.run_until_idle()
     assert key in sim.order
-    assert sim.scheduler.models.get("a") is None
-    assert sim.scheduler.models["b"].worker is not None
+    assert sim.state.models.get("a") is None
+    assert sim.state.models["b"].worker is not None

@@ -17,8 +17,8 @@ def test_a_failed_check_evicts_no_model() -> None:
     key = sim.submit("b")
     sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
     assert sim.refusals[key].code is Code.LOAD_FAILED
-    assert sim.scheduler.models["a"].worker is not None
-    assert sim.scheduler.models["a"].worker.state is WorkerState.READY
+    assert sim.state.models["a"].worker is not None
+    assert sim.state.models["a"].worker.state is WorkerState.READY
 
 
 def test_a_failed_start_evicts_one_then_backs_off_and_displaces_no_model() -> None:
@@ -28,7 +28,7 @@ def test_a_failed_start_evicts_one_then_backs_off_and_displaces_no_model() -> No
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
     assert sim.refusals[first].retry_after == 1.0
-    assert sim.scheduler.models["c"].worker is not None
+    assert sim.state.models["c"].worker is not None
     at_once = sim.submit("b")
     assert sim.refusals[at_once].code is Code.BACKING_OFF
     sim.load("a", 600)
@@ -38,10 +38,10 @@ def test_a_failed_start_evicts_one_then_backs_off_and_displaces_no_model() -> No
     sim.run_until_idle()
     assert sim.refusals[later].code is Code.BACKING_OFF
     assert sim.refusals[later].retry_after == pytest.approx(FORGIVEN_AFTER_PAUSES * BackoffPolicy().most - 5.0)
-    assert {model.name for model in sim.scheduler.models.values() if model.worker} == {"a", "c"}
+    assert {model.name for model in sim.state.models.values() if model.worker} == {"a", "c"}
     sim.load("b", 601)
     sim.run_until_idle()
-    assert sim.scheduler.models["b"].worker is not None
+    assert sim.state.models["b"].worker is not None
 
 
 def test_pauses_double() -> None:
@@ -52,7 +52,7 @@ def test_pauses_double() -> None:
         while not sim.of_state(WorkerState.LOADING):
             assert sim.advance()
         sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
-        pauses.append(sim.scheduler.models["a"].backoff.pause(sim.now))
+        pauses.append(sim.state.models["a"].backoff.pause(sim.now))
         sim.run_until_idle()
         sim.pass_time(pauses[-1])
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -102,7 +102,7 @@ def test_workers_that_die_of_a_load_again_and_again_open_the_breaker() -> None:
 def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
     sim = Simulation()
     worker = sim.of_state(WorkerState.SPAWNED)[0]
-    sim.scheduler.kill_worker(sim.scheduler.workers[worker])
+    sim.state.kill_worker(sim.state.workers[worker])
     sim.hello(worker)
     assert sim.of_state(WorkerState.LEAVING) == [worker]
 

@@ -29,7 +29,7 @@ class SettledMachine(SchedulerMachine):
             self.sim.finish(key)
         self.sim.run_until_idle()
         for worker in self.workers(WorkerState.READY)[:1]:
-            model = self.sim.scheduler.workers[worker].model.name
+            model = self.sim.state.workers[worker].model.name
             submitted = [self.sim.submit(model, gateway) for _ in range(times)]
             for key in submitted if ended else []:
                 if key in self.running():

@@ -65,7 +65,7 @@ def test_a_load_of_a_loaded_model_counts_as_a_use() -> None:
     waiting = sim.submit("c")
     sim.run_until_idle()
     assert waiting in sim.order
-    assert sim.scheduler.models.get("b") is None
+    assert sim.state.models.get("b") is None
 
 
 def test_an_end_that_is_reported_late_is_not_the_last_use() -> None:
@@ -88,7 +88,7 @@ def test_the_last_use_is_remembered_after_an_unload() -> None:
     sim.finish(sim.submit("b"))
     sim.unload("b", 801)
     sim.run_until_idle()
-    assert "b" not in sim.scheduler.models
+    assert "b" not in sim.state.models
     assert sim.scheduler.view.used() == ["b", "a"]
     sim.pass_time(1.0)
     sim.load("a", 802)

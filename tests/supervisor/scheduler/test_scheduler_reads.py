@@ -72,9 +72,9 @@ def test_an_idle_model_is_evicted_rather_than_one_that_answers_a_read() -> None:
     sim.finish(sim.submit("a"))  # used last
     sim.submit("c")
     sim.run_until_idle()
-    assert set(sim.scheduler.models) >= {"b", "c"}
-    assert sim.scheduler.models["b"].slots
-    assert not getattr(sim.scheduler.models.get("a"), "slots", 0)
+    assert set(sim.state.models) >= {"b", "c"}
+    assert sim.state.models["b"].slots
+    assert not getattr(sim.state.models.get("a"), "slots", 0)
 
 
 def test_few_reads_run_at_once_and_the_others_wait_for_them_alone() -> None:
@@ -102,7 +102,7 @@ def test_a_read_says_nothing_about_how_long_a_slot_is_held() -> None:
     key = read(sim)
     sim.pass_time(100.0)
     sim.finish(key)
-    assert sim.scheduler.models["a"].service_s == 0.0
+    assert sim.state.models["a"].service_s == 0.0
 
 
 def test_a_read_that_was_in_a_dying_engine_runs_alone() -> None:

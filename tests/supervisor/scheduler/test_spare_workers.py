@@ -24,10 +24,10 @@ def pass_seconds(sim: Simulation, seconds: float) -> None:
 def test_a_worker_that_never_reports_is_killed_and_replaced() -> None:
     sim = Simulation()
     (silent,) = sim.of_state(SPAWNED)
-    pass_seconds(sim, sim.scheduler.limits.hello_timeout)
+    pass_seconds(sim, sim.state.limits.hello_timeout)
     assert silent in sim.killed
     assert silent not in sim.of_state(SPAWNED)
-    assert sim.scheduler.counters["hello_timeouts"] >= 1
+    assert sim.state.counters["hello_timeouts"] >= 1
     note = next(note for note in sim.notes if note.event == "worker killed")
     assert (note.level, note.fields["worker"]) == ("error", silent)
     sim.worker_dies(silent)
@@ -51,7 +51,7 @@ def test_a_load_does_not_wait_for_a_worker_that_never_reports() -> None:
 def test_a_worker_that_reports_late_is_used() -> None:
     sim = Simulation()
     (late,) = sim.of_state(SPAWNED)
-    pass_seconds(sim, sim.scheduler.limits.hello_timeout - 1.0)
+    pass_seconds(sim, sim.state.limits.hello_timeout - 1.0)
     sim.hello(late)
     assert late in sim.of_state(SPARE)
     assert not sim.killed
@@ -78,7 +78,7 @@ def test_surplus_spares_stop_after_a_while() -> None:
     assert len(sim.of_state(SPARE)) > 3
     pass_seconds(sim, SPARE_LINGER_S)
     sim.run_until_idle()
-    assert len(sim.of_state(SPARE)) == sim.scheduler.limits.spares
+    assert len(sim.of_state(SPARE)) == sim.state.limits.spares
     stopped = [each for worker in sim.workers.values() for each in worker.commands if isinstance(each, Shutdown)]
     assert not stopped, "those that were stopped have ended"
 
@@ -87,7 +87,7 @@ def test_a_spare_that_is_needed_stays() -> None:
     sim = loaded("a")
     sim.run_until_idle()
     pass_seconds(sim, 10 * SPARE_LINGER_S)
-    assert len(sim.of_state(SPARE)) == sim.scheduler.limits.spares
+    assert len(sim.of_state(SPARE)) == sim.state.limits.spares
 
 
 def test_a_worker_of_another_version_is_named_with_the_cure_and_refuses_what_waits() -> None:
@@ -104,7 +104,7 @@ def test_a_worker_of_another_version_is_named_with_the_cure_and_refuses_what_wai
     assert worker in sim.killed
     at_once = sim.submit("a")
     assert sim.refusals[at_once].code is Code.RESTART_NEEDED, "it does not wait for the next try"
-    assert sim.scheduler.spawn_problem is not None
+    assert sim.state.spawn_problem is not None
 
 
 def test_another_version_is_one_line_in_the_log() -> None:
@@ -138,5 +138,5 @@ def test_when_workers_report_again_all_is_well(load: bool) -> None:
     sim.run_until_idle()
     key = sim.submit("a")
     sim.run_until_idle()
-    assert sim.scheduler.spawn_problem is None
+    assert sim.state.spawn_problem is None
     assert key in sim.order

@@ -24,7 +24,7 @@ def restartable_sim(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     sim = Simulation(1, 1)
     sim.load("a")
     sim.run_until_idle()
-    assert sim.scheduler.settled
+    assert sim.state.settled
     return sim
 
 
@@ -46,8 +46,8 @@ def test_it_is_started_again_and_serves_what_waits(restartable_sim: Simulation) 
     sim.run_until_idle()
     assert sim.order == [first, second]
     assert sim.serving("a") != worker
-    assert sim.scheduler.counters["restarts"] == 1
-    assert "evictions" not in sim.scheduler.counters
+    assert sim.state.counters["restarts"] == 1
+    assert "evictions" not in sim.state.counters
     notes = [(note.event, note.fields["why"]) for note in sim.notes if "why" in note.fields]
     assert ("engine ended, the clients of its requests are gone", "it keeps working for clients that are gone") in notes
 
@@ -59,7 +59,7 @@ def test_it_is_started_again_although_nothing_waits(restartable_sim: Simulation)
     sim.run_until_idle()
     assert sim.serving("a") != worker
     assert sim.of_state(WorkerState.READY) == [sim.serving("a")]
-    assert not sim.scheduler.models["a"].grants
+    assert not sim.state.models["a"].grants
 
 
 def test_another_model_that_waits_is_loaded_instead(restartable_sim: Simulation) -> None:

@@ -87,7 +87,7 @@ def test_an_unload_ends_a_load_that_is_under_way(situation: Callable[[str], Simu
     sim.scheduler.download_ended("a", spec("a"), None, sim.now)
     sim.settle()
     sim.run_until_idle()
-    gone = sim.scheduler.models.get("a")
+    gone = sim.state.models.get("a")
     assert gone is None or gone.worker is None
     assert not sim.unload("a", 902), "nothing is left of it"
 
@@ -112,7 +112,7 @@ def test_a_model_that_is_only_being_checked_is_unloaded_at_once() -> None:
     sim.scheduler.model_checked(worker, 0, 0)
     sim.load_fails(worker)
     sim.run_until_idle()
-    assert sim.scheduler.settled
+    assert sim.state.settled
 
 
 def test_a_worker_that_has_checked_a_model_is_a_spare_again() -> None:
@@ -130,7 +130,7 @@ def test_options_of_a_load_do_not_survive_the_unload() -> None:
     assert sim.unload("a")
     sim.submit("a")
     sim.run_until_idle()
-    assert sim.scheduler.models["a"].spec == spec("a")
+    assert sim.state.models["a"].spec == spec("a")
 
 
 def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
@@ -142,7 +142,7 @@ def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
     sim.finish(stream)
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
-    assert "a" not in sim.scheduler.models
+    assert "a" not in sim.state.models
 
 
 def test_the_worker_of_an_abandoned_check_becomes_a_spare() -> None:
@@ -154,7 +154,7 @@ def test_the_worker_of_an_abandoned_check_becomes_a_spare() -> None:
     sim.run_until_idle()
     assert sim.of_state(WorkerState.SPARE)
     assert not sim.of_state(WorkerState.CHECKED)
-    assert sim.scheduler.settled
+    assert sim.state.settled
 
 
 @pytest.mark.parametrize("gone", ["its client", "its gateway"])
@@ -170,7 +170,7 @@ def test_an_unload_goes_on_without_its_caller(gone: str) -> None:
     sim.settle()
     sim.finish(stream)
     sim.run_until_idle()
-    assert "a" not in sim.scheduler.models
+    assert "a" not in sim.state.models
     assert not sim.reports.keys() & {("g2", 901)}
 
 
@@ -230,7 +230,7 @@ def test_an_unload_waits_for_requests_with_a_client() -> None:
 
 def test_an_abandoned_attempt_keeps_its_slot_while_the_model_stays() -> None:
     sim = with_cancelled_request()
-    assert sim.scheduler.settled
+    assert sim.state.settled
     beside, behind = sim.submit("a"), sim.submit("a")
     assert sim.order[-1] == beside, "its slot is in use, whatever for"
     sim.finish(sim.order[0])

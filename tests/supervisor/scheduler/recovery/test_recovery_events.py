@@ -50,7 +50,7 @@ def sent(effects: list[object]) -> list[object]:
 def test_a_ready_model_serves_at_once() -> None:
     attempt = RunningAttempt(KEY, 1, 80.0, Caller("ci"), abandoned=True)
     scheduler, effects = recovered(ready("w1", "a", attempt))
-    model = scheduler.models["a"]
+    model = scheduler._state.models["a"]
     assert (model.state, model.busy, model.slots, model.last_use, model.memory) == (ModelState.READY, 1, 2, 90.0, 1000)
     assert model.keep_loaded
     assert model.abandoned == {KEY}
@@ -62,23 +62,23 @@ def test_a_ready_model_serves_at_once() -> None:
 
 def test_a_load_goes_on_without_its_caller() -> None:
     scheduler, effects = recovered(RunningWorker("w1", WorkerState.LOADING, spec("a")))
-    assert scheduler.models["a"].state is ModelState.LOADING
+    assert scheduler._state.models["a"].state is ModelState.LOADING
     assert sent(effects) == []
     scheduler.engine_ready("w1", FACTS, NOW)
-    assert scheduler.models["a"].state is ModelState.READY
+    assert scheduler._state.models["a"].state is ModelState.READY
 
 
 def test_an_engine_that_died_is_started_again() -> None:
     scheduler, effects = recovered(RunningWorker("w1", WorkerState.ENGINE_LOST, spec("a")))
     assert sent(effects) == [StartEngine(spec("a"))]
-    assert scheduler.models["a"].state is ModelState.LOADING
+    assert scheduler._state.models["a"].state is ModelState.LOADING
 
 
 def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
     scheduler, effects = recovered(
         RunningWorker("w1", WorkerState.LEAVING, spec("a"), FACTS), RunningWorker("w2", WorkerState.SPARE)
     )
-    assert scheduler.models["a"].state is ModelState.UNLOADING
+    assert scheduler._state.models["a"].state is ModelState.UNLOADING
     assert [effect for effect in effects if isinstance(effect, KillAfter)] == [KillAfter("w1", 5.0)]
     assert sent(submit(scheduler, model="b")) == [CheckModel(spec("b"))]
     scheduler.model_checked("w2", 0, 0)
@@ -91,16 +91,16 @@ def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
 
 def test_a_spare_that_leaves_is_not_a_spare() -> None:
     scheduler, effects = recovered(RunningWorker("w1", WorkerState.LEAVING))
-    assert scheduler.workers["w1"].state is WorkerState.LEAVING
+    assert scheduler._state.workers["w1"].state is WorkerState.LEAVING
     assert not any(isinstance(message, Shutdown) for message in sent(effects))
 
 
 def test_a_worker_that_starts_may_still_report() -> None:
     scheduler, effects = recovered(starting=["w1"])
-    assert scheduler.workers["w1"].state is WorkerState.SPAWNED
+    assert scheduler._state.workers["w1"].state is WorkerState.SPAWNED
     assert effects == []
     scheduler.worker_reported("w1")
-    assert scheduler.workers["w1"].state is WorkerState.SPARE
+    assert scheduler._state.workers["w1"].state is WorkerState.SPARE
 
 
 def test_the_model_used_least_recently_is_evicted() -> None:
@@ -111,8 +111,8 @@ def test_the_model_used_least_recently_is_evicted() -> None:
         models=2,
     )
     submit(scheduler, model="c")
-    assert scheduler.models["b"].state is ModelState.DRAINING
-    assert scheduler.models["a"].state is ModelState.READY
+    assert scheduler._state.models["b"].state is ModelState.DRAINING
+    assert scheduler._state.models["a"].state is ModelState.READY
 
 
 def test_a_pinned_model_stays_pinned() -> None:
@@ -125,7 +125,7 @@ def test_a_pinned_model_stays_pinned() -> None:
 def test_what_no_client_waits_for_is_cancelled_and_keeps_its_slots() -> None:
     scheduler, effects = recovered(ready("w1", "a", RunningAttempt(KEY, 2, 80.0)), unwanted=[AttemptAt(KEY, "w1")])
     assert sent(effects) == [Cancel(*KEY, "no client waits for it")]
-    assert scheduler.models["a"].busy == 2
+    assert scheduler._state.models["a"].busy == 2
 
 
 def test_a_request_that_never_reached_its_worker_comes_back_before_what_waited() -> None:
@@ -135,7 +135,7 @@ def test_a_request_that_never_reached_its_worker_comes_back_before_what_waited()
     assert (refused.number, refused.attempt, refused.failure.code) == (7, 1, Code.RETURNED)
     submit(scheduler, RequestKey("g2", 3, 1))
     submit(scheduler, RequestKey("g1", 7, 2), age=None)
-    assert [waiting.key.number for waiting in scheduler.models["a"].queue] == [7, 3]
+    assert [waiting.key.number for waiting in scheduler._state.models["a"].queue] == [7, 3]
 
 
 def test_a_request_that_runs_is_not_run_again() -> None:
@@ -143,14 +143,14 @@ def test_a_request_that_runs_is_not_run_again() -> None:
     (effect,) = submit(scheduler)
     assert isinstance(effect, NotifyGrant)
     assert (effect.gateway, effect.grant.number, effect.grant.worker) == ("g1", 7, "w1")
-    assert scheduler.models["a"].busy == 1
+    assert scheduler._state.models["a"].busy == 1
 
 
 def test_a_request_that_has_just_ended_is_not_run_again() -> None:
     scheduler, _ = recovered(ready(), ended={KEY: "w1"})
     (effect,) = submit(scheduler)
     assert isinstance(effect, NotifyGrant)
-    assert scheduler.models["a"].busy == 0
+    assert scheduler._state.models["a"].busy == 0
 
 
 def test_a_request_that_ended_at_a_worker_that_is_gone_is_returned() -> None:
@@ -166,13 +166,13 @@ def test_a_request_that_waits_is_submitted_again_without_effect() -> None:
     scheduler, _ = recovered(ready("w1", "a", *attempts))
     submit(scheduler)
     submit(scheduler)
-    assert len(scheduler.models["a"].queue) == 1
+    assert len(scheduler._state.models["a"].queue) == 1
 
 
 def test_two_workers_with_one_model_do_not_both_stay() -> None:
     scheduler, effects = recovered(ready("w1"), ready("w2"))
     assert [effect for effect in effects if isinstance(effect, KillWorker)] == [KillWorker("w2")]
-    worker = scheduler.models["a"].worker
+    worker = scheduler._state.models["a"].worker
     assert worker is not None
     assert worker.id == "w1"
 
