@@ -12,14 +12,14 @@ from protocol.state_table import next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
-from supervisor.keeper.lifecycles import FORK_SERVER, ForkServerEvent, ForkServerState
+from supervisor.keeper.process_states import FORK_SERVER, ForkServerEvent, ForkServerState
 
 SERVE_PAUSE_S = 1.0
 """Least time between two channels to a fork server, so that a supervisor that closes each of them does not keep the keeper busy."""
 
 
 class ForkServerProcess:
-    """One fork server. It takes the steps of the table `lifecycles.FORK_SERVER`."""
+    """One fork server. It takes the steps of the table `process_states.FORK_SERVER`."""
 
     def __init__(self, boot: str, command: Sequence[str], now: float) -> None:
         """Start it; raises OSError if that fails. ``boot``: the id of this run of the server."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.keeper.lifecycles import SupervisorState
+from supervisor.keeper.process_states import SupervisorState
 
 SILENCE_S = 10.0
 """A supervisor that is silent for this long is stopped or stuck."""

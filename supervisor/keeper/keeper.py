@@ -1,6 +1,6 @@
 """The keeper's loop: connects signals, fork servers, the supervisor and the service manager.
 
-It decides little: `lifecycles` has the states of all these, `restart_policy` what follows from them.
+It decides little: `process_states` and `upgrade_states` have the states of all these, `restart_policy` what follows from them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,12 @@ from supervisor.keeper.error_output import print_line
 from supervisor.keeper.fork_server_process import ForkServerProcess
 from supervisor.keeper.fork_server_roles import ForkServers, Role
 from supervisor.keeper.kept_state import KeptState
-from supervisor.keeper.lifecycles import (
-    SERVER,
-    TO_END,
-    UNCONFIRMED,
-    ServerLifecycleEvent,
-    ServerState,
-    SupervisorState,
-    UpgradeEvent,
-    UpgradeState,
-)
+from supervisor.keeper.process_states import SERVER, TO_END, ServerLifecycleEvent, ServerState, SupervisorState
 from supervisor.keeper.restart_policy import Exit, RestartPolicy, SupervisorEnd, reason_to_kill
 from supervisor.keeper.service_manager import ServiceManager
 from supervisor.keeper.signals import Signals
 from supervisor.keeper.supervisor_process import SupervisorProcess
+from supervisor.keeper.upgrade_states import UNCONFIRMED, UpgradeEvent, UpgradeState
 
 TICK_S = 1.0
 KILL_TIMEOUT_S = 5.0

@@ -11,12 +11,12 @@ from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import Heartbeat
-from supervisor.keeper.lifecycles import SUPERVISOR, SupervisorEvent, SupervisorState
+from supervisor.keeper.process_states import SUPERVISOR, SupervisorEvent, SupervisorState
 from supervisor.keeper.restart_policy import SupervisorEnd
 
 
 class SupervisorProcess:
-    """One supervisor, from the order to fork it to its end. It takes the steps of the table `lifecycles.SUPERVISOR`."""
+    """One supervisor, from the order to fork it to its end. It takes the steps of the table `process_states.SUPERVISOR`."""
 
     def __init__(self, now: float, held: Mapping[str, int], predecessors: int, why: str) -> None:
         """Make its channel, with the descriptors that it gets.

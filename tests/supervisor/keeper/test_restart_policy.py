@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.keeper.heartbeat import FRESH_S, MAX_STEP_S, SILENCE_S, STARTUP_SILENCE_S, Heartbeat
-from supervisor.keeper.lifecycles import ServerState, SupervisorState, UpgradeEvent, UpgradeState
+from supervisor.keeper.process_states import ServerState, SupervisorState
 from supervisor.keeper.restart_policy import (
     MAX_EARLY_DEATHS,
     MAX_PAUSE_S,
@@ -17,6 +17,7 @@ from supervisor.keeper.restart_policy import (
     reason_to_kill,
     upgrade_event,
 )
+from supervisor.keeper.upgrade_states import UpgradeEvent, UpgradeState
 
 SIGKILL = -9
 NOT_FORKED, STARTING, RUNNING, SERVING, LEAVING_EARLY, LEAVING, HANDED_OVER, KILLED = (

@@ -14,21 +14,19 @@ from protocol.state_table import IllegalTransitionError, next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
 from supervisor.keeper.keeper import Keeper
-from supervisor.keeper.lifecycles import (
+from supervisor.keeper.process_states import (
     FORK_SERVER,
     SERVER,
     SUPERVISOR,
-    UPGRADE,
     ForkServerEvent,
     ForkServerState,
     ServerLifecycleEvent,
     ServerState,
     SupervisorEvent,
     SupervisorState,
-    UpgradeEvent,
-    UpgradeState,
 )
 from supervisor.keeper.supervisor_process import SupervisorProcess
+from supervisor.keeper.upgrade_states import UPGRADE, UpgradeEvent, UpgradeState
 from tests.support.waiting import wait_for
 
 TABLES: Sequence[tuple[Mapping[Any, Mapping[Any, Any]], type[Enum], type[Enum]]] = [
