@@ -1,7 +1,7 @@
 """Downloads from a Hugging Face hub, into the hub library's own cache, where other programs also find the files.
 
-The library lists, authenticates, transfers and stores files. It does not continue a broken file across processes, so
-the partial file (``blobs/ETAG.incomplete``, under the library's own lock) is handled here.
+The library lists, authenticates, transfers and stores files. It does not continue a broken file across processes;
+`resumable_transfer` does.
 """
 
 from __future__ import annotations
@@ -10,26 +10,21 @@ from pathlib import Path
 from typing import Final
 
 import huggingface_hub
-from huggingface_hub import constants, file_download
-from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined,unused-ignore]
+from huggingface_hub import constants
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined,unused-ignore]
 
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import repository_files
 from protocol.models.checkpoints import HubCheckpoint
-from workers.files import gguf
-from workers.files.errors import BrokenError
 from workers.jobs import disk
 from workers.jobs.errors import SourceError
-from workers.jobs.model_download import huggingface_listing
+from workers.jobs.model_download import huggingface_listing, resumable_transfer
 from workers.jobs.model_download.huggingface_listing import RemoteFile
-from workers.jobs.model_download.partial_file import PartialFile
 from workers.jobs.progress import DownloadProgress
 
 _MAX_HTTP_BYTES: Final = 50_000_000_000
 """Larger files are left entirely to the library's own transfer protocol."""
 _CHUNK: Final = 128 << 10
-_BEYOND: Final = 416
 
 
 def fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
@@ -56,7 +51,7 @@ def _fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: Downlo
         progress.begin(remote.name, index, len(files), remote.size)
         if remote.size <= _MAX_HTTP_BYTES and remote.etag:
             url = huggingface_hub.hf_hub_url(checkpoint.repo, remote.name, revision=revision)
-            _transfer(url, remote, blobs, progress)
+            resumable_transfer.transfer(url, remote, blobs, progress)
         else:
             _file(checkpoint.repo, remote.name)
         progress.end()
@@ -88,14 +83,10 @@ def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[Rem
             raise SourceError(f"{checkpoint.repo} has no file {source.mmproj!r}", absent=True, param="mmproj")
         wanted = [*wanted, projector]
     files = [by_name[name] for name in dict.fromkeys(wanted)]
-    empty = next((remote.name for remote in files if not remote.size and _is_gguf(remote)), "")
+    empty = next((remote.name for remote in files if not remote.size and remote.is_gguf), "")
     if empty:
         raise SourceError(f"{empty} is empty at the hub")
     return files
-
-
-def _is_gguf(remote: RemoteFile) -> bool:
-    return remote.name.lower().endswith(".gguf")
 
 
 def _missing(blobs: Path, remote: RemoteFile) -> int:
@@ -110,75 +101,3 @@ def _file(repo: str, name: str) -> None:
             repo, name, etag_timeout=2 * huggingface_listing.FIRST_RESPONSE_TIMEOUT_S
         )
     )
-
-
-def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgress) -> None:
-    """Download one file into the cache as a blob; continue where an earlier job stopped."""
-    blob, partial = blobs / remote.etag, blobs / f"{remote.etag}.incomplete"
-    lock = Path(constants.HF_HUB_CACHE) / ".locks" / blobs.parent.name / f"{remote.etag}.lock"
-    with disk.locked(lock, lambda: progress.at(disk.size_of(partial))):
-        if blob.exists() and blob.stat().st_size == remote.size:
-            _check(remote, blob)
-            return
-        blobs.mkdir(parents=True, exist_ok=True)
-        if disk.size_of(partial) > remote.size:
-            partial.unlink()
-        left_behind = disk.size_of(partial) > 0
-        try:
-            _complete(url, remote, partial, progress)
-        except SourceError:
-            if not left_behind:
-                raise
-            # A power failure may have damaged the partial file of an earlier job.
-            _complete(url, remote, partial, progress)
-        partial.replace(blob)
-
-
-def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadProgress) -> None:
-    """Fetch the missing part of a file and check it. If it is wrong, delete it and raise :class:`SourceError`."""
-    try:
-        with PartialFile(partial, remote.size, remote.etag, progress) as file:
-            _receive(url, remote, file)
-            file.check()
-        _check(remote, partial)
-    except SourceError as problem:
-        partial.unlink()
-        raise SourceError(f"{remote.name}: {problem}; it was deleted", problem.detail) from problem
-
-
-def _receive(url: str, remote: RemoteFile, file: PartialFile) -> None:
-    """Let the library write the missing part of a file; try again as long as each transfer adds bytes."""
-    while True:
-        before = file.tell()
-        try:
-            huggingface_listing.retry_while_busy(lambda: _ask(url, remote, file))
-            return
-        except OfflineModeIsEnabled:
-            raise
-        except HfHubHTTPError as problem:
-            if huggingface_listing.status_of(problem) == _BEYOND:
-                raise SourceError(f"it ends before the {remote.size} bytes that the hub announced") from problem
-            raise
-        except Exception:
-            # Versions of the library differ in which broken transfers they resume themselves.
-            if file.failed or file.tell() <= before:
-                raise
-
-
-def _ask(url: str, remote: RemoteFile, file: PartialFile) -> None:
-    file_download.http_get(
-        url,
-        file,  # type: ignore[arg-type]
-        resume_size=file.tell(),
-        headers=build_hf_headers(),
-        expected_size=remote.size,
-    )
-
-
-def _check(remote: RemoteFile, path: Path) -> None:
-    """Raise a :class:`SourceError` for a GGUF that is broken at the hub."""
-    if _is_gguf(remote):
-        try:
-            gguf.read(path)
-        except BrokenError as problem:
-            raise SourceError(f"{problem} at the hub") from problem

@@ -49,6 +49,11 @@ class RemoteFile(NamedTuple):
     size: int
     etag: str
 
+    @property
+    def is_gguf(self) -> bool:
+        """Whether its name is that of a GGUF."""
+        return self.name.lower().endswith(".gguf")
+
 
 class RepositoryListing(NamedTuple):
     """The present state of a repository."""
