@@ -14,9 +14,9 @@ from protocol.failures import Code, Failure, invalid
 from protocol.models import installations
 from protocol.models.installations import Installation
 from protocol.models.recipes import ModelSpec, OptionValue, Provision
-from workers.backends.arguments import check_arguments
 from workers.backends.base import Backend
-from workers.backends.flags import FlagError, FlagTable
+from workers.backends.flag_table import FlagError, FlagTable
+from workers.backends.user_arguments import check_arguments
 
 
 class ProgramBackend(Backend):

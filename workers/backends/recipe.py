@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from protocol.models.recipes import RecipeDescriptor
 from workers.backends.base import Backend
-from workers.backends.flags import FlagTable
+from workers.backends.flag_table import FlagTable
 from workers.files import gguf, safetensors
 
 _GGUF_HEAD_BYTES: Final = 64 * 1024

@@ -12,9 +12,9 @@ from typing import Final
 
 from protocol.failures import Code, Failure
 from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
-from workers.backends import arguments
+from workers.backends import user_arguments
 from workers.backends.base import Backend
-from workers.backends.flags import FlagTable
+from workers.backends.flag_table import FlagTable
 from workers.backends.flm import backend as flm
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
@@ -39,7 +39,7 @@ MODEL_SUFFIXES: Final = tuple({suffix: None for recipe in RECIPES for suffix in 
 
 def _argument_check(recipe: Recipe, option: str) -> Callable[[str], list[str]]:
     own = recipe.check_arguments
-    return own or partial(arguments.check_arguments, option, recipe.flags)
+    return own or partial(user_arguments.check_arguments, option, recipe.flags)
 
 
 ARGUMENT_CHECKS: Final[dict[str, Callable[[str], list[str]]]] = {

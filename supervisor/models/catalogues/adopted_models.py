@@ -18,8 +18,8 @@ from supervisor.models.catalogues import catalogue, extra_models, user_models
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from workers.backends.arguments import is_below
 from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, identify
+from workers.backends.user_arguments import is_below
 
 FILE: Final = "adopted_models.json"
 MAX_ADOPTED: Final = 256

@@ -16,8 +16,8 @@ from protocol.failures import LemonbusError, invalid, printable
 from protocol.models import checkpoints
 from protocol.models.devices import is_gpu_number
 from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
-from workers.backends.arguments import check_argument_numbers, check_client_arguments
 from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, FLAGS
+from workers.backends.user_arguments import check_argument_numbers, check_client_arguments
 
 ARGS: Final = "args"
 MERGED_ARGS: Final = "merge_args"

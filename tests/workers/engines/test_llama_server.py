@@ -18,7 +18,7 @@ from tests.support.models.tiny_models import tiny_models
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import DirectEngine, running_engine, spec_of
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.flags import parse
 from workers.engines.llama_server.server import flush_log, load_library

@@ -8,7 +8,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import MAX_CTX_SIZE, IdleCheck, LoadOption, ModelType, RecipeDescriptor
 from protocol.models.recipes import BackendDescriptor as Program
-from workers.backends.flags import COUNT, TEXT, Flag, FlagTable, Setter, one_of
+from workers.backends.flag_table import COUNT, TEXT, Flag, FlagTable, Setter, one_of
 
 _lemonbus: Final = partial(Flag, setter=Setter.LEMONBUS)
 

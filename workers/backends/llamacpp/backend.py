@@ -16,7 +16,6 @@ from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import engine_texts, flags
-from workers.backends.llamacpp.arguments import check_llamacpp_args, device_arguments, prompt_batch_tokens, slots_of
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, identify
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.requests import RequestFacts, engine_request
@@ -25,6 +24,12 @@ from workers.backends.llamacpp.slot_files import (
     LlamaSlotFiles,
     cache_facts,
     slot_request,
+)
+from workers.backends.llamacpp.user_arguments import (
+    check_llamacpp_args,
+    device_arguments,
+    prompt_batch_tokens,
+    slots_of,
 )
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe

@@ -15,8 +15,8 @@ from protocol.models.recipes import (
     RecipeDescriptor,
 )
 from protocol.models.recipes import BackendDescriptor as Program
-from workers.backends.flags import MAX_THREADS
-from workers.backends.llamacpp.arguments import MAX_SLOTS
+from workers.backends.flag_table import MAX_THREADS
+from workers.backends.llamacpp.user_arguments import MAX_SLOTS
 from workers.backends.recipe import FileHead, Identity
 
 _GENERATIONS: Final = ["chat/completions", "completions", "completion", "infill"]

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from protocol.models.recipes import MAX_CTX_SIZE
-from workers.backends.flags import (
+from workers.backends.flag_table import (
     COUNT,
     FILE,
     FILES,
@@ -238,7 +238,7 @@ FLAGS: Final = FlagTable(
 
 
 def parse(words: Sequence[str]) -> list[tuple[str, Value]]:
-    """Return (target, value) in the order given; raises :class:`~workers.backends.flags.FlagError`."""
+    """Return (target, value) in the order given; raises :class:`~workers.backends.flag_table.FlagError`."""
     for word in words:
         flag = FLAGS.find(word)
         if flag is not None and not flag.target:

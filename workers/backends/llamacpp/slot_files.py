@@ -14,7 +14,7 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.prompt_caches import KEY_LENGTH
 from workers.backends.base import EngineFacts, SlotReport
 from workers.backends.engine_request import EngineRequest
-from workers.backends.flags import name_of
+from workers.backends.flag_table import name_of
 from workers.backends.llamacpp.flags import FLAGS
 
 MAX_SAVED_FILES: Final = 1_000

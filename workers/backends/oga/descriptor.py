@@ -23,7 +23,7 @@ from protocol.models.recipes import (
 )
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.repository_files import GENAI_CONFIG
-from workers.backends.flags import MAX_THREADS
+from workers.backends.flag_table import MAX_THREADS
 
 _CPU: Final = Program(
     name="cpu",

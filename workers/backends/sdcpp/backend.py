@@ -16,7 +16,7 @@ from protocol.runtime import logs
 from protocol.wire import form_data
 from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
-from workers.backends.flags import FlagTable
+from workers.backends.flag_table import FlagTable
 from workers.backends.package_version import package_version
 from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe

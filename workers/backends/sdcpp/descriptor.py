@@ -7,7 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
-from workers.backends.flags import MAX_THREADS
+from workers.backends.flag_table import MAX_THREADS
 from workers.backends.recipe import FileHead, Identity
 from workers.backends.sdcpp.flags import PACKAGE
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from workers.backends.flags import (
+from workers.backends.flag_table import (
     COUNT,
     FILE,
     INTEGER,

@@ -8,7 +8,7 @@ from protocol.models import checkpoints
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
-from workers.backends.flags import MAX_THREADS
+from workers.backends.flag_table import MAX_THREADS
 from workers.backends.recipe import FileHead, Identity
 from workers.backends.whispercpp.flags import PACKAGE
 

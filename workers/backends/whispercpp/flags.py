@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from protocol.wire.transcripts import AUTO, RESPONSE_FORMATS, language_code
-from workers.backends.flags import (
+from workers.backends.flag_table import (
     COUNT,
     FILE,
     INTEGER,

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from workers.backends.flags import FlagError, Value
+from workers.backends.flag_table import FlagError, Value
 from workers.backends.llamacpp.flags import parse, version
 from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
 

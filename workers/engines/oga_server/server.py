@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from workers.backends.flags import COUNT, FILE, INTEGER, NUMBER, TEXT, Flag, FlagError, FlagTable
+from workers.backends.flag_table import COUNT, FILE, INTEGER, NUMBER, TEXT, Flag, FlagError, FlagTable
 from workers.engines.oga_server.http_handler import OgaHttpServer
 from workers.engines.oga_server.model import OgaModel, OgaSampling
 from workers.engines.shutdown_wait import open_parent_pidfd, wait_for_shutdown
@@ -35,7 +35,7 @@ _DEFAULTS: Final[dict[str, Any]] = {"host": "127.0.0.1", "port": 8080, "context"
 
 
 def parse(words: list[str]) -> dict[str, Any]:
-    """Return the options of a command line; raises :class:`~workers.backends.flags.FlagError`."""
+    """Return the options of a command line; raises :class:`~workers.backends.flag_table.FlagError`."""
     found: dict[str, Any] = {**_DEFAULTS, **OgaSampling()._asdict(), **dict(_FLAGS.parse(words))}
     if not found.get("model"):
         raise FlagError("-m is missing")

@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 from protocol.runtime.process_exit import exit_immediately
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.package_version import package_version
 from workers.backends.sdcpp.flags import FLAGS, KEY, PACKAGE
 from workers.engines.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error

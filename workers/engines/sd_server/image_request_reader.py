@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from protocol.wire import form_data
-from workers.backends.flags import Value
+from workers.backends.flag_table import Value
 from workers.engines.http_server import EngineHttpError
 from workers.engines.sd_server.library import RawImage, decode_image
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from workers.backends.flags import FlagError, Value
+from workers.backends.flag_table import FlagError, Value
 from workers.backends.sdcpp.flags import PACKAGE
 
 _WORDS: Final = {

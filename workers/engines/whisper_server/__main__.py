@@ -20,7 +20,7 @@ import msgspec
 from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import form_data, transcripts
 from protocol.wire.transcripts import Transcript, TranscriptSegment
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.package_version import package_version
 from workers.backends.whispercpp.flags import FLAGS, KEY, PACKAGE, parse_form_fields
 from workers.engines.http_server import (

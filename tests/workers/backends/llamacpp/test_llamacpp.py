@@ -16,13 +16,13 @@ from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
-from workers.backends.llamacpp.arguments import check_llamacpp_args
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.flags import FLAGS, parse
+from workers.backends.llamacpp.user_arguments import check_llamacpp_args
 from workers.backends.registry import ARGUMENT_CHECKS
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]

@@ -19,7 +19,7 @@ from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.fakes.hub import gguf
 from tests.support.images import safetensors
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.sdcpp import flags
 from workers.backends.sdcpp.backend import SdCppBackend

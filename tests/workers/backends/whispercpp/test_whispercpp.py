@@ -19,7 +19,7 @@ from protocol.models.recipes import ModelSpec
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.support.accepted_share import accepted_share
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.whispercpp.backend import WhisperCppBackend
 from workers.backends.whispercpp.flags import FLAGS, parse_form_fields

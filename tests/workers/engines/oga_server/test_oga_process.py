@@ -13,7 +13,7 @@ from tests.support.clients.http_client import RawHttpClient
 from tests.support.models.genai_models import write_genai_model
 from tests.support.waiting import wait_for
 from tests.workers.engines.oga_server.oga_process import COMMAND, complete, oga_server
-from workers.backends.flags import FlagError
+from workers.backends.flag_table import FlagError
 from workers.engines.oga_server.server import parse
 
 

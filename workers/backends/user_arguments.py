@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from protocol.failures import invalid, printable
-from workers.backends.flags import FileNames, FlagTable, Setter, name_of
+from workers.backends.flag_table import FileNames, FlagTable, Setter, name_of
 
 _NUMBER_CHARACTERS: Final = 20
 """More than any limit."""

@@ -13,8 +13,8 @@ from typing import Final
 
 from protocol.failures import invalid
 from protocol.models.devices import is_gpu_number
-from workers.backends.arguments import check_arguments
 from workers.backends.llamacpp.flags import FLAGS
+from workers.backends.user_arguments import check_arguments
 
 OPTION: Final = "llamacpp_args"
 MAX_SLOTS: Final = 256

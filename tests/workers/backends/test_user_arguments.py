@@ -7,9 +7,9 @@ import re
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.arguments import check_argument_numbers, check_client_arguments, is_below
-from workers.backends.flags import FileNames, FlagTable, Setter
+from workers.backends.flag_table import FileNames, FlagTable, Setter
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS, FLAGS
+from workers.backends.user_arguments import check_argument_numbers, check_client_arguments, is_below
 
 WITH_ARGUMENTS = [
     (option.name, FLAGS[descriptor.recipe])
