@@ -57,9 +57,9 @@ ONLY_IN = {
     "certifi": ("gateway/fetching/image_fetch.py",),
     "click": ("gateway/cli/",),
     "rich": ("gateway/cli/",),
-    "xllamacpp": ("workers/engines/",),
-    "onnxruntime_genai": ("workers/engines/",),
-    "av": ("workers/engines/",),
+    "xllamacpp": ("workers/engine_servers/",),
+    "onnxruntime_genai": ("workers/engine_servers/",),
+    "av": ("workers/engine_servers/",),
     "PIL": ("gateway/decoding/images.py", "workers/"),
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (
@@ -67,7 +67,7 @@ ONLY_IN = {
         "workers/prompt_cache/disk_thread.py",
         "gateway/cli/",
         "workers/jobs/",
-        "workers/engines/",
+        "workers/engine_servers/",
     ),
 }
 """Each library has its place; nowhere else."""
@@ -92,7 +92,7 @@ PIDS = {
         "supervisor/keeper/",
         "supervisor/lifecycle/",
         "workers/engine/",
-        "workers/engines/",
+        "workers/engine_servers/",
         "gateway/process_watch.py",
         "gateway/decoding/decoder_process.py",
         "gateway/server/",

@@ -24,7 +24,7 @@ from supervisor.metrics.collection import COLLECTION_TIMEOUT_S
 from supervisor.metrics.server_metrics import DOCUMENTED_DURATION_BUCKETS
 from supervisor.recovery.takeover import TIMEOUT_S
 from workers.backends.flm.backend import MAX_CONNECTIONS
-from workers.engines.oga_server import guidance
+from workers.engine_servers.oga_server import guidance
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULTS = Settings()

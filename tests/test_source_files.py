@@ -48,7 +48,7 @@ RECIPES = (
     *(
         "workers/backends/whispercpp/",
         "workers/backends/llama_server_api.py",
-        "workers/engines/",
+        "workers/engine_servers/",
         "workers/jobs/flm.py",
     ),
 )

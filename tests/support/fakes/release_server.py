@@ -161,7 +161,7 @@ def llama_server(version: str = "b1", padding: int = 0) -> bytes:
     script = f"""#!/bin/sh
 # {version}
 export PYTHONPATH={ROOT}
-exec {sys.executable} -m workers.engines.llama_server "$@"
+exec {sys.executable} -m workers.engine_servers.llama_server "$@"
 """
     noise = hashlib.shake_128(version.encode()).digest(padding)
     return tar(

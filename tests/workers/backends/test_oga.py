@@ -52,7 +52,7 @@ def ryzenai(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_command_line_of_our_server(recipe: str) -> None:
     backend = made(recipe, ctx_size=0)
     backend.trained_context = 8192
-    assert backend.command(4242)[1:3] == ["-m", "workers.engines.oga_server"]
+    assert backend.command(4242)[1:3] == ["-m", "workers.engine_servers.oga_server"]
     answer_text = {"--temp": "0.7", "--top-p": "0.95", "--top-k": "50", "--host": "127.0.0.1", "-a": "user.A"}
     assert words_of(backend) == {"-m": "/models/folder", "--port": "4242", "--ctx-size": "8192", **answer_text}
     assert words_of(made(recipe, threads=3))["-t"] == "3"

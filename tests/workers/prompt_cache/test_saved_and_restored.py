@@ -252,7 +252,7 @@ def test_a_real_engine_that_may_not_write_that_much_ends_all_the_same(
 ) -> None:
     """A limit for the size of files stands in for a full disk: both make the write fail."""
     small = tmp_path / "small-files"
-    small.write_text(f'#!/bin/sh\nulimit -f 100\nexec {sys.executable} -m workers.engines.llama_server "$@"\n')
+    small.write_text(f'#!/bin/sh\nulimit -f 100\nexec {sys.executable} -m workers.engine_servers.llama_server "$@"\n')
     small.chmod(0o700)
     spec = structs.replace(REAL, backend="system")
     with running_worker(tmp_path, llama_server=str(small)) as one:

@@ -244,7 +244,7 @@ def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:
     """It inherits no PYTHONPATH, has the slots of its arguments, and dies with its worker although it has no code for that."""
     program = tmp_path / "my-llama-server"
     program.write_text(
-        f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 9\nPYTHONPATH={ROOT} exec {sys.executable} -m workers.engines.llama_server "$@"\n'
+        f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 9\nPYTHONPATH={ROOT} exec {sys.executable} -m workers.engine_servers.llama_server "$@"\n'
     )
     program.chmod(0o755)
     with running_worker(tmp_path, llama_server=str(program)) as one:

@@ -59,7 +59,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         Program(
             name="cpu",
             devices=[Device.CPU],
-            executable="module:workers.engines.llama_server",
+            executable="module:workers.engine_servers.llama_server",
             requires="xllamacpp",
             provision=Provision.WHEEL,
             slots=SLOTS,

@@ -7,7 +7,7 @@ tools (``--tools``), changes the log (``-v``), or takes a chat template as text:
 only name one that is built in.
 
 Targets are dotted attributes of llama.cpp's parameters, or names in angle brackets for anything more complex
-(``workers/engines/llama_server/server.py``). The ``xllamacpp`` package has no parameter for flags without a target.
+(``workers/engine_servers/llama_server/server.py``). The ``xllamacpp`` package has no parameter for flags without a target.
 """
 
 from __future__ import annotations

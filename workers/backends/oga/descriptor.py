@@ -28,7 +28,7 @@ from workers.backends.flag_table import MAX_THREADS
 _CPU: Final = Program(
     name="cpu",
     devices=[Device.CPU],
-    executable="module:workers.engines.oga_server",
+    executable="module:workers.engine_servers.oga_server",
     requires="onnxruntime_genai",
     provision=Provision.WHEEL,
     help="ONNX Runtime GenAI from its wheels, on the processor",

@@ -24,7 +24,7 @@ from workers.backends.sdcpp import flags, image_request
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, SUFFIXES, identify
 from workers.files import gguf, safetensors
 
-_MODULE: Final = "workers.engines.sd_server"
+_MODULE: Final = "workers.engine_servers.sd_server"
 _ZIP: Final = b"PK\x03\x04"
 """The first bytes of PyTorch's own checkpoints, which stable-diffusion.cpp also reads.
 

@@ -23,7 +23,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         Program(
             name="cpu",
             devices=[Device.CPU],
-            executable="module:workers.engines.whisper_server",
+            executable="module:workers.engine_servers.whisper_server",
             requires=PACKAGE,
             extra="whispercpp",
             provision=Provision.WHEEL,

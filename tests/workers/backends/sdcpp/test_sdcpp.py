@@ -67,7 +67,7 @@ def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytes
     spec = ModelSpec("x", "a/b", "sd-cpp", "cpu", "image", "/m/x.gguf", options={"sdcpp_args": "--nope"})
     settings = Settings(cache_dir=str(tmp_path), api_key="k")
     ours = SdCppBackend(spec, settings)
-    assert ours.command(5)[:3] == [sys.executable, "-m", "workers.engines.sd_server"]
+    assert ours.command(5)[:3] == [sys.executable, "-m", "workers.engine_servers.sd_server"]
     assert ours.environment({"PYTHONPATH": "p"})[flags.KEY] == ours.key != "k"
     assert ours.facts(b'{"data":[]}').version == "0.4.7"
     with pytest.raises(LemonbusError, match="unknown argument --nope"):

@@ -40,7 +40,7 @@ def pair(command: list[str], flag: str) -> str:
 
 def test_the_command_line() -> None:
     command = made(threads=3, whispercpp_args="--convert -bs 5 -l de").command(5)
-    assert command[1:3] == ["-m", "workers.engines.whisper_server"]
+    assert command[1:3] == ["-m", "workers.engine_servers.whisper_server"]
     assert command[3:5] == ["-m", "/models/x.bin"]
     assert (pair(command, "--host"), pair(command, "--port"), pair(command, "-t")) == ("127.0.0.1", "5", "3")
     assert command.index("auto") < command.index("--convert"), "the user's word counts more"

@@ -1,4 +1,0 @@
-"""Our `llama-server` over the xllamacpp wheel: `python -m workers.engines.llama_server`.
-
-Importing its modules loads no library. llama.cpp is loaded when the server starts.
-"""

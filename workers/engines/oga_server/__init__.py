@@ -1,4 +1,0 @@
-"""Our server over ONNX Runtime GenAI: `python -m workers.engines.oga_server`.
-
-No other package imports it; only `model` loads the library.
-"""

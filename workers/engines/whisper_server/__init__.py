@@ -1,4 +1,0 @@
-"""Our `whisper-server` over the pywhispercpp wheel: `python -m workers.engines.whisper_server`.
-
-The backend imports `flags`, which must not load a library.
-"""
