@@ -77,9 +77,17 @@ class WorkerProcess:
         """``mortal``: the supervisor can die, and has a pid of its own."""
         self.runtime = endpoints.RuntimeDirectory(home / "rt")
         self.boot = ids.boot_id()
-        chosen = {"threads": 1, "log_format": "json", "log_level": "warning", **settings}
+        # The gateway is this process, which may stand still before its subscription has arrived.
+        usual: dict[str, Any] = {
+            "threads": 1,
+            "log_format": "json",
+            "log_level": "warning",
+            "subscribe_timeout": 2 * DEADLINE,
+        }
         configuration.write_settings(
-            configuration.Settings(runtime_dir=str(self.runtime.path), cache_dir=str(home / "cache"), **chosen),
+            configuration.Settings(
+                runtime_dir=str(self.runtime.path), cache_dir=str(home / "cache"), **{**usual, **settings}
+            ),
             self.runtime.path,
         )
         self.context = zmq.Context()
