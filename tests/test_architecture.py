@@ -127,10 +127,11 @@ SHOWN_PIDS = (
     "supervisor/processes/",
     "supervisor/keeper/",
     "supervisor/lifecycle/",
-    "supervisor/handlers/peer_ends.py",
-    "supervisor/handlers/peers.py",
     "supervisor/handlers/metrics.py",
     "supervisor/handlers/server_state.py",
+    "supervisor/peers/ends.py",
+    "supervisor/peers/handshake.py",
+    "supervisor/peers/monitor.py",
     "supervisor/recovery/takeover.py",
     "supervisor/scheduler/worker_events.py",
 )

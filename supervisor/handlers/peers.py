@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-
 from protocol import UNDERSTOOD
-from protocol.config.api_keys import keys_of_settings
-from protocol.config.settings import Settings
 from protocol.ids import RequestKey
-from protocol.messages.peers import Hello, Peer, Pong, Shutdown, Welcome, WorkerUp
+from protocol.messages.peers import Hello, Pong, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.bus.worker_barrier import WorkerBarrier
-from supervisor.handlers.other_versions import OtherVersions
-from supervisor.handlers.peer_ends import GatewayEnds
-from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.peers.ends import GatewayEnds
+from supervisor.peers.handshake import Handshake
+from supervisor.peers.monitor import PeerMonitor
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs
-from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, known_attempts
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -34,12 +27,10 @@ log = logs.get_logger()
 
 
 class PeerMessages:
-    """Takes these messages. ``send_sampling_defaults`` sends a worker those that are set."""
+    """Takes these messages."""
 
     def __init__(
         self,
-        settings: Settings,
-        process_context: ProcessContext,
         loop: Loop,
         bus: SupervisorBus,
         peers: PeerRegistry,
@@ -50,45 +41,27 @@ class PeerMessages:
         admission: KeyAdmission,
         gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
-        barrier: WorkerBarrier,
-        errors: InternalErrors,
-        send_sampling_defaults: Callable[[str], None],
+        handshake: Handshake,
+        monitor: PeerMonitor,
     ) -> None:
-        self._settings, self._process_context, self._loop = settings, process_context, loop
-        self._bus, self._peers, self._workers = bus, peers, workers
+        self._loop, self._bus, self._peers, self._workers = loop, bus, peers, workers
         self._gateway, self._jobs, self._scheduler = gateway, jobs, scheduler
         self._admission, self._gateway_ends, self._other_versions = admission, gateway_ends, other_versions
-        self._barrier, self._errors, self._send_sampling_defaults = barrier, errors, send_sampling_defaults
+        self._handshake, self._monitor = handshake, monitor
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
-        return {Hello: self._hello, Pong: self.pong}
-
-    def pong(self, peer: str, message: Pong, _payload: bytes) -> None:
-        """Count the peer's programming errors. That the peer is alive was already noted, as for every message."""
-        self._errors.count += message.errors
-        self._barrier.pong(peer, message.number)
-
-    def welcome(self, peer: str, role: str) -> None:
-        """Answer the Hello of a peer."""
-        keys = keys_of_settings(self._settings) if role == "gateway" else None
-        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys))
-
-    def greet_worker(self, worker: str) -> None:
-        """Send a worker that serves this supervisor from now on what it needs."""
-        self._send_sampling_defaults(worker)
+        return {Hello: self._hello, Pong: self._monitor.pong}
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
-        if message.boot != self._process_context.boot or not self._is_expected(peer, message.role):
-            self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        if not self._handshake.accepts(peer, message, known=self._is_expected(peer, message.role)):
             return
         if message.version not in UNDERSTOOD:
             self._other_versions.hello(peer, message)
             return
         known = self._peers.get(peer) is not None
-        self._peers.add(Peer(message.role, peer, message.pid), self._loop.now())
-        self.welcome(peer, message.role)
+        self._handshake.welcome(peer, message)
         if message.role == "worker":
             self._workers.publishes_at(peer, message.endpoint)
             self._worker_hello(peer, payload, known=known)
@@ -103,7 +76,7 @@ class PeerMessages:
             self._workers.kill(peer)
             return
         self._scheduler.worker_reported(peer)
-        self.greet_worker(peer)
+        self._handshake.greet_worker(peer)
         for gateway in self._peers.of("gateway"):
             self._bus.send(gateway, WorkerUp(peer, self._workers.endpoint(peer)))
 

@@ -27,13 +27,13 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
-from supervisor.handlers.other_versions import OtherVersions
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
 from supervisor.models.registry import ModelRegistry
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import ProcessFigures

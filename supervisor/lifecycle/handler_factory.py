@@ -15,11 +15,11 @@ from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.handlers.models.pull import Pulls
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
-from supervisor.handlers.other_versions import OtherVersions
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.runtime.handler_table import Handler
 

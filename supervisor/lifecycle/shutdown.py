@@ -9,8 +9,8 @@ from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.other_versions import OtherVersions
 from supervisor.lifecycle.startup import EXIT_FAILED
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.child_processes import ChildProcesses
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.listener import shut_listener

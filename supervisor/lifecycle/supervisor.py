@@ -20,8 +20,6 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.handlers.engine_reports import EngineReports
 from supervisor.handlers.models import sampling_defaults
-from supervisor.handlers.other_versions import OtherVersions
-from supervisor.handlers.peer_ends import GatewayEnds, WorkerEnds
 from supervisor.handlers.peers import PeerMessages
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
@@ -31,9 +29,12 @@ from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
 from supervisor.lifecycle.shutdown import GracefulShutdown
+from supervisor.peers.ends import GatewayEnds, WorkerEnds
+from supervisor.peers.handshake import Handshake
+from supervisor.peers.monitor import PeerMonitor
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes import left_files
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_monitor import PeerMonitor
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.recovery.takeover import Recovery
@@ -82,18 +83,14 @@ class Supervisor:
 
     def open(self) -> None:
         """Read the bus from now on, and start the gateway. Decide at once, unless there is something to take over."""
-        loop, bus, peers, messages = (
-            self.components.loop,
-            self.components.bus,
-            self.components.peers,
-            self.components.messages,
+        loop, messages = self.components.loop, self.components.messages
+        self.components.bus.listen(
+            messages.received, self._logged, self._monitor.outbox_overflowed, self._other_versions.received
         )
-        monitor = PeerMonitor(loop, bus, peers, self.components.kill_process)
-        bus.listen(messages.received, self._logged, monitor.outbox_overflowed, self._other_versions.received)
         logs.set_sink(self._logged)
-        monitor.start()
+        self._monitor.start()
         loop.after_each_iteration(self._send_log_batches)
-        gateways = partial(peers.of, "gateway")
+        gateways = partial(self.components.peers.of, "gateway")
         messages.when_serving(partial(left_files.remove_from_now_on, loop, self.components.process_context, gateways))
         self.components.gateway.start()
         if messages.transition is None:
@@ -115,7 +112,6 @@ class Supervisor:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         components = self.components
         recovery = Recovery(
-            process_context=components.process_context,
             loop=components.loop,
             bus=components.bus,
             peers=components.peers,
@@ -128,7 +124,8 @@ class Supervisor:
             responses=components.responses,
             messages=components.messages,
             decisions=components.decisions,
-            peer_messages=self._peer_messages,
+            handshake=self._handshake,
+            monitor=self._monitor,
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
             kill=components.kill_process,
@@ -151,7 +148,7 @@ class Supervisor:
             scheduler=scheduler,
             decisions=components.decisions,
             messages=components.messages,
-            targets=components.targets,
+            resolve=components.targets.resolve,
             internal_calls=components.internal_calls,
         )
         self._gateway_ends = GatewayEnds(
@@ -182,9 +179,23 @@ class Supervisor:
             file, components.models.problems.append, components.state_writer.finish
         )
         self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, calls, bus, peers)
-        self._peer_messages = PeerMessages(
+        self._handshake = Handshake(
             settings=components.settings,
             process_context=components.process_context,
+            loop=components.loop,
+            bus=bus,
+            peers=peers,
+            send_sampling_defaults=self._sampling.send,
+        )
+        self._monitor = PeerMonitor(
+            loop=components.loop,
+            bus=bus,
+            peers=peers,
+            barrier=components.barrier,
+            errors=components.errors,
+            kill_process=components.kill_process,
+        )
+        self._peer_messages = PeerMessages(
             loop=components.loop,
             bus=bus,
             peers=peers,
@@ -195,9 +206,8 @@ class Supervisor:
             admission=components.admission,
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
-            barrier=components.barrier,
-            errors=components.errors,
-            send_sampling_defaults=self._sampling.send,
+            handshake=self._handshake,
+            monitor=self._monitor,
         )
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:

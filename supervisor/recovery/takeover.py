@@ -22,17 +22,17 @@ from typing import Any, Final
 from protocol import UNDERSTOOD
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import Hello, Peer, Pong, Shutdown, WorkerUp
+from protocol.messages.peers import Hello, Pong, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.other_versions import OtherVersions
-from supervisor.handlers.peer_ends import GatewayEnds
-from supervisor.handlers.peers import PeerMessages
+from supervisor.peers.ends import GatewayEnds
+from supervisor.peers.handshake import Handshake
+from supervisor.peers.monitor import PeerMonitor
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.peer_registry import PeerRegistry
@@ -62,7 +62,6 @@ class Recovery:
 
     def __init__(
         self,
-        process_context: ProcessContext,
         loop: Loop,
         bus: SupervisorBus,
         peers: PeerRegistry,
@@ -73,7 +72,8 @@ class Recovery:
         responses: JournaledStore,
         messages: Messages,
         decisions: Decisions,
-        peer_messages: PeerMessages,
+        handshake: Handshake,
+        monitor: PeerMonitor,
         gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
         kill: Callable[[str], None],
@@ -82,11 +82,11 @@ class Recovery:
 
         ``job_kinds``: see :class:`TakenOverJobs`. ``kill`` kills the process of a peer, given by its name.
         """
-        self._process_context, self._loop, self._bus, self._peers = process_context, loop, bus, peers
+        self._loop, self._bus, self._peers = loop, bus, peers
         self._gateway, self._workers, self._all_jobs = gateway, workers, jobs
         self._jobs = TakenOverJobs(jobs, job_kinds, self._job_ended)
         self._responses, self._messages, self._decisions = responses, messages, decisions
-        self._peer_messages, self._gateway_ends = peer_messages, gateway_ends
+        self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
         self._other_versions, self._kill = other_versions, kill
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
@@ -135,7 +135,7 @@ class Recovery:
         elif not self._peers.message_received(peer, self._loop.now()):
             log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
-            self._peer_messages.pong(peer, message, payload)
+            self._monitor.pong(peer, message, payload)
         else:
             self._keep(peer, message, payload)
         self._end_if_complete()
@@ -149,8 +149,7 @@ class Recovery:
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         known = message.role == "gateway" or peer in (*self._workers.names(), *self._all_jobs.names())
-        if message.boot != self._process_context.boot or not known:
-            self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        if not self._handshake.accepts(peer, message, known=known):
             return
         self._forget(peer)
         if message.role == "gateway":
@@ -168,8 +167,7 @@ class Recovery:
             log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, why=why)
             self._kill(peer)
             return
-        self._peers.add(Peer(message.role, peer, message.pid), self._loop.now())
-        self._peer_messages.welcome(peer, message.role)
+        self._handshake.welcome(peer, message)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
         self._arrivals[peer] = self._loop.now()
@@ -243,7 +241,7 @@ class Recovery:
         taken_over = self._jobs.take_over()
         self._tell_gateways(world)
         for worker in self._workers.reported():
-            self._peer_messages.greet_worker(worker)
+            self._handshake.greet_worker(worker)
         waited = len(self._kept)
         for gateway in self._responses.owners() - self._gateways.keys():
             self._responses.gateway_gone(gateway)

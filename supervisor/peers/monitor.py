@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from protocol.messages.peers import Ping
+from protocol.messages.peers import Ping, Pong
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.internal_errors import InternalErrors
 from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
 from supervisor.processes.peer_registry import PeerRegistry
 
@@ -23,10 +25,17 @@ class PeerMonitor:
     """Watches all registered peers."""
 
     def __init__(
-        self, loop: Loop, bus: SupervisorBus, peers: PeerRegistry, kill_process: Callable[[str], None]
+        self,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        barrier: WorkerBarrier,
+        errors: InternalErrors,
+        kill_process: Callable[[str], None],
     ) -> None:
         """``kill_process`` kills the process of a peer. Nothing is sent before :meth:`start`."""
-        self._loop, self._bus, self._peers, self._kill_process = loop, bus, peers, kill_process
+        self._loop, self._bus, self._peers = loop, bus, peers
+        self._barrier, self._errors, self._kill_process = barrier, errors, kill_process
         self._pings = itertools.count()
 
     def start(self) -> None:
@@ -36,6 +45,11 @@ class PeerMonitor:
     def outbox_overflowed(self, peer: str) -> None:
         """Kill a peer that leaves too many of its messages unread."""
         self._kill(peer, "it does not read")
+
+    def pong(self, peer: str, message: Pong, _payload: bytes) -> None:
+        """Count the peer's programming errors. That the peer is alive was already noted, as for every message."""
+        self._errors.count += message.errors
+        self._barrier.pong(peer, message.number)
 
     def _ping(self) -> None:
         for peer in self._peers.silent(self._loop.now()):

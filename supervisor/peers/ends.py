@@ -9,8 +9,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.other_versions import OtherVersions
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes import left_files
 from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess

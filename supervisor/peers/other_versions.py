@@ -11,20 +11,22 @@ on with its processes, as if nothing had happened. Meanwhile, gateways only refu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from protocol.failures import Failure, LemonbusError
 from protocol.messages.peers import Hello, ModelInUse, PauseAccepting, Shutdown
+from protocol.models.recipes import OptionValue
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.model_targets import ModelTargets
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.messages import Messages
+from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -46,13 +48,13 @@ class OtherVersions:
         scheduler: Scheduler,
         decisions: Decisions,
         messages: Messages,
-        targets: ModelTargets,
+        resolve: Callable[[str, Mapping[str, OptionValue]], ModelTarget],
         internal_calls: InternalCalls,
     ) -> None:
-        """There are none yet."""
+        """There are none yet. ``resolve`` finds a model by its name, and raises if it cannot be loaded with such options."""
         self._loop, self._bus, self._gateway, self._jobs = loop, bus, gateway, jobs
         self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
-        self._targets, self._internal_calls = targets, internal_calls
+        self._resolve, self._internal_calls = resolve, internal_calls
         self._leaving: set[str] = set()
         """Those that are to leave. What else they say is not understood."""
         self._workers: dict[str, ModelInUse | None] = {}
@@ -133,7 +135,7 @@ class OtherVersions:
     def _load(self, model: ModelInUse) -> None:
         loaded = partial(_loaded, model.name)
         try:
-            target = self._targets.resolve(model.name, model.asked)
+            target = self._resolve(model.name, model.asked)
         except LemonbusError as problem:
             loaded(problem.failure)
             return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.messages.peers import Peer, Ping
+from protocol.messages.peers import Peer, Ping, Pong
+from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.internal_errors import InternalErrors
+from supervisor.peers.monitor import PeerMonitor
 from supervisor.processes import gateway_process
-from supervisor.processes.peer_monitor import PeerMonitor
 from supervisor.processes.peer_registry import PeerRegistry
 
 SILENCE_S = 2.0
@@ -39,6 +41,13 @@ class FakeSupervisorBus:
         self.sent.append((peer, message))
 
 
+def monitor_of(
+    loop: FakeLoop, bus: FakeSupervisorBus, peers: PeerRegistry, errors: InternalErrors, killed: list[str]
+) -> PeerMonitor:
+    barrier = WorkerBarrier(loop, bus)  # type: ignore[arg-type]
+    return PeerMonitor(loop, bus, peers, barrier, errors, killed.append)  # type: ignore[arg-type]
+
+
 class Watched:
     """A monitor with one peer."""
 
@@ -46,7 +55,8 @@ class Watched:
         self.loop, self.bus, self.peers = FakeLoop(), FakeSupervisorBus(), PeerRegistry(SILENCE_S)
         self.peers.add(Peer("worker", "w1", 7), 0.0)
         self.killed: list[str] = []
-        self.monitor = PeerMonitor(self.loop, self.bus, self.peers, self.killed.append)  # type: ignore[arg-type]
+        self.errors = InternalErrors()
+        self.monitor = monitor_of(self.loop, self.bus, self.peers, self.errors, self.killed)
         self.monitor.start()
 
 
@@ -70,9 +80,16 @@ def test_a_peer_that_does_not_read_is_killed() -> None:
     assert one.killed == ["w1"]
 
 
+def test_the_internal_errors_that_a_peer_reports_are_counted() -> None:
+    one = Watched()
+    one.monitor.pong("w1", Pong(0, 2), b"")
+    one.monitor.pong("w1", Pong(1, 1), b"")
+    assert one.errors.count == 3
+
+
 def test_the_gateways_master_is_not_pinged() -> None:
     loop, bus, peers = FakeLoop(), FakeSupervisorBus(), PeerRegistry(SILENCE_S)
     peers.add(Peer(gateway_process.ROLE, "master", 0), 0.0)
-    PeerMonitor(loop, bus, peers, lambda _peer: None).start()  # type: ignore[arg-type]
+    monitor_of(loop, bus, peers, InternalErrors(), []).start()
     loop.advance()
     assert bus.sent == []

@@ -1,0 +1,49 @@
+"""Hello and Welcome: a process of this server is registered, and told whom it serves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from protocol.config.api_keys import keys_of_settings
+from protocol.config.settings import Settings
+from protocol.messages.peers import Hello, Peer, Shutdown, Welcome
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.processes.peer_registry import PeerRegistry
+from supervisor.runtime.loaded_code import LOADED_CODE
+
+
+class Handshake:
+    """The supervisor's side of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        process_context: ProcessContext,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        send_sampling_defaults: Callable[[str], None],
+    ) -> None:
+        """``send_sampling_defaults`` sends a worker those that are set."""
+        self._settings, self._process_context, self._loop = settings, process_context, loop
+        self._bus, self._peers, self._send_sampling_defaults = bus, peers, send_sampling_defaults
+
+    def accepts(self, peer: str, hello: Hello, *, known: bool) -> bool:
+        """Return whether this server has started a process; tell any other one to end. ``known``: its id is."""
+        accepted = known and hello.boot == self._process_context.boot
+        if not accepted:
+            self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        return accepted
+
+    def welcome(self, peer: str, hello: Hello) -> None:
+        """Register a peer and answer its Hello."""
+        self._peers.add(Peer(hello.role, peer, hello.pid), self._loop.now())
+        keys = keys_of_settings(self._settings) if hello.role == "gateway" else None
+        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys))
+
+    def greet_worker(self, worker: str) -> None:
+        """Send a worker that serves this supervisor from now on what it needs."""
+        self._send_sampling_defaults(worker)

@@ -1,0 +1,1 @@
+"""Processes on the bus: their Hello, their silence, their end."""
