@@ -115,7 +115,9 @@ class InferenceRequests:
         output_tokens = outcome.output_tokens if outcome else message.tokens
         tokens = output_tokens + (outcome.prompt_tokens if outcome else message.prompt_tokens)
         now = self._loop.now()
-        ended = self._scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, now - message.age)
+        ended = self._scheduler.attempt_ended(
+            key, message.code, now, tokens=tokens, output_tokens=output_tokens, ended_at=now - message.age
+        )
         if ended is None:
             return
         model = ended.model

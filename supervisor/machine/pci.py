@@ -64,7 +64,7 @@ def devices(root: Path) -> list[PciDevice]:
         if vendor in (_AMD, _AMD_PROCESSORS, _NVIDIA):
             fields = (read_text(path / name) for name in ("device", "revision", "class"))
             device, revision, kind = fields
-            found.append(PciDevice(path, vendor, device, revision, kind[:6], _driver(path)))
+            found.append(PciDevice(path, vendor, device, revision, kind=kind[:6], driver=_driver(path)))
     return found
 
 
@@ -85,13 +85,14 @@ def amd_gpus(root: Path, found: list[PciDevice], kernel: str) -> list[Gpu]:
             version = read_text(root / "sys/module" / each.driver / "version") or kernel if each.driver else ""
             gpus.append(
                 Gpu(
-                    each.path.name,
-                    read_text(each.path / "product_name") or device_name(root, each.vendor, each.device, each.revision),
-                    family,
-                    _number(each.path / "mem_info_vram_total"),
-                    each.driver,
-                    version,
-                    _is_integrated(each.path, family),
+                    address=each.path.name,
+                    name=read_text(each.path / "product_name")
+                    or device_name(root, each.vendor, each.device, each.revision),
+                    family=family,
+                    memory=_number(each.path / "mem_info_vram_total"),
+                    driver=each.driver,
+                    driver_version=version,
+                    integrated=_is_integrated(each.path, family),
                 )
             )
     return gpus

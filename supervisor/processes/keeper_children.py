@@ -91,14 +91,14 @@ def _survivor(pid: int, context: ProcessContext) -> KeeperChild | None:
         ours = role and leads and environment.get(BOOT_VARIABLE) == context.boot
         if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
             return KeeperChild(
-                pid,
-                role,
-                environment.get(PEER_VARIABLE, ""),
-                pidfd,
-                environment.get(FINGERPRINT_VARIABLE, ""),
-                process_tree.start_time(pid),
-                process_name.is_welcomed(pid, role),
-                int(environment.get(HEARTBEAT_VARIABLE, "-1")),
+                pid=pid,
+                role=role,
+                peer=environment.get(PEER_VARIABLE, ""),
+                pidfd=pidfd,
+                fingerprint=environment.get(FINGERPRINT_VARIABLE, ""),
+                started=process_tree.start_time(pid),
+                welcomed=process_name.is_welcomed(pid, role),
+                heartbeat_fd=int(environment.get(HEARTBEAT_VARIABLE, "-1")),
             )
     except OSError:
         pass  # it has ended

@@ -57,7 +57,7 @@ def plan_reload(
                 reloaded = [model.name for model in concerned(name) if key in ENGINE_KEYS and needs_reload(model)]
                 effects = [_effect(section, key, reloaded=bool(reloaded))]
                 origin = origins.get(setting, origins.get(prefix, ""))
-                changes.append(SettingChange(setting, was, is_now, effects, origin, reloaded))
+                changes.append(SettingChange(setting, was, is_now, effects, origin=origin, models=reloaded))
     return changes
 
 

@@ -67,8 +67,7 @@ class JournaledStore(ResponseStore):
     def add(self, key: ResponseKey, stored: StoredTurn, previous: str, now: float, owner: Owner | None = None) -> None:
         """See :meth:`ResponseStore.add`."""
         super().add(key, stored, previous, now, owner)
-        gateway, number = owner or ("", 0)
-        self._write(ResponseAdded(key.id, key.api_key, previous, stored.input, stored.response, now, gateway, number))
+        self._write(_added(key, stored, previous, now, owner))
 
     def finish(self, response_id: str, response: bytes, now: float) -> None:
         """See :meth:`ResponseStore.finish`."""
@@ -142,14 +141,19 @@ class JournaledStore(ResponseStore):
         """
         names = {id(entry.turn): response_id for response_id, entry in self._entries.items()}
         unnamed: list[ResponseDeleted] = []
+
+        def previous(turn: Turn) -> str:
+            return names[id(turn.previous)] if turn.previous is not None else ""
+
         for response_id, entry in self._entries.items():
             for turn in _earlier_turns(entry.turn):
                 if id(turn) not in names:
                     name = names[id(turn)] = f"-{len(unnamed)}"
                     unnamed.append(ResponseDeleted(name, entry.api_key, entry.created))
-                    yield _added(name, entry.api_key, turn, names, entry.created)
+                    yield _added(ResponseKey(name, entry.api_key), turn.stored, previous(turn), entry.created, None)
             owner = entry.owner or (Owner("-", 1) if entry.state is not ResponseState.ENDED else Owner("", 0))
-            yield _added(response_id, entry.api_key, entry.turn, names, entry.created, owner)
+            key = ResponseKey(response_id, entry.api_key)
+            yield _added(key, entry.turn.stored, previous(entry.turn), entry.created, owner)
             if entry.state is ResponseState.CANCELLED:
                 yield ResponseCancelled(response_id, entry.api_key, entry.created)
             elif entry.state is ResponseState.LOST:
@@ -167,13 +171,15 @@ def _earlier_turns(turn: Turn) -> list[Turn]:
     return found[::-1]
 
 
-def _added(
-    name: str,
-    api_key: str,
-    turn: Turn,
-    names: dict[int, str],
-    at: float,
-    owner: Owner = Owner("", 0),  # noqa: B008 - a frozen value
-) -> ResponseAdded:
-    previous = names[id(turn.previous)] if turn.previous is not None else ""
-    return ResponseAdded(name, api_key, previous, turn.stored.input, turn.stored.response, at, *owner)
+def _added(key: ResponseKey, stored: StoredTurn, previous: str, at: float, owner: Owner | None) -> ResponseAdded:
+    gateway, number = owner or ("", 0)
+    return ResponseAdded(
+        id=key.id,
+        api_key=key.api_key,
+        previous=previous,
+        input=stored.input,
+        response=stored.response,
+        at=at,
+        gateway=gateway,
+        number=number,
+    )

@@ -70,7 +70,7 @@ def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting:
     worker = model.worker
     if state.closing or model.state is not ModelState.READY or worker is None or not may_read(model, waiting):
         return False
-    grant(state, model, worker, waiting, 0, now)
+    grant(state, model, worker, waiting, weight=0, now=now)
     return True
 
 
@@ -82,7 +82,7 @@ def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: Queu
     weight = free_weight(model, waiting)
     if weight is None:
         return False
-    grant(state, model, worker, waiting, weight, now)
+    grant(state, model, worker, waiting, weight=weight, now=now)
     return True
 
 

@@ -68,7 +68,7 @@ class Scheduler:
         self, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
     ) -> None:
         """A gateway wants a request run."""
-        gateway_events.request_submitted(self._state, key, request, payload, target, now)
+        gateway_events.request_submitted(self._state, key, request, payload, target=target, now=now)
 
     def state_read(self, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
         """A gateway wants to read the state of the engine of a loaded model, given by its registered name."""
@@ -95,7 +95,9 @@ class Scheduler:
 
         ``tokens``: of prompt and answer. ``output_tokens``: of the answer alone. ``ended_at``: when it stopped, if not now.
         """
-        return worker_events.attempt_ended(self._state, key, code, now, tokens, output_tokens, ended_at)
+        return worker_events.attempt_ended(
+            self._state, key, code, now, tokens=tokens, output_tokens=output_tokens, ended_at=ended_at
+        )
 
     def attempt_progressed(self, worker: str, progress: AttemptProgress) -> None:
         """An engine reports how far it is with an attempt."""

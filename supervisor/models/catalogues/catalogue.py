@@ -123,14 +123,14 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         if getattr(item_fields, flag) and label not in item_fields.labels
     ]
     return CatalogueEntry(
-        name,
-        checkpoint,
-        item_fields.recipe,
-        sources,
-        labels,
-        item_fields.suggested,
-        item_fields.size,
-        registered,
+        name=name,
+        checkpoint=checkpoint,
+        recipe=item_fields.recipe,
+        sources=sources,
+        labels=labels,
+        suggested=item_fields.suggested,
+        size=item_fields.size,
+        registered=registered,
         aliases=item_fields.aliases,
         options={**item_fields.image_defaults, **item_fields.recipe_options},
     )
@@ -146,7 +146,14 @@ def default_models(resolve: Callable[[str], CatalogueEntry], path: Path = DEFAUL
     """Return the models that are offered for a quick start. ``resolve`` returns the entry that a name means."""
     items = msgspec.json.decode(path.read_bytes(), type=dict[str, _DefaultModelItem])
     return [
-        DefaultModel(name, item.description, item.size_hint, item.tags, resolve(name).checkpoint, resolve(name).labels)
+        DefaultModel(
+            name=name,
+            description=item.description,
+            size_hint=item.size_hint,
+            tags=item.tags,
+            checkpoint=resolve(name).checkpoint,
+            labels=resolve(name).labels,
+        )
         for name, item in items.items()
     ]
 

@@ -190,7 +190,7 @@ class ExtraModels:
     def _add(self, folder: Path, short: str, file: str, identity: Identity, mmproj: str = "") -> None:
         labels = ("custom", *(["vision"] if mmproj else []), *identity.labels)
         registered = self._modified[folder] // 10**9
-        self._found.append(_Found(short, folder / file, identity.recipe, labels, registered, mmproj))
+        self._found.append(_Found(short, folder / file, identity.recipe, labels, registered=registered, mmproj=mmproj))
 
     # Naming
 

@@ -183,7 +183,7 @@ class SpecBuilder:
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         devices, configured = self._machine().devices, self._configuration.of(entry)
-        return model_spec(entry, descriptor_of(entry), chosen, found, devices, configured, dict(asked))
+        return model_spec(entry, descriptor_of(entry), chosen, found, devices, configured=configured, asked=dict(asked))
 
     def _options_of(
         self, entry: CatalogueEntry, asked: Mapping[str, OptionValue], *, ignore_saved: bool = False

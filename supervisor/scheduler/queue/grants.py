@@ -63,14 +63,14 @@ def grant(
         state.metrics.attempt_granted(model.name, waited)
     request = waiting.request
     model.grants[waiting.key] = SlotGrant(
-        weight,
-        min(request.weight, weight, model.slots),
-        now,
-        waiting.order,
-        request.caller,
-        charged,
-        request.earlier,
-        origin_of(request),
+        weight=weight,
+        usual_weight=min(request.weight, weight, model.slots),
+        began=now,
+        order=waiting.order,
+        caller=request.caller,
+        charged=charged,
+        earlier=request.earlier,
+        origin=origin_of(request),
     )
     model.last_use = now
     if state.limits.verbose:
@@ -82,7 +82,7 @@ def grant(
             "waited_s": round(waited, 4),
         }
         state.emit(LogDecision("debug", "granted", fields))
-    send_run(state, model, worker, waiting, weight, waited)
+    send_run(state, model, worker, waiting, weight=weight, waited=waited)
 
 
 def send_run(
@@ -97,17 +97,17 @@ def send_run(
     gateway, number, attempt = waiting.key
     request = waiting.request
     run = Run(
-        gateway,
-        number,
-        attempt,
-        request.model or model.name,
-        request.endpoint,
-        request.label,
-        request.stream,
-        request.spool,
-        request.query,
-        waited,
-        weight,
+        gateway=gateway,
+        number=number,
+        attempt=attempt,
+        model=request.model or model.name,
+        endpoint=request.endpoint,
+        label=request.label,
+        stream=request.stream,
+        spool=request.spool,
+        query=request.query,
+        waited=waited,
+        weight=weight,
     )
     state.emit(
         SendMessage(worker.id, run, waiting.payload),
@@ -130,7 +130,7 @@ def grant_queued(
     for waiting in model.queue if model.queue.reads else ():
         if waiting.order < before and may_read(model, waiting):
             model.queue.remove(waiting.key)
-            grant(state, model, worker, waiting, 0, now)
+            grant(state, model, worker, waiting, weight=0, now=now)
     while (
         model.busy < model.slots
         and (following := model.fair_share.next(heads := model.queue.heads(before))) is not None
@@ -140,7 +140,7 @@ def grant_queued(
             return
         charged = model.fair_share.take(heads)
         model.queue.remove(following.key)
-        grant(state, model, worker, following, weight, now, charged)
+        grant(state, model, worker, following, weight=weight, now=now, charged=charged)
 
 
 def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:

@@ -109,11 +109,11 @@ def _running_worker(
         caller = request.caller if request is not None else None
         attempts.append(RunningAttempt(key, each.weight, arrived - each.age, caller, each.abandoned))
     return RunningWorker(
-        worker,
-        snapshot.state,
-        snapshot.spec,
-        snapshot.facts,
-        attempts,
-        0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
-        snapshot.remembered,
+        worker=worker,
+        state=snapshot.state,
+        spec=snapshot.spec,
+        facts=snapshot.facts,
+        attempts=attempts,
+        last_use=0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
+        remembered=snapshot.remembered,
     )

@@ -1,4 +1,4 @@
-"""The one style of the supervisor's handlers: a plain class that keeps what its constructor gets as private attributes."""
+"""How the supervisor's components are made: what a handler depends on is private, and long lists of arguments have names."""
 
 from __future__ import annotations
 
@@ -39,6 +39,26 @@ def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]
                 yield from zip(target.elts, node.value.elts, strict=True)
             else:
                 yield target, node.value
+
+
+MOST_BY_POSITION = 5
+"""Arguments that a call may have without their names. A reader cannot tell more of them apart."""
+
+
+def long_calls(tree: ast.Module) -> list[str]:
+    """Return the calls with more arguments by position than that."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > MOST_BY_POSITION]
+    return [f"{call.lineno}: {ast.unparse(call.func)}" for call in calls]
+
+
+def test_the_arguments_of_long_calls_are_named() -> None:
+    found = {name(path): long_calls(ast.parse(path.read_text())) for path in FILES}
+    assert {path: calls for path, calls in found.items() if calls and path.startswith("supervisor/")} == {}
+
+
+def test_long_calls_are_found() -> None:
+    calls = "f(1, 2, 3, 4, 5)\nf(1, 2, 3, 4, 5, g(1, 2, 3, 4, 5, 6))\nf(1, a=2, b=3, c=4, d=5, e=6)\n"
+    assert long_calls(ast.parse(calls)) == ["2: f", "2: g"]
 
 
 def test_what_a_handler_depends_on_is_private() -> None:
