@@ -16,6 +16,8 @@ from tests.support.waiting import wait_for
 LOOP: Final = "extra.tiny-loop"
 CALM: Final = "extra.calm"
 """The engine ``slow_generation`` sends a word every tenth of a second: its streams last long, and leave the processors idle."""
+ENDLESS: Final = 60_000
+"""Tokens of a stream of :func:`faulty_server` that a test ends: its real engines need half a minute for them."""
 SAVE_TIMEOUT_S: Final = 1.0
 """How long an engine of :func:`single_model_server` may save its prompt caches, if a load asks for that."""
 _MANY: Final = 10_000
@@ -89,6 +91,7 @@ def single_model_server(
             *("tiny-loop", "tiny-chat", "tiny-tale"),
             max_loaded_models=1,
             breaker_deaths=_MANY,
+            ctx_size=65_536,
             llama_server=engine,
             prompt_cache_save_timeout=SAVE_TIMEOUT_S,
         )

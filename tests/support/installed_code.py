@@ -45,12 +45,22 @@ class InstalledCode:
         finally:
             hidden.rename(folder)
 
-    def append(self, file: str, code: str) -> None:
-        """Add code to the end of a file."""
-        path = self.folder / file
-        self._write(path, path.read_text() + code)
+    def append(self, file: str, code: str) -> str:
+        """Add code to the end of a file; return its former content, for :meth:`replace`."""
+        former = (self.folder / file).read_text()
+        self.replace(file, former + code)
+        return former
+
+    def replace(self, file: str, text: str) -> None:
+        """Give a file another content."""
+        self._write(self.folder / file, text)
 
     def _write(self, path: Path, text: str) -> None:
-        """Replace a file, and delete its byte code, because Python may not notice a change within the same second."""
-        path.write_text(text)
+        """Replace a file in one step, because a process of the server may import it at this moment. Its byte code is deleted,
+
+        because Python may not notice a change within the same second.
+        """
+        draft = path.with_name(f"{path.name}.draft")
+        draft.write_text(text)
+        draft.replace(path)
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)

@@ -128,10 +128,11 @@ def with_word(word: str) -> list[ProcessInfo]:
 
 def children(pid: int) -> list[ProcessInfo]:
     """Return the living children of a process."""
-    try:
-        pids = [pid for task in Path(f"/proc/{pid}/task").iterdir() for pid in (task / "children").read_text().split()]
-    except OSError:
-        return []
+    pids: list[str] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+                pids += (task / "children").read_text().split()
     return [process for process in (look(int(child)) for child in pids) if process is not None]
 
 
@@ -145,6 +146,7 @@ def engine_key(pid: int) -> str:
 
 
 def kill(pid: int) -> None:
+    assert pid > 0, "no process: 0 would be all processes of the test"
     os.kill(pid, signal.SIGKILL)
 
 

@@ -129,13 +129,13 @@ class LemonbusServer(ServerInspector):
         return self._client
 
     def wait_ready(self) -> None:
-        """Wait until ``/health`` answers 200, and a gateway of this server exists."""
+        """Wait until ``/health`` answers 200, and all gateways of this server have started."""
         wait_for(self._answers, f"the server is ready; it said {self.unread[-5:]} {self.lines[-5:]}", START)
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, f"it ended with {self._process.poll()}: {self.unread} {self.lines[-9:]}"
-        if not any(line["event"] == "gateway worker up" for line in self.lines):
-            return False  # a gateway of an earlier, dead server may still answer on this port
+        if sum(line["event"] == "gateway worker up" for line in self.lines) < self.settings.gateways:
+            return False  # and a gateway of an earlier, dead server may still answer on this port
         with contextlib.suppress(OSError):
             return self.client.get("/health", patience=1.0).status == 200
         return False

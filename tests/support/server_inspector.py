@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -77,9 +78,10 @@ class ServerInspector:
 
         def holder() -> int:
             for pid in self.gateway_pids():
-                for connection in psutil.Process(pid).net_connections("tcp"):
-                    if connection.raddr and connection.raddr.port == port:
-                        return pid
+                with contextlib.suppress(psutil.NoSuchProcess):  # it may end at any time
+                    for connection in psutil.Process(pid).net_connections("tcp"):
+                        if connection.raddr and connection.raddr.port == port:
+                            return pid
             return 0
 
         return wait_for(holder, f"a gateway has the connection of port {port}")

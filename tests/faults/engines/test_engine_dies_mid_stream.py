@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import CALM, LOOP
+from tests.faults.conftest import CALM, ENDLESS, LOOP
 from tests.support import processes
 from tests.support.clients.anthropic_client import anthropic_client
 from tests.support.server import LemonbusServer
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 
 def test_the_client_is_told_and_the_engine_comes_back(loop_server: LemonbusServer) -> None:
-    stream = loop_server.client.start_chat(LOOP, stream=True, max_tokens=6000, headers={"X-Request-ID": "told-1"})
+    stream = loop_server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS, headers={"X-Request-ID": "told-1"})
     stream.until(lambda it: len(it.events) > 5)
     first = loop_server.engine_pid(LOOP)
     processes.kill(first)
@@ -42,7 +42,7 @@ def test_anthropics_package_is_told(calm_server: LemonbusServer) -> None:
 
     def read(client: anthropic.Anthropic) -> None:
         hi: Any = [{"role": "user", "content": "Hi"}]
-        for event in client.messages.create(model=CALM, max_tokens=6000, messages=hi, stream=True):
+        for event in client.messages.create(model=CALM, max_tokens=ENDLESS, messages=hi, stream=True):
             seen.append(event.type)
             if len(seen) == 5:
                 processes.kill(engine)
@@ -58,7 +58,7 @@ def test_anthropics_package_is_told(calm_server: LemonbusServer) -> None:
 
 
 def test_every_client_of_the_engine_is_told(loop_server: LemonbusServer) -> None:
-    streams = [loop_server.client.start_chat(LOOP, stream=True, max_tokens=6000) for _ in range(4)]
+    streams = [loop_server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS) for _ in range(4)]
     for stream in streams:
         stream.until(lambda it: len(it.events) > 2)
     processes.kill(loop_server.engine_pid(LOOP))
@@ -69,7 +69,7 @@ def test_every_client_of_the_engine_is_told(loop_server: LemonbusServer) -> None
 
 
 def test_a_stream_ends_with_an_error_when_its_worker_is_killed(loop_server: LemonbusServer) -> None:
-    stream = loop_server.client.start_chat(LOOP, stream=True, max_tokens=6000)
+    stream = loop_server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: len(it.events) > 5)
     worker, engine = loop_server.worker_pid(LOOP), loop_server.engine_pid(LOOP)
     processes.kill(worker)

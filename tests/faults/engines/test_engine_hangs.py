@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program_by_model
-from tests.faults.conftest import CALM, LOOP
+from tests.faults.conftest import CALM, ENDLESS, LOOP
 from tests.support import processes
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
@@ -28,6 +28,7 @@ def short_silence_server(start_module_server: StartServer, tmp_path_factory: pyt
     server = start_module_server(
         *("tiny-loop", "tiny-slow", "tiny-chat"),
         silence=SILENCE_S,
+        ctx_size=65_536,
         load=[LOOP, SLOW],
         gateway_workers=1,
         llama_server=engine,
@@ -48,7 +49,7 @@ def load_stand_in(server: LemonbusServer, model: str) -> None:
 def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
     load(server)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: len(it.events) > 2)
     engine = server.engine_pid(LOOP)
     os.kill(engine, signal.SIGSTOP)
@@ -113,7 +114,7 @@ def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer
 def abandoned(server: LemonbusServer, stream: bool) -> None:
     """Stop the engine while it works on a request, and hang up."""
     before = server.busy_slots(LOOP)
-    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=ENDLESS)
     wait_for(lambda: server.busy_slots(LOOP) == before + 1, "it is in the engine")
     os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
     request.hang_up()
@@ -146,7 +147,7 @@ def test_an_eviction_does_not_wait_for_cancelled_requests(single_model_server: L
 def test_an_unload_waits_for_requests_with_a_client(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
     load(server)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: it.events)
     abandoned(server, stream=True)
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
@@ -160,7 +161,7 @@ def test_no_restart_is_announced_for_an_engine_that_dies_before_its_unload(
     server = single_model_server
     load(server)
     since = len(server.lines)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: it.events)
     unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
     wait_for(lambda: server.model_state(LOOP) == "draining", "the stream may end")

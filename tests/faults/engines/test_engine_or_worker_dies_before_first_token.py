@@ -22,11 +22,13 @@ def pid_to_kill(server: LemonbusServer, kind: str, model: str) -> int:
     return server.engine_pid(model) if kind == "engine" else server.worker_pid(model)
 
 
-def in_prefill(server: LemonbusServer, stream: bool) -> HttpExchange:
-    """Return a request that is in the engine, long before its first token."""
+def killed_before_the_first_token(server: LemonbusServer, kind: str, stream: bool) -> HttpExchange:
+    """Return a request whose engine or worker is killed before the first token: the engine is stopped until then."""
     body = {"model": SLOW, "prompt": prompt_of(1000), "max_tokens": TOKENS, "temperature": 0, "stream": stream}
-    request = server.client.start("POST", "/v1/completions", body)
-    wait_for(lambda: server.busy_slots(SLOW) == 1, "the request is in the engine")
+    with processes.stopped(server.engine_pid(SLOW)):
+        request = server.client.start("POST", "/v1/completions", body)
+        wait_for(lambda: server.state()["granted"] == 1, "the engine has got it")
+        processes.kill(pid_to_kill(server, kind, SLOW))
     return request
 
 
@@ -36,8 +38,7 @@ def test_deaths_in_a_row_before_the_first_token(faulty_server: LemonbusServer, k
     assert server.client.post("/v1/load", {"model_name": SLOW}).status == 200
     for turn in range(2):
         server.wait_loaded(SLOW)
-        request = in_prefill(server, stream=turn % 2 == 0)
-        processes.kill(pid_to_kill(server, kind, SLOW))
+        request = killed_before_the_first_token(server, kind, stream=turn % 2 == 0)
         request.finish()
         assert request.status == 200, request
         assert request.complete

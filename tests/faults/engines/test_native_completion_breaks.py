@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults.conftest import ENDLESS, LOOP
 from tests.support import processes
 from tests.support.server import LemonbusServer
-
-LOOP = "extra.tiny-loop"
 
 
 @pytest.mark.parametrize("fields", [{}, {"n_cmpl": 2}, {"response_fields": ["content"]}], ids=str)
 def test_the_client_gets_llamacpps_error_event(loop_server: LemonbusServer, fields: dict[str, object]) -> None:
-    body = {"model": LOOP, "prompt": "hi", "n_predict": 6000, "stream": True, **fields}
+    body = {"model": LOOP, "prompt": "hi", "n_predict": ENDLESS, "stream": True, **fields}
     stream = loop_server.client.start("POST", "/completion", body, {"X-Request-ID": "broken-1"})
     stream.until(lambda it: len(it.events) > 5)
     processes.kill(loop_server.engine_pid(LOOP))

@@ -56,7 +56,7 @@ def test_ollamas_client_raises_it(calm_server: LemonbusServer) -> None:
 @pytest.mark.parametrize("path", REQUESTS)
 def test_a_client_that_hangs_up_stops_its_generation(loop_server: LemonbusServer, path: str) -> None:
     stream = started(loop_server, path)
-    assert loop_server.busy_slots(LOOP) == 1
+    wait_for(lambda: loop_server.busy_slots(LOOP) == 1, "the engine works")
     stream.hang_up()
     wait_for(lambda: loop_server.busy_slots(LOOP) == 0, "the engine is idle")
 

@@ -57,9 +57,11 @@ def test_the_client_library_sees_no_end(calm_server: LemonbusServer) -> None:
 
 
 def test_a_response_in_the_background_survives_its_engine(loop_server: LemonbusServer) -> None:
-    begun = loop_server.client.post(RESPONSES, body(background=True, max_output_tokens=1000)).json()
-    wait_for(lambda: loop_server.busy_slots(LOOP), "its engine works")
-    processes.kill(loop_server.engine_pid(LOOP))
+    engine = loop_server.engine_pid(LOOP)
+    with processes.stopped(engine):  # it does not end before its engine does
+        begun = loop_server.client.post(RESPONSES, body(background=True, max_output_tokens=1000)).json()
+        wait_for(lambda: loop_server.state()["granted"] == 1, "its engine has got it")
+        processes.kill(engine)
     wait_for(lambda: response_of(loop_server, begun["id"])["status"] != "in_progress", "it was tried again", 60)
     assert response_of(loop_server, begun["id"])["status"] == "incomplete"
 
@@ -69,7 +71,7 @@ def test_a_response_in_the_background_fails_with_its_gateway(loop_server: Lemonb
     one, other = loop_server.gateway_pids()
     with processes.stopped(other):
         begun = loop_server.client.post(RESPONSES, body(background=True)).json()
-    wait_for(lambda: loop_server.busy_slots(LOOP), "its engine works")
+    wait_for(lambda: loop_server.busy_slots(LOOP) == 1, "its engine works")
     processes.kill(one)
     wait_for(lambda: loop_server.busy_slots(LOOP) == 0, "nothing works for it")
     ended = response_of(loop_server, begun["id"])

@@ -43,7 +43,7 @@ def test_in_decoding(server: LemonbusServer, stream: bool, endpoint: str) -> Non
 def test_a_hang_up_in_decoding_of_llamacpps_own_form(
     server: LemonbusServer, stream: bool, more: dict[str, object]
 ) -> None:
-    body = {"model": LOOP, "prompt": "hi", "n_predict": 8000, "stream": stream, **more}
+    body = {"model": LOOP, "prompt": "hi", "n_predict": 60_000, "stream": stream, **more}
     request = server.client.start("POST", "/completion", body)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
     request.hang_up()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -30,14 +31,15 @@ def refused(server: LemonbusServer) -> int:
 
 
 @contextmanager
-def busy(server: LemonbusServer) -> Iterator[HttpExchange]:
-    """The only slot is taken during the block."""
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
-    stream.until(lambda it: len(it.events) > 1)
-    try:
-        yield stream
-    finally:
-        stream.hang_up()
+def busy(server: LemonbusServer) -> Iterator[None]:
+    """The only slot is taken during the block, by a request of an engine that is stopped."""
+    with processes.stopped(server.engine_pid(LOOP)):
+        stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+        try:
+            wait_for(lambda: server.state()["granted"] == 1, "it has the slot")
+            yield
+        finally:
+            stream.hang_up()
 
 
 def wait_queued(server: LemonbusServer, count: int) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import contextlib
 from typing import Any
 
+from tests.support import processes
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -23,8 +23,10 @@ def recovered_since(server: LemonbusServer, count: int, deadline: float = 30.0) 
 def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
     """Kill the supervisor and other processes, wait until the next supervisor has taken over, and return what it found."""
     before = len(recoveries(server))
-    for pid in (server.supervisor_pid, *others):
-        os.kill(pid, signal.SIGKILL)
+    processes.kill(server.supervisor_pid)
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended since the test found it
+            processes.kill(pid)
     return recovered_since(server, before)
 
 

@@ -42,7 +42,7 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: d
         unfinished = [server.client.raw(HEAD + framing + b"\r\n\r\n5\r\n{") for framing in FRAMINGS]
         server.signal(signal.SIGTERM)
         # While a request runs, new clients get an answer: the listener stays.
-        wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
+        wait_for(lambda: server.client.get("/health").status == 503, "readiness is false")
         new = server.client.chat(LOOP)
         late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
             lambda it: it.complete, 5

@@ -44,17 +44,17 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     warnings = restart_needed(server)
     assert [line["level"] for line in warnings] == ["error"]
 
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
-    stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(engines[1]):
+        stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
+        wait_for(lambda: server.state()["granted"] == 1, "its worker has got it")
         exit_code, out, err = upgrade(server)
         assert (exit_code, out) == (0, f"Release {RELEASE} serves. The former release was 0.0.9.\n")
         assert "different versions of the protocol" in err
         assert server.health()["version"] == RELEASE
         wait_for(lambda: server.state()["former_models"] == [LOOP], "one of the former workers still has a request")
     assert stream.finish(60).done, "it ended at its worker of the older release"
+    wait_for(lambda: server.state()["former_models"] == [], "the last of the former workers has left")
     server.wait_loaded(CHAT, LOOP)
-    assert server.state()["former_models"] == []
     assert not {*engines} & {server.engine_pid(model) for model in (CHAT, LOOP)}
     loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
     assert (loaded[LOOP]["pinned"], loaded[CHAT]["pinned"]) == (True, False)
@@ -68,9 +68,12 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
 def kill_spare(server: LemonbusServer) -> int:
     """Wait for the spare worker and kill it."""
     in_use = {server.worker_pid(model) for model in (CHAT, LOOP)}
-    (spare,) = wait_for(
-        lambda: [each.pid for each in server.workers() if each.pid not in in_use], "a spare worker runs"
-    )
+
+    def only_spare() -> int:
+        spares = [each.pid for each in server.workers() if each.pid not in in_use]
+        return spares[0] if len(spares) == 1 else 0
+
+    spare = wait_for(only_spare, "a spare worker runs, and no other")
     processes.kill(spare)
     wait_for(lambda: processes.look(spare) is None, "it is dead")
     return spare

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 from protocol import RELEASE, VERSION
-from supervisor.keeper import process_tree
 from tests.conftest import StartServer
 from tests.faults.upgrades.upgrade_command import upgrade
 from tests.support import processes
@@ -72,14 +71,12 @@ def install(code: InstalledCode) -> Iterator[Callable[..., str]]:
         number = next(NUMBERS)
         release = f"{RELEASE}.{number}"
         code.install(release=release, version=0 if same_version else VERSION + number)
-        whole[file] = (code.folder / file).read_text()
-        code.append(file, mistake)
+        whole[file] = code.append(file, mistake)
         return release
 
     yield installs
     for file, text in whole.items():
-        (code.folder / file).write_text(text)
-        code.append(file, "")
+        code.replace(file, text)
 
 
 def test_a_release_whose_supervisors_die_changes_nothing(
@@ -110,8 +107,25 @@ class ServingProcesses(NamedTuple):
 
 
 def what_serves(server: LemonbusServer) -> ServingProcesses:
-    engines = [server.engine_pid(model) for model in (CHAT, LOOP)]
-    return ServingProcesses(server.health()["version"], sorted(server.gateway_pids()), engines, server.supervisor_pid)
+    """Wait until nothing of a release before is left, and return what serves."""
+
+    def settled() -> ServingProcesses | None:
+        health, gateways = server.health(), server.gateway_pids()
+        engines = {each["model_name"]: each["pid"] for each in health["all_models_loaded"]}
+        if health["lemonbus"]["former_models"] or gateways_and_master(server) != {server.gateway_master(), *gateways}:
+            return None
+        if len(gateways) != server.settings.gateway_workers or not {CHAT, LOOP} <= engines.keys():
+            return None
+        return ServingProcesses(
+            health["version"], sorted(gateways), [engines[CHAT], engines[LOOP]], server.supervisor_pid
+        )
+
+    return wait_for(settled, "all processes are of one release", 60)
+
+
+def gateways_and_master(server: LemonbusServer) -> set[int]:
+    """The processes of gunicorn, those of a former release included."""
+    return {process.pid for process in server.process_tree() if process.runs("gateway")}
 
 
 def test_a_supervisor_that_is_killed_during_an_upgrade_is_replaced_by_one_of_the_new_release(
@@ -154,7 +168,8 @@ def test_a_server_whose_gateways_died_after_an_update_is_taken_over_by_the_insta
 ) -> None:
     server = loaded
     release = install("gateway/app.py", "")
-    processes.kill(process_tree.parent(server.gateway_pids()[0]))
+    what_serves(server)
+    processes.kill(server.gateway_master())
     wait_for(lambda: version_served(server) == release, "gateways that the supervisor understands serve", 60)
     assert server.client.chat(CHAT).text == CHAT_TEXT
 

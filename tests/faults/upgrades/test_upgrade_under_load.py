@@ -115,14 +115,13 @@ def test_a_release_that_cannot_start_is_reported_and_no_request_fails(
     server: LemonbusServer, code: InstalledCode
 ) -> None:
     gateways, running = server.gateway_pids(), server.health()["version"]
-    module = code.folder / "supervisor" / "lifecycle" / "main.py"
-    whole = module.read_text()
+    main = "supervisor/lifecycle/main.py"
     with asking(server) as clients:
         start_clients(clients)
         code.install(release=f"{RELEASE}.9")
-        code.append("supervisor/lifecycle/main.py", "import nothing_of_that_name\n")
+        whole = code.append(main, "import nothing_of_that_name\n")
         answer = upgrade(server)
-    module.write_text(whole)
+    code.replace(main, whole)
     assert clients.failures == []
     assert answer.status == 500
     assert f"release {running} goes on" in answer.error["message"]

@@ -95,7 +95,7 @@ def test_token_numbers_are_echoed_as_text(shared_server: LemonbusServer) -> None
 def test_a_hang_up_ends_the_scoring(shared_server: LemonbusServer) -> None:
     body = {"model": LOOP, "prompt": ["word " * 400] * 100, "max_tokens": 1, "logprobs": 1, "echo": True}
     scoring = shared_server.client.start("POST", "/v1/completions", body)
-    wait_for(lambda: shared_server.busy_slots(LOOP), "it has begun")
+    wait_for(lambda: shared_server.busy_slots(LOOP) > 0, "it has begun")
     assert shared_server.client.chat(LOOP, max_tokens=1).status == 200
     scoring.hang_up()
     shared_server.assert_idle()

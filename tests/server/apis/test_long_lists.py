@@ -80,8 +80,8 @@ def test_native_completions_of_many_prompts(shared_server: LemonbusServer) -> No
 def test_another_request_comes_in_between(shared_server: LemonbusServer) -> None:
     body = {"model": LOOP, "prompt": ["hi"] * 500, "max_tokens": 100}
     with ThreadPoolExecutor(1) as pool:
-        many = pool.submit(shared_server.client.post, "/v1/completions", body)
-        wait_for(lambda: shared_server.busy_slots(LOOP), "the list has begun")
+        many = pool.submit(shared_server.client.post, "/v1/completions", body, patience=100.0)
+        wait_for(lambda: shared_server.busy_slots(LOOP) > 0, "the list has begun")
         assert shared_server.client.chat(LOOP, max_tokens=1).status == 200
         assert not many.done(), "the chat did not wait for the whole list"
         assert len(many.result().json()["choices"]) == 500

@@ -239,20 +239,25 @@ def test_an_engine_that_is_asked_directly_finds_no_program(trap: Trap) -> None:
     trap.assert_untouched()
 
 
+WORKING = 100 * 2**20
+"""Bytes of a decoder that works on a large image."""
+
+
 def test_decoding_ends_when_its_client_leaves(trap: Trap) -> None:
     server = trap.server
 
-    def working() -> int | None:
+    def stopped_at_work() -> int | None:
         for decoder in [child.pid for pid in server.gateway_pids() for child in processes.children(pid)]:
             with contextlib.suppress(OSError):  # one that has done its work may have ended by now
-                if processes.memory(decoder) > 100 * 2**20:
-                    return decoder
+                if processes.memory(decoder) > WORKING:
+                    os.kill(decoder, signal.SIGSTOP)  # its order has no end
+                    if processes.memory(decoder) > WORKING:
+                        return decoder
         return None
 
     image = {"type": "image_url", "image_url": {"url": data_url(written(Image.new("RGB", (8192, 8192)), "PNG"))}}
     exchange = server.client.start("POST", "/v1/chat/completions", chat(*[image] * 8))
-    decoder = wait_for(working, "a decoder works")
-    os.kill(decoder, signal.SIGSTOP)  # its order has no end
+    decoder = wait_for(stopped_at_work, "a decoder works")
     exchange.hang_up()
     wait_for(lambda: not processes.alive(decoder), "the decoder has ended")
     server.assert_idle()

@@ -23,6 +23,8 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 LOOP = "extra.tiny-loop"
+ENDLESS = 60_000
+"""Tokens of an answer that does not end before the test ends it."""
 CLIENT = "127.0.0.2"
 """The client's address: the proxy's is 127.0.0.1."""
 ESTABLISHED, LISTENING = "01", "0A"
@@ -43,7 +45,10 @@ PROXIES = [pytest.param("nginx", marks=needs_nginx), pytest.param("caddy", marks
 def server(start_module_server: StartServer) -> LemonbusServer:
     """The server that the page describes: behind a trusted proxy, with keys."""
     keys = {"api_key": KEY, "admin_api_key": ADMIN_KEY}
-    return start_module_server("tiny-loop", load=[LOOP], trusted_proxies=["127.0.0.1/32"], gateway_workers=1, **keys)
+    proxies = ["127.0.0.1/32"]
+    return start_module_server(
+        "tiny-loop", load=[LOOP], trusted_proxies=proxies, gateway_workers=1, ctx_size=65_536, **keys
+    )
 
 
 @pytest.fixture(scope="module", params=PROXIES)
@@ -114,10 +119,10 @@ def test_tokens_arrive_at_once_and_a_client_that_hangs_up_stops_the_engine(
     server: LemonbusServer, client: TlsClient, path: str
 ) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    limits = {"max_tokens": 8000, "options": {"num_predict": 8000}, "max_output_tokens": 8000}
+    limits = {"max_tokens": ENDLESS, "options": {"num_predict": ENDLESS}, "max_output_tokens": ENDLESS}
     stream = client.start("POST", path, {"model": LOOP, "messages": messages, "input": "hi", "stream": True, **limits})
     stream.until(lambda it: it.body.count(b"\n") > 20)
-    assert server.busy_slots(LOOP) == 1, "it was not kept back until its end"
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it was not kept back until its end")
     assert not stream.over
     stream.hang_up()
     idle(server)
@@ -126,7 +131,7 @@ def test_tokens_arrive_at_once_and_a_client_that_hangs_up_stops_the_engine(
 def test_a_client_that_hangs_up_before_a_whole_answer_stops_the_engine(
     server: LemonbusServer, client: TlsClient
 ) -> None:
-    request = client.start_chat(LOOP, max_tokens=8000)
+    request = client.start_chat(LOOP, max_tokens=ENDLESS)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
     request.hang_up()
     idle(server)

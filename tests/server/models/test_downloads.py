@@ -82,8 +82,8 @@ def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, server: Lemonbu
         assert (event["file_index"], event["total_files"]) in {(1, 2), (2, 2)}
     assert named(answer, "complete") == [{"file_index": 2, "total_files": 2, "percent": 100}]
     assert answer.events[-1].name == "complete"
-    moments = [event.at for event in answer.events]
-    assert all(later - at > 0.9 for at, later in zip(moments, moments[10:], strict=False)), "ten a second"
+    seconds = answer.events[-1].at - answer.started
+    assert len(reported) < 10 * seconds + 2, "ten a second at most"
 
 
 def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, server: LemonbusServer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -132,18 +133,20 @@ def test_models_of_a_group_take_turns_and_others_stay(server: LemonbusServer) ->
 
 
 def test_one_request_runs_one_waits_and_the_next_is_refused(server: LemonbusServer) -> None:
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
-    stream.until(lambda it: len(it.events) > 1)
-    waiting = server.client.start_chat(LOOP, max_tokens=1)
-    wait_for(lambda: server.state()["queued"] == 1, "the second one waits, although the engine has free slots")
-    shown = loaded(server, LOOP)
-    assert shown is not None
-    assert (shown["is_busy"], shown["expires_at"]) == (True, None)
-    refused = server.client.chat(LOOP, max_tokens=1)
-    assert (refused.status, refused.error["code"]) == (503, "overloaded")
-    assert int(refused.headers["retry-after"]) >= 1
-    (model,) = server.state()["models"]
-    assert (model["slots"], model["granted"]) == (1, 1)
+    load(server, LOOP)
+    with processes.stopped(server.engine_pid(LOOP)):  # none of them ends meanwhile
+        stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+        wait_for(lambda: server.state()["granted"] == 1, "the first one runs")
+        waiting = server.client.start_chat(LOOP, max_tokens=1)
+        wait_for(lambda: server.state()["queued"] == 1, "the second one waits, although the engine has free slots")
+        shown = loaded(server, LOOP)
+        assert shown is not None
+        assert (shown["is_busy"], shown["expires_at"]) == (True, None)
+        refused = server.client.chat(LOOP, max_tokens=1)
+        assert (refused.status, refused.error["code"]) == (503, "overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        (model,) = server.state()["models"]
+        assert (model["slots"], model["granted"]) == (1, 1)
     stream.hang_up()
     assert waiting.finish().status == 200
     server.assert_idle()

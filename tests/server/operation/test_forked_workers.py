@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -61,8 +62,9 @@ def has_sockets(seen: dict[str, Any]) -> bool:
     return "socket:[N]" in seen["descriptors"]
 
 
-def settled(worker: ProcessInfo) -> dict[str, Any]:
-    """Return what is seen of a process when it has started and does not change any more."""
+def settled(server: LemonbusServer, worker: ProcessInfo) -> dict[str, Any]:
+    """Return what is seen of a worker when it has said Hello and does not change any more."""
+    wait_for(lambda: worker.pid in {peer["pid"] for peer in server.state()["processes"]}, "it has said Hello")
     views: list[dict[str, Any]] = []
 
     def unchanged() -> bool:
@@ -83,19 +85,21 @@ def settled(worker: ProcessInfo) -> dict[str, Any]:
 def test_a_forked_worker_is_like_one_that_was_started_by_itself(server: LemonbusServer) -> None:
     forked = idle_worker(server)
     assert forked.parent == server.keeper_pid
-    seen = settled(forked)
-    processes.kill(server.fork_server_pid)
-    processes.kill(forked.pid)
-    started = idle_worker(server, but=forked.pid)
+    seen = settled(server, forked)
+    with processes.stopped(server.keeper_pid):  # it starts no other fork server meanwhile
+        processes.kill(server.fork_server_pid)
+        processes.kill(forked.pid)
+        started = idle_worker(server, but=forked.pid)
     assert started.parent == server.supervisor_pid
-    assert settled(started) == seen
+    assert settled(server, started) == seen
     assert any(line["event"] == "the fork server is not used any more" for line in server.lines)
     assert server.client.chat(CHAT).status == 200
 
 
 def next_is_forked(server: LemonbusServer) -> bool:
     spare = idle_worker(server)
-    processes.kill(spare.pid)
+    with contextlib.suppress(ProcessLookupError):  # one that was not needed any more may have ended by now
+        processes.kill(spare.pid)
     return idle_worker(server, but=spare.pid).parent == server.keeper_pid
 
 
@@ -114,9 +118,11 @@ def test_no_two_workers_have_the_same_secrets(server: LemonbusServer) -> None:
 
 def test_an_order_of_a_dead_supervisor_is_not_carried_out(server: LemonbusServer) -> None:
     with processes.stopped(server.fork_server_pid):
-        for worker in server.workers():
-            processes.kill(worker.pid)
-        wait_for(lambda: not server.workers(), "others are ordered in their place")
+        workers = {worker.pid for worker in server.workers()}
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                processes.kill(worker)
+        wait_for(lambda: not any(map(processes.alive, workers)), "others are ordered in their place")
         old = server.kill_supervisor()
     wait_for(lambda: server.supervisor_pid != old, "another supervisor runs")
     assert server.client.chat(CHAT).status == 200

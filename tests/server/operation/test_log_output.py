@@ -26,7 +26,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
 
     processes, which is replaced before the test ends.
     """
-    return start_module_server("tiny-loop", load=[LOOP], log_level="trace")
+    return start_module_server("tiny-loop", load=[LOOP], log_level="trace", ctx_size=65_536)
 
 
 def lines_of(server: LemonbusServer, *levels: str, after: int = 0) -> list[dict[str, Any]]:
@@ -57,8 +57,9 @@ def operators_line_of(server: LemonbusServer, event: str, **fields: str) -> dict
 
 def test_normal_operation_logs_few_lines(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-loop", max_loaded_models=1, log_level="info", gateway_workers=2)
-    assert server.client.chat(CHAT).status == 200
-    assert server.client.chat(LOOP, max_tokens=3).status == 200
+    for model in (CHAT, LOOP):
+        assert server.client.chat(model, max_tokens=3).status == 200
+        line_of(server, "request", model=model)  # a gateway writes it after the answer
     assert server.client.get("/v1/health").status == 200
     server.stop()
     reported = [event for event in info_events(server) if event != "gateway worker up"]
@@ -87,16 +88,24 @@ def test_warnings_at_the_start_kill_hup_and_ctrl_c(start_server: StartServer) ->
     server = start_server("tiny-chat", log_level="info", load=[CHAT], environment=handed_over)
     assert line_of(server, "configuration", problem="LEMONBUS_PROT is not a setting")["level"] == "warning"
     server.wait_loaded(CHAT)
-    before = {process.pid for process in server.process_tree()}
+    before = wait_for(lambda: lasting_processes(server), "all processes that stay have started")
     for pid in before:
         os.kill(pid, signal.SIGHUP)
     line_of(server, "configuration not reloaded: it stays as it was", process="supervisor")
     assert server.client.chat(CHAT).status == 200
-    assert {process.pid for process in server.process_tree()} == before
+    assert lasting_processes(server) == before
     server.signal(signal.SIGINT)
     assert server.wait_exit() == 0
     assert info_events(server)[-1] == "stopped"
     server.assert_nothing_left()
+
+
+def lasting_processes(server: LemonbusServer) -> set[int]:
+    """The processes without jobs, which come and go; nothing until there is an engine, its worker and a spare one."""
+    found = [process for process in server.process_tree() if not process.mentions("workers.jobs.")]
+    workers = {process.pid for process in found if process.runs("workers")}
+    engines = [process for process in found if process.parent in workers]
+    return {process.pid for process in found} if len(workers) == 2 and len(engines) == 1 else set()
 
 
 def test_an_engines_death_names_the_model_and_each_request(server: LemonbusServer) -> None:

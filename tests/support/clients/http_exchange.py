@@ -100,11 +100,12 @@ class HttpExchange:
         return self
 
     def finish(self, patience: float = PATIENCE) -> HttpExchange:
-        """Read to the end of the response, or of the connection, and close it."""
+        """Read to the end of the response, or of the connection, and close it; TimeoutError if that takes too long."""
         end = time.monotonic() + patience
         try:
             while not self.over:
-                assert time.monotonic() < end, f"did not end within {patience:g} s: {self}"
+                if time.monotonic() > end:
+                    raise TimeoutError(f"did not end within {patience:g} s: {self}")
                 self.read(patience=patience)
         finally:
             self.connection.close()
