@@ -9,13 +9,13 @@ from protocol import RELEASE
 from protocol.config.settings import Settings
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.runtime.loop import Loop
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.internal_errors import InternalErrors
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler

@@ -9,6 +9,7 @@ from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnaps
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.peers.ends import GatewayEnds
@@ -16,7 +17,6 @@ from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs

@@ -25,6 +25,7 @@ from protocol.models.recipes import ModelSpec, ModelType
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
@@ -32,10 +33,9 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
+from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.registry import ModelRegistry
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes.download_registry import DownloadRegistry
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner

@@ -16,7 +16,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
-from supervisor.processes.peer_registry import PeerRegistry
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.view import SchedulerView

@@ -8,13 +8,13 @@ from protocol.config.settings import Settings
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.lifecycle.startup import EXIT_FAILED
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.child_processes import ChildProcesses
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.listener import shut_listener
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.scheduler import Scheduler

@@ -12,11 +12,11 @@ from protocol.messages.peers import Pong
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.state_table import next_state
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.keeper import channel
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.view import SchedulerView
 

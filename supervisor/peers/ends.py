@@ -8,13 +8,13 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes import left_files
-from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.logbook import LogBook

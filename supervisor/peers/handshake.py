@@ -10,8 +10,8 @@ from protocol.config.settings import Settings
 from protocol.messages.peers import Hello, Peer, Shutdown, Welcome
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.loaded_code import LOADED_CODE
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from protocol.messages.peers import Ping, Pong
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
-from supervisor.processes.peer_registry import PeerRegistry
 
 log = logs.get_logger()
 

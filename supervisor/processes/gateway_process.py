@@ -19,11 +19,11 @@ from protocol.messages.peers import Hello, Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, HEARTBEAT_VARIABLE
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.setting_effects import release_of
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 

@@ -28,6 +28,7 @@ from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.peers.ends import GatewayEnds
 from supervisor.peers.handshake import Handshake
@@ -35,7 +36,6 @@ from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver

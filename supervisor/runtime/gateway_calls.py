@@ -6,8 +6,8 @@ from protocol.failures import Code, Failure
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
 from protocol.wire import envelope
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.state_writer import StateWriter
 
 

@@ -15,9 +15,9 @@ from protocol import ids
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.processes.placement import Placement
 
 HELLO_TIMEOUT_S: Final = 20.0

@@ -24,9 +24,9 @@ from protocol.messages.work import (
 )
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.internal_errors import InternalErrors
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.handler_table import Handler
 from supervisor.scheduler.scheduler import Scheduler

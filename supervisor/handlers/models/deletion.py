@@ -25,9 +25,9 @@ from supervisor.internal_errors import InternalErrors
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.names import LATEST
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.download_registry import DownloadRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls

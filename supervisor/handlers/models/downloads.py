@@ -17,8 +17,8 @@ from supervisor.handlers.model_targets import ModelTargets
 from supervisor.internal_errors import InternalErrors
 from supervisor.models import files, registration
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter, RunningDownload
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.download_registry import DownloadRegistry, DownloadWaiter, RunningDownload
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler

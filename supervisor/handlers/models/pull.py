@@ -14,11 +14,11 @@ from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.loading import guess_recipe
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter
 from supervisor.models.names import bare_checkpoint
 from supervisor.models.options import load_options
 from supervisor.models.registration import entry_from_registration
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.download_registry import DownloadRegistry, DownloadWaiter
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS

@@ -14,9 +14,9 @@ from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.messages.peers import SamplingDefaults
 from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
 from protocol.runtime import logs
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
-from supervisor.processes.peer_registry import PeerRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.messages.peers import Peer, Ping, Pong
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.processes import gateway_process
-from supervisor.processes.peer_registry import PeerRegistry
 
 SILENCE_S = 2.0
 

@@ -13,7 +13,7 @@ from protocol.messages.calls import CallResult, Progress
 from protocol.messages.peers import Peer
 from protocol.messages.work import Refused
 from protocol.wire import envelope
-from supervisor.processes.peer_registry import PeerRegistry
+from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 
 FAILURE = Failure(Code.CONFLICT, "no")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import DownloadReport
-from supervisor.processes.download_registry import MAX_ENDED, SHOWN_S, DownloadRegistry
+from supervisor.models.download_registry import MAX_ENDED, SHOWN_S, DownloadRegistry
 
 HALF = Progress(0, "a", "a.gguf", 1, 1, 50, 100)
 

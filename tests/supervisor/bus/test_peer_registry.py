@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.messages.peers import Peer
-from supervisor.processes.peer_registry import PeerRegistry
+from supervisor.bus.peer_registry import PeerRegistry
 
 
 def test_silence_is_noticed_but_not_after_an_absence_of_our_own() -> None:
