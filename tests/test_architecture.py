@@ -113,7 +113,7 @@ PIDS = {
         "protocol/wire/",
         "supervisor/processes/",
         "supervisor/bus/sockets.py",
-        "supervisor/lifecycle/runtime_check.py",
+        "supervisor/lifecycle/runtime_directory_watch.py",
         "gateway/bus/sockets.py",
     ),
 }

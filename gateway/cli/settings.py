@@ -20,7 +20,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from gateway.cli.exit_codes import USAGE, CommandError
-from protocol.config import handover, resolver
+from protocol.config import resolver, settings_environment
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.settings import Settings, read_origins, read_settings
@@ -163,12 +163,12 @@ def _is_open(url: str) -> bool:
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
     """Return environment variables that pass the settings, their origins and warnings to the supervisor.
 
-    They are in the environment, not on a command line, because the settings contain the key. See ``handover``.
+    They are in the environment, not on a command line, because the settings contain the key. See ``settings_environment``.
     """
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
     values = (found.settings, origins, found.warnings)
     texts = (msgspec.json.encode(value).decode() for value in values)
-    return handover.hand_over(dict(zip(handover.VARIABLES, texts, strict=True)))
+    return settings_environment.export(dict(zip(settings_environment.VARIABLES, texts, strict=True)))
 
 
 def command_line_environment(flags: dict[str, Any], config: str) -> dict[str, str]:

@@ -17,8 +17,8 @@ import gevent
 from gevent import socket
 from gevent.event import Event
 
-from gateway.client_turns import ClientTurns
 from gateway.decoding.limits import DECODE_DEADLINE_S, DECODE_TIMEOUT_S, MAX_DECODERS, MAX_DECODERS_OF_CLIENT
+from gateway.fair_limiter import FairLimiter
 from gateway.process_watch import ProcessWatch
 from protocol.failures import Code, Failure
 
@@ -141,7 +141,7 @@ class _Decoder:
         self._socket.close()
 
 
-_turns: Final = ClientTurns(MAX_DECODERS, MAX_DECODERS_OF_CLIENT)
+_limiter: Final = FairLimiter(MAX_DECODERS, MAX_DECODERS_OF_CLIENT)
 _idle: Final[list[_Decoder]] = []
 
 
@@ -163,7 +163,7 @@ class DecoderSession:
         and RuntimeError if no decoder can work.
         """
         turn = self._woken.set
-        _turns.wait(self._client, turn)
+        _limiter.wait(self._client, turn)
         try:
             self._woken.wait()
             while not self._abandoned:
@@ -173,7 +173,7 @@ class DecoderSession:
             raise AbandonedError
         finally:
             self._woken.clear()
-            _turns.end(self._client, turn)
+            _limiter.end(self._client, turn)
 
     def abandon(self) -> None:
         """Decode nothing more: the client has left. May be called from the hub."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import gevent
 
-from gateway.client_turns import ClientTurns
+from gateway.fair_limiter import FairLimiter
 from gateway.fetching.image_fetch import FetchedImage, FetchError, ImageFetcher, host_of
 from gateway.fetching.image_source import is_inline
 from gateway.http.bodies import body_limits
@@ -32,7 +32,7 @@ MAX_FETCHES: Final = 32
 MAX_FETCHES_OF_CLIENT: Final = 24
 """Of them, for the requests of one client."""
 
-_turns: Final = ClientTurns(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
+_limiter: Final = FairLimiter(MAX_FETCHES, MAX_FETCHES_OF_CLIENT)
 
 
 class RequestImages:
@@ -101,7 +101,7 @@ class RequestImages:
         """Return the result or the exception: if a greenlet raised, gevent would print it."""
         limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))
         try:
-            with _turns.turn(client_of(self._env)):
+            with _limiter.turn(client_of(self._env)):
                 fetcher = _fetcher(tuple(self._settings.fetch_images_networks))
                 return fetcher.fetch(url, limit, lambda size: body_limits.count(self._env, size))
         except (FetchError, LemonbusError) as problem:

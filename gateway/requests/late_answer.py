@@ -17,7 +17,7 @@ import falcon
 
 from gateway.http import errors
 from gateway.http.request_context import RequestContext, request_context
-from gateway.http.streams import set_stream
+from gateway.http.stream_headers import set_stream
 from gateway.requests.answer_stream import AnswerStream, WholeAnswer
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_session import RequestSession

@@ -131,7 +131,7 @@ class ModelTargets:
 
         It serves the endpoint, and the caller may use it; it need not be loaded.
         """
-        for name in filter(None, [self._models.user_names.default, *self._view.used()]):
+        for name in filter(None, [self._models.user_aliases.default, *self._view.used()]):
             entry = self._models.find(name)
             if entry is not None and serves(entry, message.endpoint) and _may_use(message, entry.name):
                 return self._configured(entry)

@@ -109,7 +109,7 @@ class HealthReports:
     def _get(self, peer: str, call: GetHealth, _payload: bytes) -> None:
         now = self._loop.now()
         models = self._view.models()
-        default = self._models.known(self._models.user_names.default)
+        default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
             status="draining" if self._view.closing else "ok",
             version=RELEASE,

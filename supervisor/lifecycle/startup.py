@@ -1,6 +1,6 @@
 """Checks before the server starts: settings that the recipes accept, and usable directories.
 
-The command line passes the settings, and the origins of those that are not defaults, as ``protocol/config/handover.py``
+The command line passes the settings, and the origins of those that are not defaults, as ``protocol/config/settings_environment.py``
 says. ``python -m supervisor.lifecycle.startup`` only checks the settings, for ``lemonbus config``.
 """
 
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from protocol.config import handover
+from protocol.config import settings_environment
 from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -65,7 +65,7 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
     """
     variables = itertools.chain.from_iterable(KEY_VARIABLES.values())
     secrets = {variable: environment.pop(variable) for variable in variables if variable in environment}
-    handed = handover.take_over(environment)
+    handed = settings_environment.take(environment)
     return StartupSettings(
         msgspec.json.decode(handed.get("LEMONBUS_SETTINGS", "{}"), type=Settings),
         msgspec.json.decode(handed.get("LEMONBUS_ORIGINS", "{}"), type=dict[str, str]),

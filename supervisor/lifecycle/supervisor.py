@@ -27,7 +27,7 @@ from supervisor.handlers.server_state import AbandonedCalls
 from supervisor.lifecycle import handler_factory
 from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
-from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
+from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.peers.ends import GatewayEnds, WorkerEnds
 from supervisor.peers.handshake import Handshake
@@ -98,7 +98,7 @@ class Supervisor:
 
     def watch_runtime_directory(self) -> None:
         """End the server if something else changes its directory from now on."""
-        RuntimeDirectoryCheck(
+        RuntimeDirectoryWatch(
             context=self.components.process_context,
             loop=self.components.loop,
             peers=self.components.peers,

@@ -16,7 +16,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.models import compatibility, files, user_names
+from supervisor.models import compatibility, files, user_aliases
 from supervisor.models.catalogues import adopted_models, catalogue, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
@@ -32,7 +32,7 @@ from supervisor.models.options.model_specs import SpecBuilder, descriptor_of
 from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.problem_reports import ProblemReports
 from supervisor.models.state_files import FinishWrite, finish_write
-from supervisor.models.user_names import UserNames
+from supervisor.models.user_aliases import UserAliases
 
 
 class ModelRegistry:
@@ -52,7 +52,7 @@ class ModelRegistry:
         """The devices and memory that decide which models are listed as runnable."""
         self.deleting: set[str] = set()
         """Models that are being deleted; no request may use them."""
-        self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
+        self.user_aliases = UserAliases(Path(settings.state_dir) / user_aliases.FILE, finish)
         """Other names of models, and the default model. This class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
         file_directories = load_options.file_directories(settings)
@@ -97,10 +97,10 @@ class ModelRegistry:
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
         sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
-        return NameIndex(*sources, aliases=self.user_names.aliases, configured=configuration.aliases)
+        return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:
-        self._problems.collect(self.options, self._user, self.user_names, self.adopted, self.configuration)
+        self._problems.collect(self.options, self._user, self.user_aliases, self.adopted, self.configuration)
 
     # Names
 
@@ -186,25 +186,25 @@ class ModelRegistry:
             self.options.drop(entry.name)
         if entry.name in self._user.entries:
             self._user.drop(entry.name)
-        default = self._names.find(self.user_names.default)
-        self.user_names.forget(entry.name)
+        default = self._names.find(self.user_aliases.default)
+        self.user_aliases.forget(entry.name)
         if default is not None and default.name == entry.name:
-            self.user_names.set_default("")
+            self.user_aliases.set_default("")
         self.adopted.forget(entry.name)
         self._index()
 
     def add_alias(self, alias: str, model: str) -> None:
         """Give a model another name; raises ``conflict`` if another model already has it, or ``internal_error``."""
         known = self.find(alias)
-        if known is not None and alias not in self.user_names.aliases:
+        if known is not None and alias not in self.user_aliases.aliases:
             reason = f"{printable(alias)} is a name of model {known.name} already"
             raise Failure(Code.CONFLICT, reason, model=known.name, param="destination").raised()
-        self.user_names.add_alias(alias, model)
+        self.user_aliases.add_alias(alias, model)
         self._index()
 
     def drop_alias(self, alias: str) -> None:
         """Remove a name that a user gave; raises ``internal_error``."""
-        self.user_names.drop_alias(alias)
+        self.user_aliases.drop_alias(alias)
         self._index()
 
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from protocol.config import handover
+from protocol.config import settings_environment
 from protocol.config.settings import Settings
 from tests.support import processes
 from tests.support.clients.http_client import RawHttpClient
@@ -89,11 +89,13 @@ class LemonbusServer(ServerInspector):
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
-        handed = handover.hand_over({handover.VARIABLES[0]: msgspec.json.encode(self.settings).decode()})
+        handed = settings_environment.export(
+            {settings_environment.VARIABLES[0]: msgspec.json.encode(self.settings).decode()}
+        )
         environment |= handed
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines inherit it, so leftovers can be found
         environment |= self._environment
-        files = [int(handed[name]) for name in handed if name == handover.FILE_VARIABLE]
+        files = [int(handed[name]) for name in handed if name == settings_environment.FILE_VARIABLE]
         try:
             return subprocess.Popen(
                 [sys.executable, "-S", "-m", "supervisor.keeper"],

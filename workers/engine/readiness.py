@@ -1,4 +1,4 @@
-"""From a started engine to a ready one: asks for its health, warms it up, asks for its facts, checks the idle question.
+"""From a started engine to a ready one: asks for its health, warms it up, asks for its facts, checks the slot probe.
 
 Invariant: exactly one of ``on_ready`` and ``on_failed`` is called, unless :meth:`ReadinessProbe.cancel` comes first.
 """
@@ -112,7 +112,7 @@ class ReadinessProbe:
             self._succeed(self._facts)
 
     def _on_busy(self, status: int, body: bytes) -> None:
-        """Check that the question that frees a cancelled request's slot will be answered."""
+        """Check that the probe that frees a cancelled request's slot will be answered."""
         if status == 0:
             self._poll_later()
             return

@@ -30,8 +30,8 @@ from protocol.runtime.process_context import ProcessContext
 from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt, AttemptPhase, end_delay, engine_request
 from workers.requests.cancellation import Cancellations
-from workers.requests.idle_question import GrammarWatch, IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
+from workers.requests.slot_probe import GrammarWatch, SlotProbe
 from workers.stream.event_outbox import EventPublisher
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
@@ -81,9 +81,9 @@ class AttemptLifecycle:
         """Start attempts from now on: an engine is ready."""
         self._session, self._log = session, log
         self._line_attribution.read_output = session.engine.read_output
-        question = IdleQuestion(self._loop, session)
-        self._cancellations = Cancellations(self._loop, self._bus, session, question, self._attempts, self.end)
-        self._grammar_watch = GrammarWatch(self._loop, session, question, self._attempts)
+        probe = SlotProbe(self._loop, session)
+        self._cancellations = Cancellations(self._loop, self._bus, session, probe, self._attempts, self.end)
+        self._grammar_watch = GrammarWatch(self._loop, session, probe, self._attempts)
         self.last_use = self._loop.now()
         self.accepts = True
 

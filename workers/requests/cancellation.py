@@ -4,10 +4,10 @@ Invariants:
 
 * The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
   cancellation would grant slots that are still busy.
-* A slot is never lost. An engine that does not answer the idle question is ended after the setting ``silence``. One
+* A slot is never lost. An engine that does not answer the slot probe is ended after the setting ``silence``. One
   whose answers cannot be read is ended after ``MAX_UNREADABLE_S``. An engine all of whose clients left
   more than ``silence`` seconds ago is ended at once.
-* At most one idle question is in progress.
+* At most one slot probe is in progress.
 * An engine that is still reading the text of a request has no slot for it yet, and would be found idle. If it announces
   that it begins with the prompt, its connection is only closed then, because it would not notice earlier.
 """
@@ -23,15 +23,15 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.requests.attempt import Attempt, AttemptPhase
-from workers.requests.idle_question import IdleQuestion
 from workers.requests.interfaces import RequestBus, RequestEngine
+from workers.requests.slot_probe import SlotProbe
 
 MIN_POLL_INTERVAL_S: Final = 0.008
 MAX_POLL_INTERVAL_S: Final = 0.25
 POLL_SHARE: Final = 0.1
-"""The time between two idle questions, as a fraction of the time waited so far."""
+"""The time between two slot probes, as a fraction of the time waited so far."""
 MAX_UNREADABLE_S: Final = 5.0
-"""If an engine's answers to the idle question are unreadable for this long, it is ended."""
+"""If an engine's answers to the slot probe are unreadable for this long, it is ended."""
 CLOSE_DELAY_S: Final = 0.25
 """How long an engine that has not yet begun with a request has to begin: from then on it notices at once that the
 connection was closed. Before that, it may begin after its slots were already found idle."""
@@ -40,7 +40,7 @@ STILL_BUSY_NOTICE_S: Final = 1.0
 
 
 def next_poll_interval(waited: float) -> float:
-    """Return how long to wait for the next idle question, after ``waited`` seconds of asking."""
+    """Return how long to wait for the next slot probe, after ``waited`` seconds of asking."""
     return min(MAX_POLL_INTERVAL_S, max(MIN_POLL_INTERVAL_S, POLL_SHARE * waited))
 
 
@@ -52,7 +52,7 @@ class Cancellations:
         loop: Loop,
         bus: RequestBus,
         session: RequestEngine,
-        question: IdleQuestion,
+        probe: SlotProbe,
         attempts: Mapping[RequestKey, Attempt],
         on_stopped: Callable[[Attempt, str], None],
     ) -> None:
@@ -60,7 +60,7 @@ class Cancellations:
         self._loop, self._bus, self._session = loop, bus, session
         self._backend, self._pool = session.backend, session.pool
         self._attempts, self._on_stopped = attempts, on_stopped
-        self._question = question
+        self._probe = probe
         self._poll_timer: Timer | None = None
         self._asking = False
         self._asking_since = 0.0
@@ -141,7 +141,7 @@ class Cancellations:
     def _poll(self) -> None:
         self._poll_timer = None
         if self._pool.open:
-            self._question.ask(self._answered)
+            self._probe.ask(self._answered)
 
     def _answered(self, status: int, body: bytes) -> None:
         closed = [
@@ -173,7 +173,7 @@ class Cancellations:
                 return busy
         except ValueError:
             pass
-        except Exception as error:  # noqa: BLE001 - a programming error must not end the questions: a slot would be lost
+        except Exception as error:  # noqa: BLE001 - a programming error must not end the probes: a slot would be lost
             self._loop.report_error(error, logs.get_logger(), "the engine's state was not read")
         return None
 

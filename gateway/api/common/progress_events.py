@@ -17,7 +17,7 @@ from gateway.api.common import ndjson
 from gateway.api.common.operations import EVENT_STREAM, Stream
 from gateway.api.common.server_sent_events import PING, event
 from gateway.http.request_context import request_context
-from gateway.http.streams import set_stream
+from gateway.http.stream_headers import set_stream
 from protocol.failures import CLIENT_LEFT_CODES, DOWNLOAD_FAILURES, Failure, LemonbusError
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.log_stream import LogBatch

@@ -16,7 +16,7 @@ from gateway.api.common.routes import Content, HttpCaller, Progressing, Route
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
-from gateway.http.streams import set_stream
+from gateway.http.stream_headers import set_stream
 from protocol.failures import LemonbusError, invalid
 
 _FLAGS: Final = {"": "true", "yes": "true", "on": "true", "no": "false", "off": "false"}

@@ -26,7 +26,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.fetching.image_source import image_source
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
-from gateway.http.streams import set_stream
+from gateway.http.stream_headers import set_stream
 from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.late_answer import AnswerFormat

@@ -13,7 +13,7 @@ import falcon
 import gevent
 import msgspec
 
-from gateway.client_turns import ClientTurns
+from gateway.fair_limiter import FairLimiter
 from gateway.http.bodies import body_limits, null_fields
 from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
 from gateway.http.request_context import client_of, request_context
@@ -33,7 +33,7 @@ _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_00
 Each may become a Python object, which takes ten times as long as text.
 """
 _TOO_DEEP: Final = Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels")
-_turns: Final = ClientTurns(1, 1)
+_limiter: Final = FairLimiter(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
@@ -129,7 +129,7 @@ def decode_for_passing_on(data: bytes, cls: type[T], client: str = "") -> tuple[
         return _decode(data, cls)
     # Nothing else in the process runs while msgspec decodes or a search goes on. So there is a pause after each step,
     # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
-    with _turns.turn(client):
+    with _limiter.turn(client):
         for character, most in _MOST_OF_LARGE.items():
             if data.count(character) > most:
                 raise invalid(f"the body has more than {most} {character.decode()!r} characters in its JSON")
@@ -150,7 +150,7 @@ def in_steps(size: int, env: dict[str, Any], work: Callable[[Callable[[], None]]
     """
     if size <= _LARGE:
         return work(_go_on)
-    with _turns.turn(client_of(env)):
+    with _limiter.turn(client_of(env)):
         try:
             return work(_Steps().pause)
         finally:

@@ -146,7 +146,7 @@ class Deletions:
 
         Raises ``conflict`` if the model has others.
         """
-        names = self._models.user_names
+        names = self._models.user_aliases
         alias = call.model.removesuffix(LATEST)
         if alias in names.aliases:
             self._models.drop_alias(alias)

@@ -130,7 +130,7 @@ class ModelLoading:
                     self._models.options.save(name, options)
                 if call.set_default:
                     entry = self._models.known(name)
-                    self._models.user_names.set_default(entry.short_name if entry is not None else call.model)
+                    self._models.user_aliases.set_default(entry.short_name if entry is not None else call.model)
             except LemonbusError as problem:
                 failure = structs.replace(problem.failure, message=f"{problem.failure.message}{if_not_written}")
         if failure is not None:

@@ -154,7 +154,7 @@ class ModelDescriptions:
 
     def _default_model(self) -> str:
         """Return the registered name of the default model; empty if there is none."""
-        name = self._models.user_names.default
+        name = self._models.user_aliases.default
         entry = self._models.find(name) if name else None
         return entry.name if entry is not None else ""
 

@@ -11,7 +11,7 @@ from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.recipes import Provision
-from supervisor.models import user_names
+from supervisor.models import user_aliases
 from supervisor.models.catalogues import catalogue, user_models
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
@@ -125,6 +125,6 @@ def _known_models(settings: Settings) -> NameIndex:
     registered.refresh()
     return NameIndex(
         *(catalogue.built_in(), registered.entries, extra.entries),
-        aliases=user_names.read_aliases(Path(settings.state_dir) / user_names.FILE),
+        aliases=user_aliases.read_aliases(Path(settings.state_dir) / user_aliases.FILE),
         configured=ModelConfiguration(settings).aliases,
     )

@@ -249,8 +249,8 @@ def test_one_client_leaves_a_decoder_to_others() -> None:
         session.abandon()
     gevent.joinall(greenlets, timeout=30)
     assert all(isinstance(greenlet.exception, AbandonedError) for greenlet in greenlets)
-    assert not decoder_process._turns._waiting
-    assert not decoder_process._turns._working
+    assert not decoder_process._limiter._waiting
+    assert not decoder_process._limiter._working
 
 
 @pytest.mark.parametrize(

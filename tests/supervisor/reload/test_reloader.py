@@ -27,7 +27,7 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.lifecycle.components import Components
-from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
+from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.succession import Succession
 from supervisor.reload import resolution
 from supervisor.reload.reloader import Reloader, settings_until_next_start
@@ -99,7 +99,7 @@ class Reloading:
     def check_directory(self, end: Callable[[], None]) -> None:
         parts = self.components
         view = parts.scheduler.view
-        RuntimeDirectoryCheck(parts.process_context, parts.loop, parts.peers, parts.workers, view, parts.messages, end)
+        RuntimeDirectoryWatch(parts.process_context, parts.loop, parts.peers, parts.workers, view, parts.messages, end)
 
     def ask(self, number: int, *, dry_run: bool = False) -> None:
         (handler,) = self.reloader.handlers().values()
@@ -300,7 +300,7 @@ def test_what_takes_effect_at_the_next_start_alone_leaves_the_present_settings_i
 
 
 def test_the_settings_of_a_successor_are_not_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("supervisor.lifecycle.runtime_directory_watch.CHECK_INTERVAL_S", 0.01)
     ended: list[bool] = []
     reloading.check_directory(lambda: ended.append(True))
     parts = reloading.components
@@ -320,7 +320,7 @@ def test_the_settings_of_a_successor_are_not_damage(reloading: Reloading, monkey
 def test_settings_that_were_deleted_while_no_supervisor_ran_are_missed(
     reloading: Reloading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("supervisor.lifecycle.runtime_directory_watch.CHECK_INTERVAL_S", 0.01)
     (reloading.runtime.path / SETTINGS_FILE).unlink()
     ended: list[bool] = []
     reloading.check_directory(lambda: ended.append(True))

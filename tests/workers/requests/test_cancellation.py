@@ -28,11 +28,11 @@ from workers.requests.cancellation import (
     Cancellations,
     next_poll_interval,
 )
-from workers.requests.idle_question import IdleQuestion
+from workers.requests.slot_probe import SlotProbe
 
 
 class FakeSession:
-    """An engine that answers each idle question as the test says, and its backend and connections."""
+    """An engine that answers each slot probe as the test says, and its backend and connections."""
 
     def __init__(self) -> None:
         self.backend = self.pool = self.engine = self
@@ -88,7 +88,7 @@ class Fixture:
             self.loop,
             bus,
             self.session,
-            IdleQuestion(self.loop, self.session),
+            SlotProbe(self.loop, self.session),
             self.attempts,
             lambda _attempt, code: self.stopped.append(code),
         )

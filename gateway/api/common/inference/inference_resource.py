@@ -14,7 +14,7 @@ from gateway.api.common.inference.stream_writer import ResponseStream, StreamWri
 from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
-from gateway.http.streams import set_stream
+from gateway.http.stream_headers import set_stream
 from gateway.requests import answer_stream, late_answer
 from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.inference_request import InferenceRequest

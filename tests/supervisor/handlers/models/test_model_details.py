@@ -72,7 +72,7 @@ def test_layers_on_a_gpu(options: dict[str, int | float | str], used: int, layer
 def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:
     harness.copy(1, "extra.tiny-chat", "mine:latest")
     assert harness.answers[1] == "extra.tiny-chat"
-    harness.models.user_names.set_default("mine")
+    harness.models.user_aliases.set_default("mine")
     harness.ask(2, "mine")
     harness.described(LLAMA)
     (details,) = harness.report(2)

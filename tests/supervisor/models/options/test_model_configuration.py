@@ -54,7 +54,7 @@ def test_an_alias_means_the_model_in_every_place_that_takes_a_name(make: MakeMod
 def test_an_alias_wins_over_names_that_users_and_catalogues_gave(make: MakeModels) -> None:
     other = next(entry for entry in make().entries(show_all=True) if entry.aliases and entry.id != BUILT_IN)
     models = make(**sections(models={BUILT_IN: {"aliases": [other.aliases[0], "mine"]}}))
-    models.user_names.add_alias("mine", other.id)
+    models.user_aliases.add_alias("mine", other.id)
     assert models.resolve(other.aliases[0]).name == BUILT_IN
     assert models.resolve("mine").name == BUILT_IN
 

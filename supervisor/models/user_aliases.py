@@ -30,7 +30,7 @@ def read_aliases(path: Path) -> dict[str, str]:
         return {}
 
 
-class UserNames:
+class UserAliases:
     """The file, and what was last read from it."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:

@@ -8,7 +8,7 @@ import gevent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client_turns import ClientTurns
+from gateway.fair_limiter import FairLimiter
 
 MOST, MOST_OF_CLIENT = 3, 2
 
@@ -17,7 +17,7 @@ class Files:
     """Files that wait or are decoded, by the names of their clients: ``a1`` is one of a."""
 
     def __init__(self) -> None:
-        self.turns = ClientTurns(MOST, MOST_OF_CLIENT)
+        self.limiter = FairLimiter(MOST, MOST_OF_CLIENT)
         self.begun: list[str] = []
         self.decoded: list[str] = []
         """Those that are decoded now."""
@@ -31,13 +31,13 @@ class Files:
                 self.decoded.append(file)
 
             self._begin[file] = begin
-            self.turns.wait(file[0], begin)
+            self.limiter.wait(file[0], begin)
 
     def end(self, *files: str) -> None:
         for file in files:
             if file in self.decoded:
                 self.decoded.remove(file)
-            self.turns.end(file[0], self._begin[file])
+            self.limiter.end(file[0], self._begin[file])
 
 
 def test_one_client_never_has_all_decoders() -> None:
@@ -65,8 +65,8 @@ def test_a_file_whose_client_leaves_gives_its_place_up() -> None:
     assert files.decoded == ["a1", "a2", "c1"]
     files.end("a1", "a2", "c1")
     assert not files.decoded
-    assert not files.turns._waiting
-    assert not files.turns._working
+    assert not files.limiter._waiting
+    assert not files.limiter._working
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5)), max_size=60))
@@ -86,11 +86,11 @@ def test_no_decoder_is_idle_while_a_client_that_may_have_it_waits(history: list[
 
 
 def test_greenlets_of_clients_take_turns() -> None:
-    turns = ClientTurns(1, 1)
+    limiter = FairLimiter(1, 1)
     order: list[str] = []
 
     def work(name: str) -> None:
-        with turns.turn(name[0]):
+        with limiter.turn(name[0]):
             order.append(name)
             gevent.sleep(0)
 

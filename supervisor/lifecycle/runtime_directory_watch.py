@@ -28,7 +28,7 @@ _CONFIRMATIONS: Final = 3
 log = logs.get_logger()
 
 
-class RuntimeDirectoryCheck:
+class RuntimeDirectoryWatch:
     """Checks about every second that all sockets and files are where they were."""
 
     def __init__(

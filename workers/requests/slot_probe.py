@@ -1,7 +1,7 @@
 """Asks an engine which of its slots are busy, and ends one whose loop does not answer.
 
 A grammar or a schema can have more possibilities than an engine can ever try. Its loop is then busy with one request
-for hours, and its processor time looks like progress. So while a request with a grammar runs, this question watches the
+for hours, and its processor time looks like progress. So while a request with a grammar runs, this probe watches the
 engine.
 """
 
@@ -20,11 +20,11 @@ USAGE_PERIOD_S: Final = 0.25
 MIN_WORK_S: Final = 0.05
 """Processor time within ``USAGE_PERIOD_S`` that tells an engine in an endless loop from one that was stopped or waits."""
 WATCH_INTERVAL_S: Final = 1.0
-"""A request with a grammar that ends sooner costs its engine no question."""
+"""A request with a grammar that ends sooner costs its engine no probe."""
 
 
-class IdleQuestion:
-    """The question, which a working engine must answer within the seconds of the setting ``silence``."""
+class SlotProbe:
+    """The probe, which a working engine must answer within the seconds of the setting ``silence``."""
 
     def __init__(self, loop: Loop, session: RequestEngine) -> None:
         """Ask nothing yet."""
@@ -55,13 +55,13 @@ class IdleQuestion:
 
 
 class GrammarWatch:
-    """Asks as long as a request with a grammar runs. At most one question is in progress."""
+    """Asks as long as a request with a grammar runs. At most one probe is in progress."""
 
     def __init__(
-        self, loop: Loop, session: RequestEngine, question: IdleQuestion, attempts: Mapping[RequestKey, Attempt]
+        self, loop: Loop, session: RequestEngine, probe: SlotProbe, attempts: Mapping[RequestKey, Attempt]
     ) -> None:
         """``attempts``: all that have not ended."""
-        self._loop, self._session, self._question, self._attempts = loop, session, question, attempts
+        self._loop, self._session, self._probe, self._attempts = loop, session, probe, attempts
         self._timer: Timer | None = None
         self._asking = False
 
@@ -84,7 +84,7 @@ class GrammarWatch:
         self._timer = None
         if self._needed():
             self._asking = True
-            self._question.ask(self._answered)
+            self._probe.ask(self._answered)
 
     def _answered(self, _status: int, _body: bytes) -> None:
         self._asking = False

@@ -8,42 +8,42 @@ import sys
 
 import pytest
 
-from protocol.config import handover
+from protocol.config import settings_environment
 
 PROGRAM = """
 import os
-from protocol.config import handover
-descriptor = os.environ.get(handover.FILE_VARIABLE)
-print(len(handover.take_over(os.environ)[handover.VARIABLES[0]]), descriptor and os.path.exists(f"/proc/self/fd/{descriptor}"))
+from protocol.config import settings_environment
+descriptor = os.environ.get(settings_environment.FILE_VARIABLE)
+print(len(settings_environment.take(os.environ)[settings_environment.VARIABLES[0]]), descriptor and os.path.exists(f"/proc/self/fd/{descriptor}"))
 """
 
 
 def close(handed: dict[str, str]) -> None:
-    if handover.FILE_VARIABLE in handed:
-        os.close(int(handed[handover.FILE_VARIABLE]))
+    if settings_environment.FILE_VARIABLE in handed:
+        os.close(int(handed[settings_environment.FILE_VARIABLE]))
 
 
-@pytest.mark.parametrize("size", [0, 1000, handover.MAX_VARIABLE_BYTES, 3_000_000])
+@pytest.mark.parametrize("size", [0, 1000, settings_environment.MAX_VARIABLE_BYTES, 3_000_000])
 def test_values_come_back_and_nothing_is_left(size: int) -> None:
-    values = {handover.VARIABLES[0]: "x" * size, handover.VARIABLES[2]: "ä"}
-    handed = handover.hand_over(values)
+    values = {settings_environment.VARIABLES[0]: "x" * size, settings_environment.VARIABLES[2]: "ä"}
+    handed = settings_environment.export(values)
     assert all(len(each) < 100_000 for each in handed.values())
     environment = {**handed, "HOME": "/"}
-    assert handover.take_over(environment) == values
+    assert settings_environment.take(environment) == values
     assert environment == {"HOME": "/"}
-    for descriptor in (int(handed[name]) for name in handed if name == handover.FILE_VARIABLE):
+    for descriptor in (int(handed[name]) for name in handed if name == settings_environment.FILE_VARIABLE):
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
 
 
 def test_one_supervisor_after_the_other_gets_the_same_large_settings() -> None:
-    handed = handover.hand_over({handover.VARIABLES[0]: "x" * 500_000})
+    handed = settings_environment.export({settings_environment.VARIABLES[0]: "x" * 500_000})
     try:
         for _ in range(2):
             done = subprocess.run(
                 [sys.executable, "-c", PROGRAM],
                 env={**os.environ, **handed},
-                pass_fds=[int(handed[handover.FILE_VARIABLE])],
+                pass_fds=[int(handed[settings_environment.FILE_VARIABLE])],
                 capture_output=True,
                 text=True,
                 timeout=30,
@@ -55,4 +55,4 @@ def test_one_supervisor_after_the_other_gets_the_same_large_settings() -> None:
 
 
 def test_without_variables_there_is_nothing() -> None:
-    assert handover.take_over({"HOME": "/"}) == {}
+    assert settings_environment.take({"HOME": "/"}) == {}

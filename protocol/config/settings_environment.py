@@ -1,4 +1,4 @@
-"""How the command line hands the resolved settings to the server's processes: in variables, or in an anonymous file.
+"""How the command line passes the resolved settings to the server's processes: in the environment, or in an anonymous file.
 
 A variable holds at most 128 KiB, and the stack's limit bounds all of them together.
 """
@@ -18,8 +18,8 @@ MAX_VARIABLE_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 1024 * 1024
 
 
-def hand_over(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables, named in :data:`VARIABLES`, that hand over these values.
+def export(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables, named in :data:`VARIABLES`, that pass these values on.
 
     Large values are written to a file, which stays open for this process and those that it starts by ``exec``.
     """
@@ -32,10 +32,10 @@ def hand_over(values: Mapping[str, str]) -> dict[str, str]:
     return {FILE_VARIABLE: str(file)}
 
 
-def take_over(environment: MutableMapping[str, str]) -> dict[str, str]:
+def take(environment: MutableMapping[str, str]) -> dict[str, str]:
     """Remove the variables from the environment and return their values. The file is closed in this process.
 
-    Raises ``msgspec.MsgspecError`` and OSError for variables that :func:`hand_over` did not make.
+    Raises ``msgspec.MsgspecError`` and OSError for variables that :func:`export` did not make.
     """
     file = environment.pop(FILE_VARIABLE, "")
     values = {name: environment.pop(name) for name in VARIABLES if name in environment}

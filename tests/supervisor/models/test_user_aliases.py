@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from supervisor.models import user_names
-from supervisor.models.user_names import UserNames
+from supervisor.models import user_aliases
+from supervisor.models.user_aliases import UserAliases
 from tests.supervisor.models.model_files import MakeModels, write_files
 
 QWEN = "Qwen3-0.6B-GGUF"
@@ -19,16 +19,16 @@ QWEN = "Qwen3-0.6B-GGUF"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / user_names.FILE
+    return tmp_path / "state" / user_aliases.FILE
 
 
 def test_names_and_default_survive_a_restart(path: Path) -> None:
-    names = UserNames(path)
+    names = UserAliases(path)
     assert (names.default, names.aliases) == ("", {})
     names.add_alias("mine", QWEN)
     names.set_default("mine")
     assert json.loads(path.read_text()) == {"default": "mine", "aliases": {"mine": QWEN}}
-    again = UserNames(path)
+    again = UserAliases(path)
     assert (again.default, again.aliases, again.of(QWEN)) == ("mine", {"mine": QWEN}, ["mine"])
     again.drop_alias("mine")
     assert json.loads(path.read_text()) == {}, "a name that is gone is the default no more"
@@ -38,15 +38,15 @@ def test_names_and_default_survive_a_restart(path: Path) -> None:
 def test_a_broken_file_is_moved_aside(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    names = UserNames(path)
+    names = UserAliases(path)
     assert (names.default, names.aliases) == ("", {})
     (aside,) = path.parent.iterdir()
-    assert aside.name.startswith(f"{user_names.FILE}.broken-")
+    assert aside.name.startswith(f"{user_aliases.FILE}.broken-")
     assert aside.name in names.problems[0]
 
 
 def test_a_failed_write_changes_nothing(path: Path) -> None:
-    names = UserNames(path)
+    names = UserAliases(path)
     names.set_default(QWEN)
     path.unlink()
     path.parent.rmdir()
@@ -65,7 +65,7 @@ def test_names_whose_write_failed_are_written_again(path: Path) -> None:
             draft.replace(target)
         done(failure)
 
-    names = UserNames(path, finish)
+    names = UserAliases(path, finish)
     names.set_default(QWEN)
     assert not path.exists()
     names.set_default(QWEN)
@@ -74,8 +74,8 @@ def test_names_whose_write_failed_are_written_again(path: Path) -> None:
 
 
 def test_the_number_of_names_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_names, "MAX_ALIASES", 1)
-    names = UserNames(path)
+    monkeypatch.setattr(user_aliases, "MAX_ALIASES", 1)
+    names = UserAliases(path)
     names.add_alias("a", QWEN)
     names.add_alias("a", "other")
     with pytest.raises(LemonbusError):
@@ -104,6 +104,6 @@ def test_a_deleted_model_takes_its_names_along(make: MakeModels, extra: Path) ->
     models = make()
     models.add_alias("mine", QWEN)
     models.add_alias("other", "extra.a")
-    models.user_names.set_default("mine")
+    models.user_aliases.set_default("mine")
     models.forget(models.resolve(QWEN))
-    assert (models.user_names.aliases, models.user_names.default) == ({"other": "extra.a"}, "")
+    assert (models.user_aliases.aliases, models.user_aliases.default) == ({"other": "extra.a"}, "")

@@ -1,4 +1,4 @@
-"""Whose work of one kind is next in a gateway: clients take turns, so one client's requests do not wait for all of another's."""
+"""A limit on the works of one kind in a gateway, shared by its clients in turns, so none waits for all requests of another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gevent.event import Event
 Begin = Callable[[], None]
 
 
-class ClientTurns:
+class FairLimiter:
     """Counts the works in progress, by client, and begins waiting ones. Pure, except for :meth:`turn`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:
