@@ -126,11 +126,14 @@ def test_an_attempt_that_fails_meanwhile_is_asked_once_with_its_new_number(gatew
     assert [each for each in gateway.submitted() if each[0] == last.number] == [(last.number, 2, True)]
 
 
-def test_a_connection_that_breaks_before_a_welcome_is_replaced_a_second_later(gateway: SessionHarness) -> None:
+def test_a_connection_that_breaks_before_a_welcome_is_replaced_a_second_later(
+    gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exchange = gateway.start()
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     gateway.end_supervisor()
     hellos = len(gateway.bus.snapshots)
-    now = time.monotonic()
     gateway.session.check_connection(now + 5)
     assert len(gateway.bus.snapshots) == hellos, "a supervisor that is slow gets one Hello"
     gateway.bus.broken = True

@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import struct
-import time
 import zlib
 
 import gevent
@@ -202,10 +201,12 @@ def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> Non
     assert opened(decode(session, written(NOISE, "PNG"))).size == NOISE.size
 
 
-def stop(session: DecoderSession) -> None:
-    """Stop a session's decoder, if it has one: its order is endless."""
-    if session._decoder is not None:
-        os.kill(session._decoder.pid, signal.SIGSTOP)
+def put_stopped_decoder() -> decoder_process._Decoder:
+    """Make the next order endless: it goes to a decoder that is stopped."""
+    stopped = decoder_process._Decoder()
+    os.kill(stopped.pid, signal.SIGSTOP)
+    decoder_process._idle.append(stopped)
+    return stopped
 
 
 @pytest.mark.parametrize("scans", [MAX_SCANS, MAX_SCANS + 1, 2000])
@@ -223,9 +224,7 @@ def test_a_jpeg_of_many_scans_is_refused(decoder: DecoderSession, scans: int) ->
 def test_a_stopped_decoder_is_killed_at_its_deadline_and_replaced(
     decoder: DecoderSession, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode(decoder, written(NOISE, "PNG"))
-    stopped = decoder_process._idle[-1]
-    os.kill(stopped.pid, signal.SIGSTOP)
+    stopped = put_stopped_decoder()
     with monkeypatch.context() as hurried:
         hurried.setattr(decoder_process, "DECODE_DEADLINE_S", 0.2)
         with pytest.raises(LemonbusError, match="not decoded within") as late:
@@ -238,13 +237,12 @@ def test_a_stopped_decoder_is_killed_at_its_deadline_and_replaced(
 def test_one_client_leaves_a_decoder_to_others() -> None:
     """Its orders are endless; another client's images are decoded anyway, and its own third one waits."""
     sessions = [DecoderSession("greedy") for _ in range(MAX_DECODERS_OF_CLIENT + 1)]
-    large = written(LARGE.convert("RGB"), "PNG")
-    greenlets = [gevent.spawn(decode, session, large) for session in sessions]
+    for _ in range(MAX_DECODERS_OF_CLIENT):
+        put_stopped_decoder()
+    greenlets = [gevent.spawn(decode, session, FILE) for session in sessions]
     gevent.sleep(0)
     assert [session._decoder is not None for session in sessions] == [True] * MAX_DECODERS_OF_CLIENT + [False]
-    for session in sessions:
-        stop(session)
-    assert decode(DecoderSession("other"), written(NOISE, "PNG")).cost == NOISE.width * NOISE.height
+    assert decode(DecoderSession("other"), FILE).cost == NOISE.width * NOISE.height
     for session in reversed(sessions):
         session.abandon()
     gevent.joinall(greenlets, timeout=30)
@@ -280,24 +278,20 @@ def test_decoding_ends_when_the_client_leaves_and_blocks_no_other_greenlet() -> 
 
     def work(session: DecoderSession) -> None:
         try:
-            session.decode(IMAGE, BUDGET, written(LARGE.convert("RGB"), "PNG"))
+            session.decode(IMAGE, BUDGET, FILE)
         except AbandonedError:
-            ended.append(time.monotonic())
+            ended.append(session)
 
-    session = DecoderSession(CLIENT)
+    session, process = DecoderSession(CLIENT), put_stopped_decoder()
     greenlet = gevent.spawn(work, session)
-    gevent.sleep(0)
-    while session._decoder is None:
-        gevent.sleep(0.001)
-    process = session._decoder
-    stop(session)
     for _ in range(20):
         gevent.sleep(0.01)  # other greenlets run
+    assert session._decoder is process
     assert not ended
     session.abandon()
     greenlet.join(20)
     assert ended
-    gevent.with_timeout(20, process.exit_code)
+    assert gevent.with_timeout(20, process.exit_code) == -signal.SIGKILL
 
 
 def test_a_decoder_that_ended_while_it_was_idle_is_replaced(decoder: DecoderSession) -> None:
