@@ -228,6 +228,12 @@ class SupervisorHarness:
     def next_request(self) -> ReceivedRequest:
         return self.received.get(timeout=DEADLINE)
 
+    def cancel_of(self, received: ReceivedRequest) -> work.Cancel:
+        """Return the Cancel of a request; those of an earlier test may still arrive."""
+        while (cancel := self.cancelled.get(timeout=DEADLINE)).number != received.message.number:
+            pass
+        return cancel
+
     def called(self, kind: type) -> tuple[str, Any]:
         """Return the next call of this kind, and the gateway that made it."""
         while True:
@@ -268,9 +274,9 @@ class SupervisorHarness:
         self.directory.release()
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """Return what ``condition`` gives once it is true; fails after the deadline."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(ConnectionError):
             value = condition()

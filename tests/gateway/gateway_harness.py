@@ -15,7 +15,9 @@ from typing import Any
 from protocol.runtime.process_context import ProcessContext
 from tests.gateway.fake_supervisor import SupervisorHarness, wait_for
 from tests.gateway.fake_worker import DEADLINE
-from tests.gateway.raw_http import parsed, read_to_end, request
+from tests.gateway.raw_http import parsed, read_to_end, request, send
+from tests.support.ports import free_port
+from tests.support.server import START
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,14 +29,15 @@ class GatewayHarness(SupervisorHarness):
         self.module = module
         """What the gateway process runs."""
         super().__init__(folder, **changes)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
+        self.port = free_port()
+        self.listener = socket.create_server(("127.0.0.1", self.port))
         self.gateway: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the gateway and wait until it answers."""
+        """Start the gateway and wait until it answers and, if the supervisor welcomes it, admits requests."""
         self.launch()
-        wait_for(lambda: self.gateways and self.get("/live")[0] == 200)
+        probe = "/health" if self.welcoming else "/live"
+        wait_for(lambda: self.gateways and self.get(probe)[0] == 200, START)
 
     def launch(self) -> None:
         """Start the gateway, and return at once."""
@@ -56,10 +59,13 @@ class GatewayHarness(SupervisorHarness):
         return socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE)
 
     def raw(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Send bytes on a connection of their own; read to its end."""
+        """Send bytes on a connection of their own; read to its end. ConnectionError: it has ended without an answer."""
         with self.connect() as connection:
-            connection.sendall(request)
-            return parsed(read_to_end(connection))
+            send(connection, request)
+            answer = read_to_end(connection)
+        if not answer:
+            raise ConnectionResetError
+        return parsed(answer)
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         return self.raw(request("GET", path, b"", **headers))

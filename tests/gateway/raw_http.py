@@ -20,6 +20,12 @@ def request(method: str, path: str, body: Any, **headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
+def send(connection: socket.socket, data: bytes) -> None:
+    """Send all, unless the server closes before: its answer can still be read."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(data)
+
+
 def read_to_end(connection: socket.socket) -> bytes:
     """Return everything until the other side closes."""
     pieces = []

@@ -42,7 +42,7 @@ def test_progress_is_reported_at_most_ten_times_a_second(hub: Hub, runner: JobRu
     assert runner.pull(Q4) == Pulled("m", 1)
     reported = [progress.bytes_downloaded for progress in runner.progress()]
     assert reported == sorted(set(reported))
-    assert 5 <= len(reported) <= 10 * (len(MODEL) / hub.rate + 2)
+    assert 2 <= len(reported) <= 10 * (len(MODEL) / hub.rate + 2)
 
 
 def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, downloader: InProcessDownloader) -> None:
@@ -286,7 +286,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], t
     with JobRunner(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as runner:
         job = runner.start(within=within)
         runner.order("j1", Q4)
-        while runner.until("j1", Progress).bytes_downloaded < 500_000:
+        while runner.until("j1", Progress).bytes_downloaded < hub.hold_after:
             pass
         inside = Path(f"/proc/{job.pid}/root{small}")
         free = shutil.disk_usage(inside).free

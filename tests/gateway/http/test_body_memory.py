@@ -23,7 +23,7 @@ from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, answer_whole, error_of
-from tests.gateway.raw_http import parsed, read_until
+from tests.gateway.raw_http import parsed, read_until, send
 
 HEAD = b"POST %b HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n"
 
@@ -146,8 +146,8 @@ def test_a_body_beyond_the_limit_is_503_until_others_end(harness: GatewayHarness
     prefix = b"%x\r\n" % 900_000 if b"chunked" in framing else b""
     part = HEAD % (PATH.encode(), framing) + prefix + b" " * 700_000
     with harness.connect() as first, harness.connect() as second:
-        first.sendall(part)
-        second.sendall(part)
+        send(first, part)
+        send(second, part)
         readable, _, _ = select.select([first, second], [], [], DEADLINE)
         response = parsed(read_until(readable[0], b"}}"))
         assert (response[0], response[1]["retry-after"], response[1]["connection"]) == (503, "1", "close")
@@ -166,7 +166,7 @@ def test_bodies_of_one_key_that_never_end_do_not_keep_out_another_key(tmp_path: 
         part = HEAD % (PATH.encode(), b"Content-Length: 900000\r\n" + authorization) + b" " * 590_000
         with harness.connect() as first, harness.connect() as second:
             for connection in (first, second):
-                connection.sendall(part)
+                send(connection, part)
             pad = {**CHAT, "pad": "x" * 300_000}
             deadline = time.monotonic() + DEADLINE
             readable: list[socket.socket] = []

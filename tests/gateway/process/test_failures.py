@@ -13,10 +13,11 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages import peers, work
-from protocol.messages.calls import AbandonCall
 from protocol.messages.events import EventKind
+from protocol.messages.health import GetStats
+from protocol.messages.models import GetModel
 from tests.gateway.fake_supervisor import wait_for
-from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
+from tests.gateway.fake_worker import CHUNK, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, STREAM, error_of, open_request
 from tests.gateway.raw_http import dechunked, parsed, read_to_end, read_until, request
@@ -62,8 +63,8 @@ def test_events_that_a_worker_sent_before_its_death_count(harness: GatewayHarnes
 
         def last_words() -> None:
             # The supervisor's news may overtake them: they travel on another socket.
-            harness.send(received.gateway, peers.WorkerGone("w3", Failure(Code.WORKER_GONE, "killed")))
             harness.publish(received, [*received.tokens(1, 2), received.done(2)], "w3")
+            harness.send(received.gateway, peers.WorkerGone("w3", Failure(Code.WORKER_GONE, "killed")))
 
         harness.do(last_words)
         body = parsed(seen + read_to_end(connection))[2]
@@ -106,8 +107,7 @@ def test_a_gap_ends_the_attempt_and_cancels_it(harness: GatewayHarness) -> None:
         body = dechunked((seen + read_to_end(connection)).partition(b"\r\n\r\n")[2])
     assert b"events_lost" in body
     assert b"[DONE]" not in body
-    cancel = harness.cancelled.get(timeout=DEADLINE)
-    assert (cancel.number, cancel.attempt) == (received.message.number, 1)
+    assert harness.cancel_of(received).attempt == 1
 
 
 @pytest.mark.parametrize("body", [STREAM, CHAT], ids=["stream", "whole"])
@@ -117,28 +117,28 @@ def test_a_client_that_hangs_up_cancels_at_once(harness: GatewayHarness, body: d
         received = harness.next_request()
         if when == "running":
             harness.do(lambda: harness.grant(received))
-    cancel = harness.cancelled.get(timeout=DEADLINE)
-    assert (cancel.gateway, cancel.number, cancel.attempt) == (received.gateway, received.message.number, 1)
+    cancel = harness.cancel_of(received)
+    assert (cancel.gateway, cancel.attempt) == (received.gateway, 1)
 
 
 def test_a_hang_up_behind_a_pipelined_request_is_noticed_too(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive") + request("GET", "/live", b""))
         received = harness.next_request()
-    assert harness.cancelled.get(timeout=DEADLINE).number == received.message.number
+    assert harness.cancel_of(received)
 
 
 def test_a_call_whose_client_hangs_up_is_forgotten(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(request("GET", "/v1/stats", b""))
-        gateway, call = harness.others.get(timeout=DEADLINE)
-    assert harness.others.get(timeout=DEADLINE) == (gateway, AbandonCall(call.number))
+        _, call = harness.called(GetStats)
+    harness.forgotten(call.number)
 
 
 def test_a_call_is_answered_or_refused(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(request("GET", "/v1/models/nothing", b""))
-        gateway, call = harness.others.get(timeout=DEADLINE)
+        gateway, call = harness.called(GetModel)
         failure = Failure(Code.MODEL_NOT_FOUND, "no such model", model="nothing")
         harness.do(lambda: harness.send(gateway, work.Refused(call.number, 0, failure)))
         response = parsed(read_to_end(connection))

@@ -81,7 +81,7 @@ def test_engines_get_the_image_itself(
     asked = len(images.asked)
     with open_request(fetching, body(images.url("/ok", "localhost")), path):
         received = fetching.next_request()
-        answer_whole(fetching, received)
+        fetching.do(lambda: answer_whole(fetching, received))
     content = msgspec.json.decode(received.body)["messages"][0]["content"]
     assert content[1]["image_url"]["url"] == DECODED, field
     assert content[0] == {"type": "text", "text": "what?"}
@@ -129,7 +129,7 @@ def test_nothing_is_fetched_for_a_request_that_is_refused(
 def test_a_request_takes_its_reservation_over(fetching: GatewayHarness, images: ImageServer) -> None:
     with open_request(fetching, chat(images.url("/ok"), images.url("/ok?2"))):
         received = fetching.next_request()
-        answer_whole(fetching, received)
+        fetching.do(lambda: answer_whole(fetching, received))
     reservation = fetching.reserved[-1]
     assert (reservation.model, reservation.endpoint) == ("tiny", "chat/completions")
     assert received.message.reservation == reservation.number
@@ -144,7 +144,8 @@ def test_the_reservation_of_a_request_without_its_image_ends(fetching: GatewayHa
 def test_an_image_that_is_named_twice_is_fetched_once(fetching: GatewayHarness, images: ImageServer) -> None:
     asked = len(images.asked)
     with open_request(fetching, chat(images.url("/ok?1"), images.url("/ok?1"), INLINE)):
-        answer_whole(fetching, fetching.next_request())
+        received = fetching.next_request()
+        fetching.do(lambda: answer_whole(fetching, received))
     assert len(images.asked) == asked + 1
 
 
@@ -156,8 +157,9 @@ def test_images_are_bounded_in_number(fetching: GatewayHarness, images: ImageSer
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
-def test_a_fetch_has_an_end(impatient: GatewayHarness, images: ImageServer, path: str) -> None:
-    status, _, answer = impatient.post("/v1/chat/completions", chat(images.url(path)))
+def test_a_fetch_has_an_end(impatient: GatewayHarness, path: str) -> None:
+    with ImageServer() as slow:  # of its own: it may get the request when the answer is here
+        status, _, answer = impatient.post("/v1/chat/completions", chat(slow.url(path)))
     assert status == 400
     assert "took longer than 0.5 seconds" in answer.decode()
 

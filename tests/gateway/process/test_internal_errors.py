@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.gateway.gateway_harness import running_gateway
 from tests.gateway.process.chat_requests import error_of
+from tests.gateway.raw_http import read_to_end
 
 
 def test_a_pong_reports_exceptions_of_requests_and_of_the_event_loop_once(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_a_pong_reports_exceptions_of_requests_and_of_the_event_loop_once(tmp_pa
         assert harness.internal_errors() == 1
         with harness.connect() as connection:
             connection.sendall(b"GET /fails/body HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            received = b"".join(iter(lambda: connection.recv(4096), b""))
+            received = read_to_end(connection)
         assert b"one piece" in received
         assert not received.endswith(b"0\r\n\r\n")
         assert harness.internal_errors() == 1

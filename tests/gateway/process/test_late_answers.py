@@ -27,7 +27,7 @@ FAILED = Failure(Code.BACKEND_ERROR, "it broke")
 
 
 @pytest.fixture(scope="module")
-def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
+def padding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
     with running_gateway(tmp_path_factory.mktemp("late") / "r", answer_silence=SOON, header_silence=SOON) as harness:
         yield harness
 
@@ -60,13 +60,13 @@ def fail(harness: GatewayHarness, received: ReceivedRequest) -> None:
     harness.do(lambda: harness.publish(received, [received.event(0, EventKind.FAILED, msgspec.msgpack.encode(FAILED))]))
 
 
-def test_whitespace_goes_ahead_of_a_late_picture(harness: GatewayHarness) -> None:
-    connection, received = start_picture(harness)
+def test_whitespace_goes_ahead_of_a_late_picture(padding: GatewayHarness) -> None:
+    connection, received = start_picture(padding)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n1\r\n \r\n")
         assert b"200 OK" in begun
         assert b"x-accel-buffering: no" in begun.lower()
-        answer(harness, received, PICTURE)
+        answer(padding, received, PICTURE)
         status, headers, body = parsed(begun + read_to_end(connection))
     assert (status, headers["content-type"]) == (200, "application/json")
     assert body.startswith(b"  ")
@@ -82,11 +82,11 @@ def test_a_picture_that_is_there_soon_has_no_padding_and_a_length(harness: Gatew
     assert int(headers["content-length"]) == len(body)
 
 
-def test_an_error_after_the_head_is_told_in_the_body_with_its_status(harness: GatewayHarness) -> None:
-    connection, received = start_picture(harness)
+def test_an_error_after_the_head_is_told_in_the_body_with_its_status(padding: GatewayHarness) -> None:
+    connection, received = start_picture(padding)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n")
-        fail(harness, received)
+        fail(padding, received)
         status, headers, body = parsed(begun + read_to_end(connection))
     document = json.loads(body)
     assert (status, document["status"], document["message"]) == (200, "error", "it broke")
@@ -101,11 +101,11 @@ def test_an_error_before_the_head_is_a_status(harness: GatewayHarness) -> None:
         assert parsed(read_to_end(connection))[0] == 500
 
 
-def test_an_answer_that_is_not_a_picture_is_also_an_error_there(harness: GatewayHarness) -> None:
-    connection, received = start_picture(harness)
+def test_an_answer_that_is_not_a_picture_is_also_an_error_there(padding: GatewayHarness) -> None:
+    connection, received = start_picture(padding)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n")
-        answer(harness, received, b"{}")
+        answer(padding, received, b"{}")
         assert json.loads(parsed(begun + read_to_end(connection))[2])["error"]["code"] == "backend_error"
 
 
@@ -119,13 +119,13 @@ def test_an_answer_that_is_not_a_picture_is_also_an_error_there(harness: Gateway
     ],
 )
 def test_what_goes_ahead_of_a_transcript_changes_nothing_in_it(
-    harness: GatewayHarness, form: str, ahead: bytes, whole: bytes
+    padding: GatewayHarness, form: str, ahead: bytes, whole: bytes
 ) -> None:
-    connection, received = transcribe(harness, form)
+    connection, received = transcribe(padding, form)
     with connection:
         begun = read_until(connection, ahead + b"\r\n")
         begun += read_until(connection, b"\r\n")
-        answer(harness, received, msgspec.json.encode(TRANSCRIPT))
+        answer(padding, received, msgspec.json.encode(TRANSCRIPT))
         status, _, body = parsed(begun + read_to_end(connection))
     assert status == 200
     assert body.startswith(ahead)
@@ -136,18 +136,17 @@ def test_what_goes_ahead_of_a_transcript_changes_nothing_in_it(
 
 
 @pytest.mark.parametrize("form", ["text", "srt", "vtt"])
-def test_what_cannot_tell_an_error_is_cut_off(harness: GatewayHarness, form: str) -> None:
-    connection, received = transcribe(harness, form)
+def test_what_cannot_tell_an_error_is_cut_off(padding: GatewayHarness, form: str) -> None:
+    connection, received = transcribe(padding, form)
     with connection:
         begun = read_until(connection, b"\n\r\n")
-        fail(harness, received)
+        fail(padding, received)
         rest = read_to_end(connection)
     assert not (begun + rest).endswith(b"0\r\n\r\n"), "its end would say that it is whole"
 
 
-def test_a_client_that_hangs_up_meanwhile_is_noticed(harness: GatewayHarness) -> None:
-    connection, received = start_picture(harness)
+def test_a_client_that_hangs_up_meanwhile_is_noticed(padding: GatewayHarness) -> None:
+    connection, received = start_picture(padding)
     read_until(connection, b"1\r\n \r\n")
     connection.close()
-    cancelled = harness.cancelled.get(timeout=5)
-    assert cancelled.number == received.message.number
+    assert padding.cancel_of(received)

@@ -52,10 +52,11 @@ def test_workers_that_were_told_to_end_do_not_count_as_failures(
     logged: list[str] = []
     logger = type("Logger", (), {"error": lambda _self, event, **_: logged.append(event)})()
     monkeypatch.setattr(gunicorn_master.logs, "get_logger", lambda: logger)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     master = GunicornMaster.__new__(GunicornMaster)
     master._retiring, master._pauses = retiring, RestartPauses()
     for pid in (1, 2):
-        master._pauses.started(pid, time.monotonic())
+        master._pauses.started(pid, 0.0)
     for pid in (1, 2):
         master.worker_ended(pid)
     assert len(logged) == lines

@@ -73,7 +73,8 @@ def test_a_change_waits_for_another_process_and_no_longer_than_a_bound(
         pass
 
 
-def test_two_programs_lose_no_key_of_each_other(tmp_path: Path) -> None:
+def test_two_programs_lose_no_key_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.config.api_keys._LOCK_TIMEOUT_S", 30.0)  # each write waits for the disk
     path = tmp_path / KEYS_FILE
 
     def add(first: int) -> None:

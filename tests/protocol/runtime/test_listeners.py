@@ -12,6 +12,7 @@ import pytest
 
 from protocol.runtime import listeners
 from protocol.runtime.listeners import answering_users, listening_users
+from tests.support.ports import free_port
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 REST = "00000000:00000000 00:00000000 00000000"
@@ -59,8 +60,8 @@ def test_the_most_exact_address_answers(
 
 
 def test_the_kernels_own_tables_are_read() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
         assert answering_users(ip_address("127.0.0.1"), port) == listening_users(port) == {os.geteuid()}
         assert answering_users(ip_address("127.0.0.2"), port) == set()
     assert listening_users(port) == set()

@@ -127,12 +127,33 @@ def test_a_client_that_reads_slowly_is_waited_for(
     monkeypatch.setattr(client_socket, "WRITE_TIMEOUT_S", 1.0)
     writing = gevent.spawn(connection.sendall, LARGE)
     got = 0
-    began = time.monotonic()
+    slow_until = time.monotonic() + 1.5
     while got < len(LARGE):
         wait_read(client.fileno(), timeout=DEADLINE)
-        got += len(client.recv(len(LARGE) // 8))
-        gevent.sleep(0.2)
-    assert time.monotonic() - began > 1.0, "longer than it may read nothing"
+        got += len(client.recv(64 * 1024))
+        if time.monotonic() < slow_until:
+            gevent.sleep(0.2)
+    assert time.monotonic() > slow_until, "longer than it may read nothing"
+    writing.get()
+
+
+def test_what_happened_while_the_process_stood_still_counts_as_in_time(
+    client: socket.socket, connection: ClientSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    connection.set_read_deadline(now + client_socket.WRITE_TIMEOUT_S)
+    client.sendall(b"here")
+    writing, reading = gevent.spawn(connection.sendall, LARGE), gevent.spawn(connection.recv, 10, likely=False)
+    gevent.sleep(0)  # both wait, and the loop has not looked at the sockets
+    got = len(client.recv(len(LARGE)))
+    now += 2 * client_socket.WRITE_TIMEOUT_S
+    time.sleep(0.3)  # the timer that looks for late greenlets and the sockets are due together
+    while got < len(LARGE):
+        wait_read(client.fileno(), timeout=DEADLINE)
+        got += len(client.recv(len(LARGE)))
+    assert reading.get() == b"here"
+    assert not connection.timed_out
     writing.get()
 
 
