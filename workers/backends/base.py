@@ -52,6 +52,8 @@ class ModelFacts(NamedTuple):
     """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
     """0 if unknown."""
+    cached: bool = True
+    """Whether the engine keeps what it computed for each token of a request, in memory that grows with its slots."""
 
 
 class SlotReport(NamedTuple):
@@ -104,8 +106,8 @@ class Backend(abc.ABC):
         """Keep the model and the server's settings."""
         self.spec = spec
         self.settings = settings
-        self.trained_context = 0
-        """Tokens that the model was trained for. The worker sets this when it has read the file's header."""
+        self.model_facts = ModelFacts(0)
+        """What the headers of the model's files contain. The worker sets this when it has read them."""
         self.reported_build = self.build = ""
         """The engine's name for its build in answers, and the build itself; equal if the engine knows it."""
         self.sampling: Mapping[str, SamplingValue] = {}
@@ -133,6 +135,11 @@ class Backend(abc.ABC):
         back, and no engine learns a key of the server.
         """
         return self._random_key
+
+    @property
+    def trained_context(self) -> int:
+        """Tokens that the model was trained for; 0 if unknown."""
+        return self.model_facts.context
 
     @property
     def most_context(self) -> int:

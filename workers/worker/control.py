@@ -187,7 +187,7 @@ class WorkerController:
         backend = registry.backend_class(spec.recipe)(spec, self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
-        backend.trained_context = self._checked[1].context
+        backend.model_facts = self._checked[1]
         try:
             backend.prepare()
             self._session = EngineSession(

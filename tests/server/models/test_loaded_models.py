@@ -48,6 +48,13 @@ def wait_gone(server: LemonbusServer, model: str) -> None:
     wait_for(lambda: not server.model_state(model), f"{model} is unloaded")
 
 
+def test_a_model_whose_slots_take_no_memory_has_more_of_them(server: LemonbusServer) -> None:
+    for model in (CHAT, EMBED):
+        load(server, model)
+    slots = {model["model_name"]: model["slots"] for model in server.state()["models"]}
+    assert (slots[CHAT], slots[EMBED]) == (4, 16)
+
+
 def test_num_ctx_loads_with_a_larger_context_and_never_with_a_smaller_one(server: LemonbusServer) -> None:
     def ask(num_ctx: int, **fields: object) -> dict[str, Any]:
         body = {"model": CHAT, "options": {"num_ctx": num_ctx, "num_predict": 2}, **fields}

@@ -16,6 +16,7 @@ from protocol.failures import Code, LemonbusError
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import IdleCheck, ModelSpec
+from workers.backends.base import ModelFacts
 from workers.backends.oga.backend import OgaBackend
 from workers.backends.registry import BACKEND_CLASSES
 from workers.stream.token_timing import EngineSpan
@@ -51,7 +52,7 @@ def ryzenai(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("recipe", FAMILY)
 def test_the_command_line_of_our_server(recipe: str) -> None:
     backend = made(recipe, ctx_size=0)
-    backend.trained_context = 8192
+    backend.model_facts = ModelFacts(0, 8192)
     assert backend.command(4242)[1:3] == ["-m", "workers.engine_servers.oga_server"]
     answer_text = {"--temp": "0.7", "--top-p": "0.95", "--top-k": "50", "--host": "127.0.0.1", "-a": "user.A"}
     assert words_of(backend) == {"-m": "/models/folder", "--port": "4242", "--ctx-size": "8192", **answer_text}
@@ -63,7 +64,7 @@ def test_the_command_line_of_our_server(recipe: str) -> None:
 )
 def test_the_context(asked: int, made_for: int, context: int) -> None:
     backend = made(ctx_size=asked)
-    backend.trained_context = made_for
+    backend.model_facts = ModelFacts(0, made_for)
     assert backend.context == context
     assert words_of(backend)["--ctx-size"] == str(context)
 

@@ -16,7 +16,7 @@ from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import engine_texts, flags
-from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, identify
+from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.requests import RequestFacts, engine_request
 from workers.backends.llamacpp.slot_files import (
@@ -62,8 +62,8 @@ class LlamaCppBackend(ProgramBackend):
         """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
-        # Kept, because each end of a request asks for it.
-        self._slot_count = slots_of(self._words, int(self._option("slots"))) or self._program.slots
+        # Kept, because each end of a request asks for the slots.
+        self._asked_slots = slots_of(self._words, int(self._option("slots")))
         self._drafts = FLAGS.value_of(self._words, "--model-draft", "--spec-type") not in (None, "none")
         """Whether a draft model guesses tokens."""
         self._had_request = False
@@ -84,8 +84,8 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def slots(self) -> int:
-        """The number in ``-np`` in the arguments, else the option, else the backend's default."""
-        return self._slot_count
+        """The number in ``-np`` in the arguments, else the option, else a default."""
+        return self._asked_slots or (self._program.slots if self.model_facts.cached else UNCACHED_SLOTS)
 
     @property
     def context(self) -> int:
@@ -121,16 +121,20 @@ class LlamaCppBackend(ProgramBackend):
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
         size = context = parameters = 0
+        architectures = set[str]()
         for path in gguf.parts_of(Path(self.spec.path)):
             size += path.stat().st_size
             header = gguf.read(path)
             context = context or header.context_length
             parameters += header.parameters
+            architectures.add(header.architecture)
         if self.spec.mmproj:
             projector = Path(self.spec.mmproj)
             size += projector.stat().st_size
             gguf.read(projector)
-        return ModelFacts(size, context, parameters)
+        # A user's own llama-server may be so old that it has a cache for every model.
+        cached = self._program.provision is Provision.USER or UNCACHED.isdisjoint(architectures)
+        return ModelFacts(size, context, parameters, cached)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""

@@ -24,11 +24,17 @@ _READS: Final = ["tokenize", "detokenize", "props", "slots"]
 _CHAT_READS: Final = ["apply-template", "chat/completions/input_tokens"]
 
 SLOTS: Final = 4
+UNCACHED_SLOTS: Final = 16
+"""Slots for a model of ``UNCACHED``. They take next to no memory, and an encoder computes the texts of all slots at once.
+
+With few slots, its batches are small, and it is idle after each until the next requests come.
+"""
 SUFFIXES: Final = (".gguf",)
-_ENCODERS: Final = frozenset(
-    {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert"}
-    | {"nomic-bert-moe", "t5encoder"}
+UNCACHED: Final = frozenset(
+    {"bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe"}
 )
+"""Architectures for which llama.cpp has no KV cache."""
+_ENCODERS: Final = UNCACHED | {"eurobert", "gemma-embedding", "t5encoder"}
 """Architectures of llama.cpp that do not write text."""
 _RANK: Final = 4
 """llama.cpp's pooling type of models that score a document. Types 1 to 3 turn a text into one vector."""

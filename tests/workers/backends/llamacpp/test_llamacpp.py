@@ -16,6 +16,8 @@ from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
+from tests.support.models.tiny_models import tiny_models
+from workers.backends.base import ModelFacts
 from workers.backends.flag_table import FlagError
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
@@ -108,10 +110,29 @@ def test_the_command_line() -> None:
     assert command.count("--slot-save-path") == command.count("--cache-ram") == 1
     assert command[-7:] == ["-np", "2", "-kvu", "--slot-save-path", "/s", "--cache-ram", "9"]
     backend = made(ctx_size=0)
-    backend.trained_context = 512
+    backend.model_facts = ModelFacts(0, 512)
     assert pair(backend.command(5), "--ctx-size") == "2048"
     assert "--embeddings" in made("embedding").command(5)
     assert "--reranking" in made("reranking").command(5)
+
+
+def test_a_model_whose_slots_take_no_memory_has_more_of_them() -> None:
+    backend, given = made("embedding", ctx_size=0), made("embedding", ctx_size=0, slots=3)
+    for each in (backend, given):
+        each.model_facts = ModelFacts(0, 512, cached=False)
+    assert (pair(backend.command(5), "-np"), pair(backend.command(5), "--ctx-size")) == ("16", "8192")
+    assert (pair(given.command(5), "-np"), pair(given.command(5), "--ctx-size")) == ("3", "1536")
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "cached"),
+    [("embed", "cpu", False), ("rerank", "cpu", False), ("chat", "cpu", True), ("embed", "system", True)],
+)
+def test_whose_slots_take_memory(model: str, backend: str, cached: bool) -> None:
+    spec = msgspec.structs.replace(
+        made("embedding", backend).spec, path=str(tiny_models() / f"models/tiny-{model}.gguf")
+    )
+    assert LlamaCppBackend(spec, Settings()).examine().cached == cached
 
 
 def test_the_environment() -> None:
