@@ -22,7 +22,7 @@ from gateway.requests.request_media import with_decoded_media
 from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
 from protocol.messages.events import Outcome, total_outcome
-from protocol.models.request_limits import fields_within_limits
+from protocol.requests.request_limits import fields_within_limits
 
 Environ = dict[str, Any]
 RATE_LIMITS_WAIT_S: Final = 0.5

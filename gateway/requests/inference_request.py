@@ -17,9 +17,9 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from protocol.messages.events import Outcome
-from protocol.models.grammar_limits import GRAMMAR_FIELDS
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
-from protocol.models.text_limits import TEXT_FIELDS, RequestFields
+from protocol.requests.grammar_limits import GRAMMAR_FIELDS
+from protocol.requests.text_limits import TEXT_FIELDS, RequestFields
 
 _MAKE_NO_DIFFERENCE: Final = frozenset(
     {"model", "stream", "stream_options", "user", "metadata", "seed", *TOKEN_LIMIT_FIELDS}

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid, not_understood
-from protocol.models.text_limits import begins_with_number, first_byte
+from protocol.requests.text_limits import begins_with_number, first_byte
 from protocol.wire.openai_chunks import payloads
 
 MIN_ENTRIES: Final = 16

@@ -24,7 +24,7 @@ from gateway.http.request_context import client_of
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_session import RequestSession, reserve
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
-from protocol.models.text_limits import RequestFields
+from protocol.requests.text_limits import RequestFields
 from protocol.wire import form_data
 from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type
 

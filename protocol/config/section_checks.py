@@ -11,7 +11,7 @@ from protocol.config.fields import shown_value
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
-from protocol.models.request_rules import PROTECTED_FIELDS, field_problem
+from protocol.requests.request_rules import PROTECTED_FIELDS, field_problem
 
 REFUSED_PREFIXES: Final = ("LD_", "DYLD_", "PYTHON", "BASH_FUNC_", "LEMONBUS_", "LEMONADE_")
 """Variables of the dynamic linker, of Python, of shells, and of lemonbus, which sets its own."""

@@ -9,8 +9,8 @@ from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.models.recipes import ModelSpec, OptionValue
-from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from protocol.requests.request_rules import RequestRules
 from protocol.times import Seconds
 from protocol.wire.envelope import control_message, stable_message
 

@@ -15,8 +15,8 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
-from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from protocol.requests.request_rules import RequestRules
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 

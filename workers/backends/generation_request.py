@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure
-from protocol.models.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
-from protocol.models.text_limits import first_byte
+from protocol.requests.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
+from protocol.requests.text_limits import first_byte
 from workers.backends.engine_request import EngineRequest
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.stream.stop_reason import StopReasonTranslator

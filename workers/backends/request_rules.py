@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS
-from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
+from protocol.requests.request_rules import RequestRules
 
 CHATS: Final = frozenset({"chat/completions", "chat/completions/input_tokens", "apply-template"})
 """Endpoints whose requests have ``messages``: a token count of a chat must agree with the chat."""

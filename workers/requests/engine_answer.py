@@ -13,7 +13,7 @@ import msgspec
 from protocol.failures import DECODE_ERRORS, RETRIABLE, Code, Failure
 from protocol.messages.events import Outcome
 from protocol.messages.work import Run
-from protocol.models.text_limits import estimated_prompt_tokens
+from protocol.requests.text_limits import estimated_prompt_tokens
 from workers.backends.engine_request import EngineRequest
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
 from workers.stream.answer_forms import check_answer

@@ -18,8 +18,8 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import AttemptTokens, SamplingDefaults, SetRequestRules
 from protocol.messages.work import Run
-from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from protocol.requests.request_rules import RequestRules
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext

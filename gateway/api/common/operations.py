@@ -14,14 +14,14 @@ import msgspec
 from msgspec import Meta
 
 from protocol.failures import Code, Failure
-from protocol.models.request_limits import MAX_ENTRIES
+from protocol.requests.request_limits import MAX_ENTRIES
 
 NOT_EMPTY: Final = Meta(extra_json_schema={"minItems": 1})
 """Documents a list's bounds, which the code checks itself with a better message than a type's."""
 
 
 def entries_of(field: str) -> Meta:
-    """Return the same for a required list, with the number of entries that :mod:`protocol.models.request_limits` allows."""
+    """Return the same for a required list, with the number of entries that :mod:`protocol.requests.request_limits` allows."""
     return Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_ENTRIES[field]})
 
 

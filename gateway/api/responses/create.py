@@ -32,7 +32,7 @@ from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.request_session import reserve
 from protocol.failures import Code, LemonbusError
-from protocol.models.request_limits import fields_within_limits
+from protocol.requests.request_limits import fields_within_limits
 
 ENDPOINT: Final = "chat/completions"
 """The endpoint of the internal format."""

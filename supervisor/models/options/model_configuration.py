@@ -14,7 +14,7 @@ import msgspec
 from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
-from protocol.models.request_rules import RequestRules
+from protocol.requests.request_rules import RequestRules
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import Options, section_options, section_problems
 from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from protocol.models.text_limits import BYTES_PER_TOKEN
+from protocol.requests.text_limits import BYTES_PER_TOKEN
 from supervisor.scheduler.queue.work_items import QueuedRequest
 
 QUANTUM: Final = 32

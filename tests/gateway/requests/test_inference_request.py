@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.requests.inference_request import MAX_TOKEN_LIMIT, request_digest, token_limit
-from protocol.models.request_limits import fields_within_limits
+from protocol.requests.request_limits import fields_within_limits
 
 CHAT: dict[str, Any] = {"model": "a", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5}
 

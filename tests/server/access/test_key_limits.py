@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from protocol.models.text_limits import BYTES_PER_TOKEN
+from protocol.requests.text_limits import BYTES_PER_TOKEN
 from supervisor.runtime.decisions import RECONCILE_INTERVAL_S
 from supervisor.scheduler.queue.grants import ANNOUNCED_AFTER_S
 from tests.conftest import KEY

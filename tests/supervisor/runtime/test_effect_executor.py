@@ -13,7 +13,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.peers import SetRequestRules, Shutdown, StartEngine
 from protocol.messages.work import GrantedAttempt, Refused
 from protocol.models.recipes import ModelSpec
-from protocol.models.request_rules import RequestRules
+from protocol.requests.request_rules import RequestRules
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.scheduler import effects

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.models.request_rules import RequestRules
+from protocol.requests.request_rules import RequestRules
 from workers.backends.request_rules import ENDPOINTS, apply_request_rules
 
 CHAT = "chat/completions"

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
-from protocol.models.request_limits import MAX_PROBABILITIES
-from protocol.models.text_limits import longest_text
+from protocol.requests.request_limits import MAX_PROBABILITIES
+from protocol.requests.text_limits import longest_text
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import shorten_advice
 from workers.backends.generation_request import answer_token_limit

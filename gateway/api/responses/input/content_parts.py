@@ -12,8 +12,8 @@ import msgspec
 from gateway.fetching.image_source import ImageSource, only_inline
 from gateway.http.bodies import body_decoding
 from protocol.failures import invalid
-from protocol.models.grammar_limits import check_size
-from protocol.models.text_limits import MAX_TEXT_BYTES
+from protocol.requests.grammar_limits import check_size
+from protocol.requests.text_limits import MAX_TEXT_BYTES
 
 Part = dict[str, Any]
 _TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}

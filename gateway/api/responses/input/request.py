@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from gateway.api.common.inference.sampling_fields import SamplingFields
 from protocol.failures import invalid
-from protocol.models.grammar_limits import check_size
-from protocol.models.request_limits import MAX_ENTRIES
+from protocol.requests.grammar_limits import check_size
+from protocol.requests.request_limits import MAX_ENTRIES
 
 LOGPROBS: Final = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""

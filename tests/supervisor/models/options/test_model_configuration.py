@@ -11,7 +11,7 @@ import pytest
 from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.models.request_rules import RequestRules
+from protocol.requests.request_rules import RequestRules
 from supervisor.models.options.settings_check import check_settings
 from supervisor.models.registry import ModelRegistry
 from tests.supervisor.models.model_files import MakeModels

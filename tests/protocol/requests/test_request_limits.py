@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import fields_within_limits
-from protocol.models.text_limits import MAX_TEXT_BYTES
+from protocol.requests.request_limits import fields_within_limits
+from protocol.requests.text_limits import MAX_TEXT_BYTES
 from tests.support.calls import count_calls
 
 

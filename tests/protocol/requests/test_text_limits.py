@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.models.request_limits import fields_within_limits
-from protocol.models.text_limits import MAX_TEXT_BYTES, estimated_prompt_tokens
+from protocol.requests.request_limits import fields_within_limits
+from protocol.requests.text_limits import MAX_TEXT_BYTES, estimated_prompt_tokens
 
 KEYS = {f"k{number}": 1 for number in range(5_000)}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 2 * MAX_TEXT_BYTES}}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_pattern, in_schema
+from protocol.requests.grammar_possibilities import ENDLESS, in_grammar, in_pattern, in_schema
 
 JSON = r"""
 root   ::= object

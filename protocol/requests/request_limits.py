@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid
-from protocol.models.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size, decoded
-from protocol.models.text_limits import (
+from protocol.requests.grammar_limits import GRAMMAR_FIELDS, check_compiled, check_size, decoded
+from protocol.requests.text_limits import (
     MAX_KEYS,
     MAX_TEXT_BYTES,
     MAX_TEXT_BYTES_WITH_PIECES,

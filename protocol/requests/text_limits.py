@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid
-from protocol.models.grammar_limits import MAX_DEPTH, check_size
+from protocol.requests.grammar_limits import MAX_DEPTH, check_size
 
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """JSON of one text, or of all texts of a chat: about a million tokens.

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid
-from protocol.models.grammar_possibilities import ENDLESS, in_grammar, in_schema
+from protocol.requests.grammar_possibilities import ENDLESS, in_grammar, in_schema
 
 MAX_DEPTH: Final = 100
 """Nesting of groups in a grammar or a pattern, of a JSON schema, and of ``chat_template_kwargs``."""
@@ -24,7 +24,7 @@ of a request's schemas together. An engine compares the possible ones with each 
 MAX_OPTIONAL_PARTS: Final = 500
 """``?`` and ``*`` of a grammar, or of all patterns of a request's schemas: the work may grow with their square."""
 MAX_POSSIBILITIES: Final = 10_000
-"""See :mod:`protocol.models.grammar_possibilities`; for a request's tools together."""
+"""See :mod:`protocol.requests.grammar_possibilities`; for a request's tools together."""
 MAX_REPETITIONS: Final = 20_000
 """Sum of the repetition counts of a grammar, or of a request's schemas (``maxLength``, ``{0,20}`` of a ``pattern``, …)."""
 MAX_REPEATED_CHARACTERS: Final = 500_000
