@@ -1,4 +1,8 @@
-"""The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order."""
+"""The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order.
+
+Whether it admits requests meanwhile, the session decides (`gateway/bus/session.py`, ``drain``) by the table of
+`gateway/requests/admission_states.py`.
+"""
 
 from __future__ import annotations
 

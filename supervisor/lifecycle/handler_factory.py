@@ -20,7 +20,7 @@ from supervisor.handlers.system_info import SystemInspection
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.recovery.taken_over_jobs import TakeOver
+from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
 
 log = logs.get_logger()
@@ -115,7 +115,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
     return [each.handlers() for each in made]
 
 
-def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]], dict[type, TakeOver]]:
+def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]], dict[type, TakeOverJob]]:
     """Return the handlers of calls about devices and backends, and what takes over an earlier supervisor's jobs for them."""
     view, jobs, calls = components.scheduler.view, components.jobs, components.calls
     known = BackendInventory(components.settings)
@@ -134,5 +134,5 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         jobs=jobs,
         calls=calls,
     )
-    taken_over: dict[type, TakeOver] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
+    taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers()], taken_over

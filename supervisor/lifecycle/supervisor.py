@@ -35,9 +35,9 @@ from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes import left_files
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.recovery.taken_over_jobs import TakeOver
+from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
-from supervisor.recovery.takeover import Recovery
+from supervisor.recovery.takeover import Takeover
 from supervisor.reload.outdated import OutdatedProcesses
 from supervisor.runtime.handler_table import Handler, merge_handlers
 
@@ -55,7 +55,7 @@ class Supervisor:
         components = self.components = Components(settings, process_context, loop, listen_fd)
         self._connect_peers()
         about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
-        self._job_kinds: dict[type, TakeOver] = {StartPull: components.downloads.take_over, **machine_jobs}
+        self._job_kinds: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over, **machine_jobs}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
         tables = [
             *self._peer_handlers(),
@@ -111,7 +111,7 @@ class Supervisor:
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         components = self.components
-        recovery = Recovery(
+        takeover = Takeover(
             loop=components.loop,
             bus=components.bus,
             peers=components.peers,
@@ -130,7 +130,7 @@ class Supervisor:
             other_versions=self._other_versions,
             kill=components.kill_process,
         )
-        recovery.begin(survivors)
+        takeover.begin(survivors)
         outdated = OutdatedProcesses(
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )

@@ -18,17 +18,17 @@ from supervisor.runtime.jobs import Jobs, OnEnded
 
 log = logs.get_logger()
 
-TakeOver = Callable[[str, Any], OnEnded | None]
+TakeOverJob = Callable[[str, Any], OnEnded | None]
 """(job, its order) → what to call at its end; None if the job is not wanted."""
 
 
 class TakenOverJobs:
     """The jobs that outlived a supervisor."""
 
-    def __init__(self, jobs: Jobs, kinds: Mapping[type, TakeOver], ended: Callable[[str], None]) -> None:
+    def __init__(self, jobs: Jobs, kinds: Mapping[type, TakeOverJob], ended: Callable[[str], None]) -> None:
         """``kinds``: type of an order → what takes its job over. ``ended(job)`` is called when one of them has ended."""
         self._jobs, self._ended = jobs, ended
-        self._kinds: dict[type, TakeOver] = {**kinds, StartRemoval: _leave_alone}
+        self._kinds: dict[type, TakeOverJob] = {**kinds, StartRemoval: _leave_alone}
         self._adopted: set[str] = set()
         self._orders: dict[str, Any] = {}
         self._on_ended: dict[str, OnEnded] = {}

@@ -1,4 +1,7 @@
-"""The workers of an earlier supervisor: what they have reported becomes the state of the scheduler."""
+"""The workers of an earlier supervisor: what they have reported becomes the state of the scheduler.
+
+`takeover` waits for their reports and kills those that send none; :mod:`supervisor.scheduler.recovery` has the rest.
+"""
 
 from __future__ import annotations
 

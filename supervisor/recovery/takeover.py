@@ -38,7 +38,7 @@ from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
-from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
+from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
@@ -57,7 +57,7 @@ _FULL: Final = Failure(Code.OVERLOADED, "too many requests came while the superv
 log = logs.get_logger()
 
 
-class Recovery:
+class Takeover:
     """The transition of a supervisor that takes over. It ends when everything is taken over."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Recovery:
         gateway: GatewayProcess,
         workers: TakenOverWorkers,
         jobs: Jobs,
-        job_kinds: Mapping[type, TakeOver],
+        job_kinds: Mapping[type, TakeOverJob],
         responses: JournaledStore,
         messages: Messages,
         decisions: Decisions,

@@ -44,7 +44,7 @@ log = logs.get_logger()
 class Transition(Protocol):
     """Gets all messages and ends of workers instead of the handlers.
 
-    :class:`supervisor.recovery.takeover.Recovery` takes over, :mod:`supervisor.lifecycle.succession` hands over.
+    :class:`supervisor.recovery.takeover.Takeover` takes over, :mod:`supervisor.lifecycle.succession` hands over.
     """
 
     def received(self, peer: str, message: Any, payload: bytes) -> None:

@@ -2,7 +2,7 @@
 
 The worker asks the engine for more than its client did (progress and usage), and this removes it. The rest is what
 llama-server would have sent on its own, with the timings in its finish chunk. They now arrive in the usage chunk after
-it, so the finish chunk is held until they can be inserted.
+it, so the finish chunk is held until they can be inserted. `workers/requests/engine_answer.py` reads the answer, and uses this.
 
 Invariants:
 

@@ -27,14 +27,14 @@ DIES = """
 import os, pathlib
 from protocol import RELEASE
 _deaths = pathlib.Path(f"deaths.{RELEASE}")
-_whole = Recovery._end
+_whole = Takeover._end
 def _end(self):
     _whole(self)
     left = int(_deaths.read_text())
     _deaths.write_text(str(left - 1))
     if left > 0:
         os.kill(os.getpid(), 9)
-Recovery._end = _end
+Takeover._end = _end
 """
 """Code that kills supervisors of a release when they have taken over, before its gateways serve. The file says how
 
