@@ -23,9 +23,9 @@ from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
+from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
-from supervisor.processes.setting_effects import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits

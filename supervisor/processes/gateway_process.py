@@ -22,9 +22,9 @@ from protocol.runtime.process_context import FINGERPRINT_VARIABLE, HEARTBEAT_VAR
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.fingerprints import release_of
 from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.setting_effects import release_of
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
 ROLE: Final = "gateway_master"

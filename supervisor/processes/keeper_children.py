@@ -39,7 +39,7 @@ class KeeperChild(NamedTuple):
     The caller closes it.
     """
     fingerprint: str = ""
-    """Its settings and release: see :mod:`supervisor.processes.setting_effects`."""
+    """Its settings and release: see :mod:`supervisor.processes.fingerprints`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
     welcomed: bool = False

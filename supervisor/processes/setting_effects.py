@@ -1,22 +1,14 @@
 """When a change of each setting takes effect. Pure.
 
 A reload replaces the supervisor, so everything that only the supervisor reads takes effect at once. Gateways read their
-settings when they start, and workers when they are started for a load. By :func:`gateway_fingerprint` and
-:func:`worker_fingerprint`, a new supervisor knows which of those that it took over were started with other settings.
+settings when they start, and workers when they are started for a load; see `fingerprints`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from protocol import RELEASE, VERSION
-from protocol.config.settings import Settings
 from protocol.messages.reload import SettingEffect
-from supervisor.processes.installed_files import LOADED_FILES
 
 _NOW: Final = (SettingEffect.NOW,)
 _GATEWAYS: Final = (SettingEffect.GATEWAYS,)
@@ -93,24 +85,3 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "cors_origins": _GATEWAYS,
 }
 """Every setting that is not a section. A setting that is missing here fails a test."""
-
-
-def gateway_fingerprint(settings: Settings) -> str:
-    """Return what gateways differ in that were started with different settings, or by different releases or files."""
-    reads = {SettingEffect.GATEWAYS, SettingEffect.LISTENER}
-    return _fingerprint(settings, (name for name, effects in EFFECTS.items() if reads.intersection(effects)))
-
-
-def worker_fingerprint(settings: Settings) -> str:
-    """Return what spare workers differ in that were started with different settings, or by different releases or files."""
-    return _fingerprint(settings, (name for name, effects in EFFECTS.items() if SettingEffect.NEW_LOADS in effects))
-
-
-def _fingerprint(settings: Settings, names: Iterable[str]) -> str:
-    values = [(name, getattr(settings, name)) for name in names]
-    return f"{RELEASE}-{VERSION}-{LOADED_FILES}-{hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]}"
-
-
-def release_of(fingerprint: str) -> str:
-    """Return the part of a fingerprint that names the release and the files from which a process was started."""
-    return fingerprint.rpartition("-")[0]

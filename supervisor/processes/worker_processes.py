@@ -8,9 +8,9 @@ from pathlib import Path
 
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
 from protocol.wire import endpoints
+from supervisor.processes.fingerprints import release_of
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.placement import Placement
-from supervisor.processes.setting_effects import release_of
 
 
 class WorkerProcesses:

@@ -9,7 +9,8 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
 from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint
-from supervisor.processes.setting_effects import EFFECTS, gateway_fingerprint, worker_fingerprint
+from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
+from supervisor.processes.setting_effects import EFFECTS
 from supervisor.reload.plan import ReloadableModel, needs_reload, plan_reload
 
 BASE = Settings(state_dir="/s", cache_dir="/c", runtime_dir="/r")
