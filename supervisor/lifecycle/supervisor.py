@@ -38,7 +38,7 @@ from supervisor.processes.keeper_children import KeeperChild
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.recovery.takeover import Takeover
-from supervisor.reload.outdated import OutdatedProcesses
+from supervisor.reload.rolling_restart import RollingRestart
 from supervisor.runtime.handler_table import Handler, merge_handlers
 
 log = logs.get_logger()
@@ -131,10 +131,10 @@ class Supervisor:
             kill=components.kill_process,
         )
         takeover.begin(survivors)
-        outdated = OutdatedProcesses(
+        rolling_restart = RollingRestart(
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )
-        components.messages.when_serving(outdated.bring_up_to_date)
+        components.messages.when_serving(rolling_restart.begin)
 
     def _connect_peers(self) -> None:
         """Make what handles the comings and goings of gateways and workers."""

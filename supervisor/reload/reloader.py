@@ -29,9 +29,9 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.listener import bind_listener, shut_listener
 from supervisor.processes.setting_effects import EFFECTS
-from supervisor.reload.outdated import reloadable_models
 from supervisor.reload.plan import plan_reload
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
+from supervisor.reload.rolling_restart import reloadable_models
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.scheduler.view import SchedulerView

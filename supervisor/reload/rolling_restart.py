@@ -1,4 +1,4 @@
-"""Replaces step by step what a new supervisor took over but was started with other settings, or by another release.
+"""The rolling restart of what a new supervisor took over but was started with other settings, or by another release.
 
 Gateways are replaced where they are adopted (:class:`~supervisor.processes.gateway_process.GatewayProcess`). Here,
 spare workers end, and models whose sections of the configuration changed are loaded again as soon as their requests
@@ -39,8 +39,8 @@ def reloadable_models(models: ModelRegistry, view: SchedulerView, new: Settings)
     return found
 
 
-class OutdatedProcesses:
-    """What was taken over and is outdated."""
+class RollingRestart:
+    """The restart of outdated workers and models, each as soon as nothing uses it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class OutdatedProcesses:
         self._bus, self._workers, self._models = bus, workers, models
         self._scheduler, self._internal_calls = scheduler, internal_calls
 
-    def bring_up_to_date(self) -> None:
+    def begin(self) -> None:
         """Replace what is outdated, and tell workers their new rules.
 
         To be called once, when everything that runs was taken over.
