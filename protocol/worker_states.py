@@ -97,13 +97,14 @@ KNOWN_TO_WORKER: Final[dict[WorkerState, WorkerState]] = {
 """State → how the worker itself sees it. A worker that has ended sees nothing."""
 
 OWN_TRANSITIONS: Final[dict[WorkerState, dict[WorkerEvent, WorkerState]]] = {
-    seen: {
-        event: KNOWN_TO_WORKER[after]
-        for state, steps in TRANSITIONS.items()
-        if KNOWN_TO_WORKER.get(state) is seen
-        for event, after in steps.items()
-        if KNOWN_TO_WORKER.get(after, seen) is not seen
-    }
-    for seen in KNOWN_TO_WORKER.values()
+    _STATE.SPARE: {_EVENT.LOAD: _STATE.LOADING, _EVENT.STOP: _STATE.LEAVING},
+    _STATE.LOADING: {
+        _EVENT.READY: _STATE.READY,
+        _EVENT.LOAD_FAILED: _STATE.SPARE,
+        _EVENT.STOP: _STATE.LEAVING,
+    },
+    _STATE.READY: {_EVENT.DIED: _STATE.ENGINE_LOST, _EVENT.STOP: _STATE.LEAVING},
+    _STATE.ENGINE_LOST: {_EVENT.LOAD: _STATE.LOADING, _EVENT.STOP: _STATE.LEAVING},
+    _STATE.LEAVING: {},
 }
-"""The table as the worker itself follows it: the events that change what it knows."""
+"""The table as the worker itself follows it: the events that change what it knows. A test compares the two."""

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from protocol.state_table import next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import ClosedError
+from supervisor.keeper.error_output import print_line
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
 from supervisor.keeper.process_states import FORK_SERVER, ForkServerEvent, ForkServerState
 
 SERVE_PAUSE_S = 1.0
 """Least time between two channels to a fork server, so that a supervisor that closes each of them does not keep the keeper busy."""
+_EVENTS = {channel.PREPARED: ForkServerEvent.IMPORTED, channel.CLOSED: ForkServerEvent.CHANNEL_CLOSED}
+"""What its words mean."""
 
 
 class ForkServerProcess:
@@ -88,13 +91,19 @@ class ForkServerProcess:
         """Read its messages."""
         try:
             while received := self._channel.receive():
-                word, arguments, _ = received
-                if word == channel.PREPARED:
-                    self._transition(ForkServerEvent.IMPORTED)
-                elif word == channel.CLOSED and arguments == str(self._channels):
-                    self._transition(ForkServerEvent.CHANNEL_CLOSED)
+                self._word_received(*received[:2])
         except ClosedError:
             self.close()
+
+    def _word_received(self, word: str, arguments: str) -> None:
+        """Take the step that a word means. One that the table does not have is ignored, as of a supervisor."""
+        if word == channel.CLOSED and arguments != str(self._channels):
+            return
+        event = _EVENTS.get(word)
+        if event in FORK_SERVER[self.state]:
+            self._transition(event)
+        elif event is not None:
+            print_line(f"a fork server said '{word}' in the state '{self.state.name.lower()}': ignored")
 
     def is_stuck(self, now: float) -> bool:
         """Return whether it has been unable to fork for so long that another one should try."""

@@ -10,9 +10,20 @@ from collections.abc import Mapping
 from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import ClosedError
+from supervisor.keeper.error_output import print_line
 from supervisor.keeper.heartbeat import Heartbeat
 from supervisor.keeper.process_states import SUPERVISOR, SupervisorEvent, SupervisorState
 from supervisor.keeper.restart_policy import SupervisorEnd
+
+_EVENTS = {
+    channel.STARTED: SupervisorEvent.STARTED,
+    channel.ALIVE: SupervisorEvent.BEAT,
+    channel.READY: SupervisorEvent.READY,
+    channel.LEAVING: SupervisorEvent.LEAVE,
+    channel.HANDED_OVER: SupervisorEvent.HAND_OVER,
+}
+"""What each word about itself means."""
+_WITH_NUMBER = (SupervisorEvent.STARTED, SupervisorEvent.LEAVE)
 
 
 class SupervisorProcess:
@@ -68,29 +79,34 @@ class SupervisorProcess:
         return None
 
     def _note(self, word: str, arguments: str, now: float) -> bool:
-        """Note what it says about itself; return whether the message only does that."""
-        if word == channel.STARTED and arguments.isdigit():
-            self.pid, self._began = int(arguments), now
-            self.heartbeat.beat()
-            self._transition(SupervisorEvent.STARTED)
-            if self.state is SupervisorState.KILLED:
-                self._kill()
-        elif word == channel.ALIVE:
-            self.heartbeat.beat()
-            self._transition(SupervisorEvent.BEAT)
-        elif word == channel.LEAVING and arguments.isdigit():
-            self._exit_code = int(arguments)
-            self._transition(SupervisorEvent.LEAVE)
-        elif word == channel.HANDED_OVER:
-            self._transition(SupervisorEvent.HAND_OVER)
-        elif word == channel.LAST_WORDS:
+        """Note what it says about itself; return whether the message only does that.
+
+        A word that the table does not have in its state is printed and ignored: it may be of another release, and an
+        error would keep the keeper from everything else that it has to do.
+        """
+        if word == channel.LAST_WORDS:
             self._last_words = arguments
-        elif word == channel.READY:
-            self._transition(SupervisorEvent.READY)
+            return True
+        event = _EVENTS.get(word)
+        if event is None or (event in _WITH_NUMBER and not arguments.isdigit()):
             return False
-        else:
-            return False
-        return True
+        if event not in SUPERVISOR[self.state]:
+            print_line(f"the supervisor said '{word}' in the state '{self.state.name.lower()}': ignored")
+            return True
+        self._transition(event)
+        if event is SupervisorEvent.LEAVE:
+            self._exit_code = int(arguments)
+        elif event is SupervisorEvent.BEAT:
+            self.heartbeat.beat()
+        elif event is SupervisorEvent.STARTED:
+            self._started(int(arguments), now)
+        return event is not SupervisorEvent.READY
+
+    def _started(self, pid: int, now: float) -> None:
+        self.pid, self._began = pid, now
+        self.heartbeat.beat()
+        if self.state is SupervisorState.KILLED:
+            self._kill()
 
     def give(self, *, end_given: bool, now: float) -> None:
         """Close the end of the channel that was or could not be given to it."""

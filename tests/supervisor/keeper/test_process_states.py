@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import pytest
 from protocol.state_table import IllegalTransitionError, next_state
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
+from supervisor.keeper.fork_server_process import ForkServerProcess
 from supervisor.keeper.keeper import Keeper
 from supervisor.keeper.process_states import (
     FORK_SERVER,
@@ -125,6 +127,51 @@ def forked() -> Iterator[Forked]:
     one.process.close()
     if one.seen.end is None:
         one.seen.reaped(-signal.SIGKILL, 0.0)
+
+
+def test_a_word_that_a_supervisor_may_not_say_now_is_printed_and_changes_nothing(
+    forked: Forked, capfd: pytest.CaptureFixture[str]
+) -> None:
+    forked.process.send(channel.ALIVE)  # before its first word
+    forked.process.send(channel.STARTED, "7")
+    forked.process.send(channel.STARTED, "8")
+    forked.process.send(channel.READY, "serving")
+    forked.process.send(channel.LEAVING, "3")
+    forked.process.send(channel.READY, "serving again")
+    forked.process.send(channel.LEAVING, "4")
+    forked.process.send(channel.LAST_WORDS, "ValueError: a bug")
+    assert forked.seen.receive(1.0) == (channel.READY, "serving", -1)
+    assert forked.seen.receive(1.0) is None
+    forked.seen.reaped(3, 1.0)
+    assert forked.seen.pid == 7
+    assert forked.seen.end is not None
+    assert (forked.seen.end.state, forked.seen.end.exit_code) == (SupervisorState.LEAVING, 3)
+    assert "ValueError: a bug" in forked.seen.describe_end(), "what it says after that is heard"
+    assert capfd.readouterr().err.splitlines() == [
+        f"lemonbus: the supervisor said '{word}' in the state '{state}': ignored"
+        for state, word in (("ordered", "alive"), ("starting", "started"), ("leaving", "ready"), ("leaving", "leaving"))
+    ]
+
+
+def test_a_word_that_a_fork_server_may_not_say_now_is_printed_and_changes_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    seen = ForkServerProcess("boot", ["/bin/true"], 0.0)
+    try:
+        seen._channel.close()
+        seen._channel, theirs = channel.pair()
+        process = Channel(theirs)
+        process.send(channel.CLOSED, "0")
+        process.send(channel.PREPARED)
+        seen.read()
+        assert seen.state is ForkServerState.PREPARED
+        process.close()
+        seen.read()
+        assert seen.state is ForkServerState.CLOSED
+    finally:
+        os.waitpid(seen.pid, 0)
+        seen.close()
+    assert capfd.readouterr().err == "lemonbus: a fork server said 'closed' in the state 'importing': ignored\n"
 
 
 def test_a_supervisor_that_was_given_up_before_it_ran_is_killed_as_soon_as_it_runs(forked: Forked) -> None:
