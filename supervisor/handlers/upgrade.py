@@ -21,7 +21,7 @@ from supervisor.runtime.loaded_code import LOADED_CODE
 from supervisor.scheduler.view import SchedulerView
 
 RETRY_S: Final = 10.0
-"""Seconds after a failed takeover before a release that can no longer serve lets the installed one try again."""
+"""Seconds after a failed or refused upgrade before a release that can no longer serve lets the installed one try again."""
 
 log = logs.get_logger()
 
@@ -163,6 +163,9 @@ class Upgrades:
 
     def _refused(self, why: str) -> None:
         self._refuse_callers(Failure(Code.OVERLOADED, f"no upgrade has begun: {why}", retry_after=1))
+        if self._installed in _CANNOT_SERVE:
+            # The last upgrade may still end well with gateways of the former release. Then nothing else asks again.
+            self._retry()
 
     def _failed(self, why: str) -> None:
         self._failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")

@@ -113,6 +113,16 @@ def test_a_release_that_goes_on_after_a_failed_upgrade_waits_before_the_next(cal
     assert calls.later == [(RETRY_S, calls.keeper.upgrade)]
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_release_that_cannot_serve_asks_again_after_a_refusal(calls: UpgradeCalls, *, failed: bool) -> None:
+    if failed:
+        calls.keeper.on_upgrade_failed("its gateways did not serve")
+    calls.gateway.on_not_understood()
+    calls.later.clear()
+    calls.keeper.on_upgrade_refused("the last one is not complete yet")
+    assert calls.later == [(RETRY_S, calls.keeper.upgrade)]
+
+
 OTHER_CODE = LoadedCode(RELEASE, "loaded before")
 
 
