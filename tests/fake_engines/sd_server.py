@@ -1,8 +1,9 @@
 """A stand-in for stable-diffusion.cpp's ``sd-server``: its command line, its HTTP, its lines, and real PNGs.
 
 It draws noise that depends on the prompt, seed, steps, scale and negative prompt, as a real image does. Each step takes
-a moment, or a second for an "endless" prompt, and nothing interrupts it. Any file is a model; a file is broken if its
-name contains ``broken``.
+a moment, or a second for an "endless" prompt, and nothing interrupts it. With the prompt "until /FILE", the last step
+ends when that file is there, and the file is deleted when the image was sent. Any file is a model; a file is broken if
+its name contains ``broken``.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ VALUES: Final = {
 }
 SWITCHES: Final = ("-v", "--verbose", "--color", "--fa", "--vae-tiling")
 DEFAULTS: Final = {"ip": "127.0.0.1", "port": "1234", "steps": "20", "cfg": "7.0", "seed": "42"}
+UNTIL: Final = re.compile(r"until (/[\w/.-]+)")
 EXTRAS: Final = re.compile(r"<sd_cpp_extra_args>(.*?)</sd_cpp_extra_args>")
 
 Body = dict[str, Any]
@@ -118,6 +120,12 @@ class RequestedImage:
         self.negative = extra_fields.get("negative_prompt", "")
 
     @property
+    def awaited(self) -> Path | None:
+        """The file before which it may not end."""
+        until = UNTIL.search(self.prompt)
+        return Path(until[1]) if until else None
+
+    @property
     def parameters_text(self) -> str:
         """What the original writes into its pictures."""
         return (
@@ -169,16 +177,21 @@ class FakeSdHandler(BaseHTTPRequestHandler):
         except (ValueError, TypeError, AttributeError) as problem:
             self.answer(500, {"error": "server_error", "message": f"[json.exception.type_error.302] {problem}"})
             return
+        awaited = wanted.awaited
         with self.drawing:
             log("INFO", f"stable-diffusion.cpp:3401 - generating image: 1/{wanted.count} - seed {wanted.seed}")
             for step in range(1, wanted.steps + 1):
                 time.sleep(1.0 if "endless" in wanted.prompt else STEP_S)
+                while awaited and step == wanted.steps and not awaited.exists():
+                    time.sleep(STEP_S)
                 end = "\n" if step == wanted.steps else ""
                 sys.stdout.write(f"\r  |====>    | {step}/{wanted.steps} - 1.00s/it\x1b[K{end}")
                 sys.stdout.flush()
             pictures = [base64.b64encode(wanted.drawn(place)).decode() for place in range(wanted.count)]
         shown = [{"b64_json": picture} for picture in pictures]
         self.answer(200, {"created": int(time.time()), "data": shown, "output_format": wanted.form})
+        if awaited:
+            awaited.unlink()
 
     def edit(self, data: bytes) -> RequestedImage:
         """Read a form as the original does: an image that it cannot read is ignored."""

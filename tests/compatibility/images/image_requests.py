@@ -38,10 +38,10 @@ def draw(server: LemonbusServer, **body: Any) -> HttpExchange:
     return server.client.post(GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64", **body})
 
 
-def start(server: LemonbusServer, **body: Any) -> HttpExchange:
-    """Request an image that takes a second, and wait until the engine is drawing it."""
+def start(server: LemonbusServer, prompt: str, **body: Any) -> HttpExchange:
+    """Request an image whose prompt says how long it takes, and wait until the engine is drawing it."""
     before = drawing(server)
-    body = {"model": MODEL, "prompt": "slowly", "size": "64x64", "steps": 100, **body}
+    body = {"model": MODEL, "prompt": prompt, "size": "64x64", "steps": 100, **body}
     request = server.client.start("POST", GENERATIONS, body)
     wait_for(lambda: drawing(server) > before, "it is being drawn", 10)
     return request

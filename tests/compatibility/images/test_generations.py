@@ -22,10 +22,11 @@ from tests.compatibility.images.image_requests import (
     kill_engine,
     start,
 )
+from tests.support import processes
 from tests.support.clients.deferred_packages import openai
 from tests.support.images import pictures, seen
 from tests.support.server import LemonbusServer
-from tests.support.waiting import stays, wait_for
+from tests.support.waiting import wait_for
 
 # POST /v1/load, document 000
 
@@ -227,9 +228,11 @@ def test_stats_count_no_tokens(loaded: LemonbusServer) -> None:
 # What is promised of every engine
 
 
-def test_an_engine_that_dies_is_replaced_and_the_picture_drawn_again(loaded: LemonbusServer) -> None:
-    request = start(loaded, seed=1)
+def test_an_engine_that_dies_is_replaced_and_the_picture_drawn_again(loaded: LemonbusServer, tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    request = start(loaded, f"a cat until {allowed}", steps=3, seed=1)
     there = kill_engine(loaded)
+    allowed.touch()
     answer = request.finish()
     assert answer.status == 200, answer
     (picture,) = pictures(answer.json())
@@ -238,7 +241,7 @@ def test_an_engine_that_dies_is_replaced_and_the_picture_drawn_again(loaded: Lem
 
 
 def test_a_second_death_of_the_engine_is_an_error(loaded: LemonbusServer) -> None:
-    request = start(loaded)
+    request = start(loaded, "an endless cat")
     before = drawing(loaded)
     kill_engine(loaded)
     wait_for(lambda: drawing(loaded) > before, "it is drawn again", 10)
@@ -249,14 +252,25 @@ def test_a_second_death_of_the_engine_is_an_error(loaded: LemonbusServer) -> Non
     assert draw(loaded).status == 200
 
 
-def test_a_picture_may_end_within_a_second_after_its_client_left(loaded: LemonbusServer) -> None:
-    request = start(loaded, steps=60)
+def test_a_picture_may_end_within_a_second_after_its_client_left(loaded: LemonbusServer, tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    request = start(loaded, f"a cat until {allowed}", steps=3)
     there = engine(loaded)
-    request.hang_up()
-    stays(lambda: loaded.state()["granted"] == 1, "the engine works on", 0.3)
-    assert draw(loaded).status == 200
+    assert there is not None
+    ended = len(requests(loaded))
+    with processes.stopped(there.parent):  # its second begins when the picture has ended
+        request.hang_up()
+        wait_for(lambda: len(requests(loaded)) > ended, "its gateway knows")
+        allowed.touch()
+        wait_for(lambda: not allowed.exists(), "the engine has worked on to the end")
     wait_for(lambda: loaded.state()["granted"] == 0, "the grant is free")
+    assert draw(loaded).status == 200
     assert engine(loaded) == there
+
+
+def requests(server: LemonbusServer) -> list[dict[str, Any]]:
+    """The generations that have ended, as gateways log them."""
+    return [line for line in server.lines if line["event"] == "request" and line["path"] == GENERATIONS]
 
 
 def progress(server: LemonbusServer) -> list[dict[str, Any]]:
@@ -264,7 +278,7 @@ def progress(server: LemonbusServer) -> list[dict[str, Any]]:
 
 
 def test_a_long_picture_blocks_nobody_after_its_client_left(loaded: LemonbusServer) -> None:
-    request = start(loaded, prompt="an endless cat")
+    request = start(loaded, "an endless cat")
     there = engine(loaded)
     waiting = loaded.client.start("POST", GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64"})
     wait_for(lambda: loaded.state()["queued"] == 1, "the next one waits")
@@ -279,7 +293,7 @@ def test_a_long_picture_blocks_nobody_after_its_client_left(loaded: LemonbusServ
 
 
 def test_its_engine_is_started_again_although_nobody_waits(loaded: LemonbusServer) -> None:
-    request = start(loaded, prompt="an endless cat")
+    request = start(loaded, "an endless cat")
     there = engine(loaded)
     request.hang_up()
     wait_for(lambda: engine(loaded) not in (None, there), "another engine is there", 10)
