@@ -1,7 +1,7 @@
 """All changes of a model's state and of its worker's, of its specs, and of whether it is kept loaded. Pure.
 
 Nothing else writes these, except for models that a new supervisor takes over (:mod:`recovery.taken_over_models`). Which
-change is due is decided elsewhere: by events (:mod:`gateway_events`, :mod:`worker_events`) and by :mod:`reconcile`.
+change is due is decided elsewhere: by events (:mod:`client_events`, :mod:`worker_events`) and by :mod:`reconcile`.
 """
 
 from __future__ import annotations

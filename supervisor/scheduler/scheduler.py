@@ -20,7 +20,7 @@ from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_deaths, worker_events
+from supervisor.scheduler import client_events, reconcile, spare_workers, worker_deaths, worker_events
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.policy import PolicyOverrides, PolicySource
@@ -68,15 +68,15 @@ class Scheduler:
         self, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
     ) -> None:
         """A gateway wants a request run."""
-        gateway_events.request_submitted(self._state, key, request, payload, target=target, now=now)
+        client_events.request_submitted(self._state, key, request, payload, target=target, now=now)
 
     def state_read(self, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
         """A gateway wants to read the state of the engine of a loaded model, given by its registered name."""
-        gateway_events.state_read(self._state, key, request, payload, name)
+        client_events.state_read(self._state, key, request, payload, name)
 
     def request_cancelled(self, key: RequestKey, reason: str) -> None:
         """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
-        gateway_events.request_cancelled(self._state, key, reason)
+        client_events.request_cancelled(self._state, key, reason)
 
     def refuse(self, key: RequestKey, failure: Failure) -> None:
         """End an attempt (or a call, with attempt 0) before it reached a worker."""
@@ -115,27 +115,27 @@ class Scheduler:
 
     def load_requested(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
         """A caller wants a model loaded with these options."""
-        gateway_events.load_requested(self._state, peer, number, target, now)
+        client_events.load_requested(self._state, peer, number, target, now)
 
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""
-        return gateway_events.unload_requested(self._state, peer, number, name)
+        return client_events.unload_requested(self._state, peer, number, name)
 
     def overrides_requested(self, peer: str, number: int, name: str, asked: PolicyOverrides) -> bool:
         """A caller wants a loaded model to be treated otherwise; return False if it is neither loaded nor about to be."""
-        return gateway_events.overrides_requested(self._state, peer, number, name, asked)
+        return client_events.overrides_requested(self._state, peer, number, name, asked)
 
     def call_abandoned(self, peer: str, number: int) -> None:
         """A caller hung up: what it began goes on, but is not answered."""
-        gateway_events.call_abandoned(self._state, peer, number)
+        client_events.call_abandoned(self._state, peer, number)
 
     def download_ended(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
         """A download succeeded (``spec``) or failed."""
-        gateway_events.download_ended(self._state, name, spec, failure, now)
+        client_events.download_ended(self._state, name, spec, failure, now)
 
     def model_deleted(self, name: str) -> None:
         """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
-        gateway_events.model_deleted(self._state, name)
+        client_events.model_deleted(self._state, name)
 
     def forget_use(self, name: str) -> None:
         """Forget that a model was used: another one may get its name."""
@@ -191,11 +191,11 @@ class Scheduler:
 
     def gateway_gone(self, gateway: str) -> None:
         """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
-        gateway_events.gateway_gone(self._state, gateway)
+        client_events.gateway_gone(self._state, gateway)
 
     def close(self) -> None:
         """Accept nothing new and refuse what waits; what runs goes on."""
-        gateway_events.close(self._state)
+        client_events.close(self._state)
 
     def stop_all_workers(self) -> None:
         """Stop every worker, whatever it does: the server ends."""

@@ -1,4 +1,4 @@
-"""Events from gateways: requests, loads, unloads, downloads; the end of a gateway or a caller. Pure."""
+"""Events of clients, by way of gateways: requests, loads, unloads, downloads; the end of a caller or a gateway. Pure."""
 
 from __future__ import annotations
 
