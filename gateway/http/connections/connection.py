@@ -35,6 +35,8 @@ A client that sends without a pause, and reads as fast, never makes this greenle
 process to itself.
 """
 _LINGER_S: Final = 1.0
+"""How long a client that has its answer may send nothing more before the connection is closed."""
+_LONGEST_LINGER_S: Final = 15.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _LEFT: Final = Failure(Code.CANCELLED, CLIENT_LEFT)
 _CLIENT_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ETIMEDOUT})
@@ -243,9 +245,10 @@ class ClientConnection:
         left = _LINGER_BYTES
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            with gevent.Timeout(_LINGER_S, exception=False):
-                while left > 0:
-                    data = self._socket.recv(_READ_BYTES)
-                    if not data:
-                        return
-                    left -= len(data)
+            end = time.monotonic() + _LONGEST_LINGER_S
+            while left > 0:
+                self._socket.set_read_deadline(min(end, time.monotonic() + _LINGER_S))
+                data = self._socket.recv(_READ_BYTES)
+                if not data:
+                    return
+                left -= len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import falcon
@@ -10,7 +11,7 @@ import gevent
 import pytest
 
 from gateway.http.bodies import body_limits
-from gateway.http.connections import wsgi_environ
+from gateway.http.connections import connection, wsgi_environ
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors import DEFAULT_FORMATS
@@ -135,3 +136,25 @@ def test_an_unread_unreceived_body_closes_the_connection(line: bytes) -> None:
     ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
     assert len(client.answers) == 1
     assert b"Connection: close" in client.answers[0]
+
+
+def test_a_client_that_goes_on_sending_keeps_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing with unread data would reset the connection. So the time that is left begins anew with each piece."""
+    clock = iter(range(100))
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    deadlines: list[float] = []
+
+    class Watched(NeverPausingSocket):
+        def set_read_deadline(self, deadline: float | None) -> None:
+            deadlines.append(deadline or 0.0)
+
+    client = Watched(POST % b"Content-Length: 99\r\n", *[b"123456789"] * 5)
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
+    assert client.pieces == []
+    first = deadlines[0]
+    assert deadlines == [first + passed for passed in range(6)]
+
+    endless = Watched(POST % b"Content-Length: 99\r\n", *[b"x"] * 50)
+    deadlines.clear()
+    ClientConnection(FakeGatewayWorker(), endless, ("127.0.0.1", 1)).serve()
+    assert max(deadlines) == deadlines[0] - connection._LINGER_S - 1 + connection._LONGEST_LINGER_S
