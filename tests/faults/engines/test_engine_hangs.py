@@ -111,11 +111,10 @@ def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer
     assert not stream.done
 
 
-def abandoned(server: LemonbusServer, stream: bool) -> None:
-    """Stop the engine while it works on a request, and hang up."""
-    before = server.busy_slots(LOOP)
+def abandoned(server: LemonbusServer, stream: bool, others: int = 0) -> None:
+    """Stop the engine while it works on a request, and on so many others, and hang up."""
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=ENDLESS)
-    wait_for(lambda: server.busy_slots(LOOP) == before + 1, "it is in the engine")
+    wait_for(lambda: server.busy_slots(LOOP) == others + 1, "it is in the engine")
     os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
     request.hang_up()
 
@@ -149,7 +148,7 @@ def test_an_unload_waits_for_requests_with_a_client(short_silence_server: Lemonb
     load(server)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: it.events)
-    abandoned(server, stream=True)
+    abandoned(server, stream=True, others=1)
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
     stream.finish()
     assert stream.error["code"] == "backend_hung", "the engine was ended after its silence"
