@@ -1,4 +1,4 @@
-"""Takes 64 MiB more memory every 50 ms once it is asked for an answer after the warm-up."""
+"""Takes 64 MiB more memory every 50 ms, 2 GiB in all, once it is asked for an answer after the warm-up, and never answers."""
 
 import asyncio
 import os
@@ -16,6 +16,8 @@ class AllocatesMemory(FakeLlamaServer):
         while self.answered and len(held) < 32:
             held.append(os.urandom(1024) * 65_536)
             await asyncio.sleep(0.05)
+        if held:
+            await asyncio.Event().wait()  # it is killed, however late
         await super().generate(writer, path, body)
 
 
