@@ -112,7 +112,7 @@ def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer
 
 
 def abandoned(server: LemonbusServer, stream: bool, others: int = 0) -> None:
-    """Stop the engine while it works on a request, and on so many others, and hang up."""
+    """Stop the engine while it works on a request, and hang up. ``others``: how many requests it works on besides."""
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=ENDLESS)
     wait_for(lambda: server.busy_slots(LOOP) == others + 1, "it is in the engine")
     os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
