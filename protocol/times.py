@@ -6,9 +6,21 @@ message that waits on its way thus makes it look younger.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+import math
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 Age: TypeAlias = Annotated[float, "seconds ago, when the message was sent"]
 Seconds: TypeAlias = Annotated[float, "seconds that something takes, took, or has left"]
 UnixTime: TypeAlias = Annotated[float, "seconds since 1970: a date to show, or one that the operator set"]
 UnixSecond: TypeAlias = Annotated[int, "whole seconds since 1970: a date to show"]
+IdleTime: TypeAlias = Annotated[float, Meta(ge=0)]
+"""Idle seconds until a model is unloaded. 0: as soon as it is idle; :data:`NEVER_UNLOADED`: never."""
+NEVER_UNLOADED: Final = math.inf
+"""The :data:`IdleTime` of a model that is never unloaded for being idle."""
+
+
+def configured_idle_time(seconds: float) -> float:
+    """Return the :data:`IdleTime` that an operator means: in settings and in ``/v1/load``, 0 is never."""
+    return seconds or NEVER_UNLOADED

@@ -10,7 +10,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import ModelSpec
-from protocol.times import Seconds, UnixTime
+from protocol.times import NEVER_UNLOADED, IdleTime, Seconds, UnixTime
 
 
 @repeated_call
@@ -63,8 +63,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     is_busy: bool = False
     """Whether requests (reads included) run or wait, or the model is about to be stopped."""
     pinned: bool = False
-    ttl: Seconds = 0.0
-    """Idle seconds after which it is unloaded; 0: never."""
+    ttl: IdleTime = NEVER_UNLOADED
     expires_at: UnixTime = 0.0
     """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
 

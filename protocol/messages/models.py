@@ -11,7 +11,7 @@ from protocol.failures import Code
 from protocol.messages.calls import Repetition, call_message, repeated_call
 from protocol.models.recipes import OptionValue
 from protocol.models.sampling import SamplingValue
-from protocol.times import Seconds, UnixSecond
+from protocol.times import IdleTime, UnixSecond
 
 
 @repeated_call
@@ -65,21 +65,25 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return [name for name in dict.fromkeys([*self.given_names, *self.aliases]) if name != self.id]
 
 
+class PolicyOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What calls have asked for a model, until it is unloaded. None: as the settings say, or as it was."""
+
+    pinned: bool | None = None
+    """Whether it is protected from eviction."""
+    ttl: IdleTime | None = None
+
+
 @call_message(
     # Without its condition: this very call may have loaded the model.
     Repetition(change=lambda call: msgspec.structs.replace(call, unless_loaded=False))
 )
-class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoadModel(PolicyOverrides, frozen=True, omit_defaults=True):
     """Load, or reload with other options → :class:`Loaded`. Answers when the model is ready."""
 
     number: int
     model: str
     options: dict[str, OptionValue] = {}
     save_options: bool = False
-    pinned: bool | None = None
-    """Protect it from eviction, or no longer, until it is unloaded; None: leave as it is."""
-    ttl: Seconds | None = None
-    """Idle seconds after which this load ends; 0: never; None: leave as it is."""
     recipe: str = ""
     """Recipe of an unregistered checkpoint. If empty, it follows from the checkpoint's name and ``device``."""
     device: str = ""

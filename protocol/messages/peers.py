@@ -8,6 +8,7 @@ from protocol import RELEASE, VERSION
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
@@ -23,14 +24,12 @@ class Peer(msgspec.Struct, frozen=True):
     pid: int
 
 
-class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelInUse(PolicyOverrides, frozen=True, omit_defaults=True):
     """The model of a worker, in a form that every version understands: only new fields may be added."""
 
     name: str
-    asked: dict[str, OptionValue] = {}
+    asked: dict[str, OptionValue] = msgspec.field(default_factory=dict)
     """The options that a call asked for."""
-    pinned: bool | None = None
-    ttl: Seconds | None = None
 
 
 @stable_message

@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, ModelInUse
 from protocol.messages.work import Caller
 from protocol.models.recipes import ModelSpec
-from protocol.times import Age, Seconds
+from protocol.times import Age
 from protocol.wire.envelope import control_message
 from protocol.worker_states import WorkerState
 
 
-class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What calls asked for a loaded model.
-
-    Its worker keeps this for the supervisor's successor. None: as the settings say.
-    """
-
-    pinned: bool | None = None
-    ttl: Seconds | None = None
-    """Idle seconds until the model is unloaded; 0: as soon as it is idle; infinite: never."""
-
-
 @control_message
 class RememberState(msgspec.Struct, frozen=True):
-    """Supervisor → worker, after a load and when it changes: keep this, and put it into the next snapshot."""
+    """Supervisor → worker, after a load and when it changes: keep this, and put it into the next snapshot.
 
-    state: RememberedState
+    It is for the supervisor's successor.
+    """
+
+    state: PolicyOverrides
 
 
 class AttemptSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -73,14 +66,15 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     last_use: Age | None = None
     """The engine became ready, or an attempt with slots began or ended; None: never."""
-    remembered: RememberedState = RememberedState()
+    remembered: PolicyOverrides = PolicyOverrides()
 
     @property
     def model_in_use(self) -> ModelInUse | None:
         """What every version must know of its model."""
         if self.spec is None or self.state in (WorkerState.SPARE, WorkerState.LEAVING):
             return None
-        return ModelInUse(self.spec.name, self.spec.asked, self.remembered.pinned, self.remembered.ttl)
+        overrides = self.remembered
+        return ModelInUse(self.spec.name, self.spec.asked, pinned=overrides.pinned, ttl=overrides.ttl)
 
 
 MAX_ENDED = 256

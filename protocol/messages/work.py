@@ -9,7 +9,7 @@ import msgspec
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
-from protocol.times import Age, Seconds
+from protocol.times import Age, IdleTime, Seconds
 from protocol.wire.envelope import control_message
 
 ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
@@ -68,8 +68,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it arrived, if it is sent again to a supervisor that took over; None: it has just arrived."""
     download_refusal: str = ""
     """Why no download may start for it (for example, it comes from a page of a foreign origin); empty: one may."""
-    ttl: Seconds | None = None
-    """Idle seconds until its model is unloaded; 0: as soon as it is idle; infinite: never; None: leave as it is."""
+    ttl: IdleTime | None = None
+    """That of its model from now on; None: leave as it is."""
     context: int = 0
     """The least context of its model, in tokens: a model with a smaller one is loaded again. 0: leave as it is."""
     reservation: int = 0

@@ -44,7 +44,6 @@ from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.key_file_watch import KeyFileWatch
 from supervisor.runtime.logbook import LogBook
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView
 
@@ -172,7 +171,7 @@ class HealthReports:
             command=facts.command if facts else [],
             is_busy=bool(model.running or model.queued) or model.state is not ModelState.READY,
             pinned=model.pinned,
-            ttl=0.0 if model.ttl == NO_TTL else model.ttl,
+            ttl=model.ttl,
             expires_at=0.0 if expires_at is None else round(time.time() + expires_at - now, 3),
         )
 

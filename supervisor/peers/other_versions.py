@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Failure, LemonbusError
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import Hello, ModelInUse, PauseAccepting, Shutdown
 from protocol.models.recipes import OptionValue
 from protocol.runtime import logs
@@ -27,7 +28,6 @@ from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 
 LONGEST_S: Final = 86_400.0

@@ -6,13 +6,13 @@ from msgspec import structs
 
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue import admission, answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest

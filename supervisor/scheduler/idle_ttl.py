@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from protocol.times import NEVER_UNLOADED
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 
@@ -13,14 +13,14 @@ from supervisor.scheduler.state import SchedulerState
 def ttl_of(model: ScheduledModel) -> float:
     """Return the idle seconds after which a model is unloaded; infinite if it never is, for example while it is pinned."""
     if model.pinned:
-        return NO_TTL
+        return NEVER_UNLOADED
     return model.policy.ttl if model.overrides.ttl is None else model.overrides.ttl
 
 
 def expires_at(model: ScheduledModel) -> float | None:
     """Return when a model is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
     ttl = ttl_of(model)
-    if ttl == NO_TTL or model.state is not ModelState.READY or model.grants or model.queue or model.loaders:
+    if ttl == NEVER_UNLOADED or model.state is not ModelState.READY or model.grants or model.queue or model.loaders:
         return None
     return model.last_use + ttl
 

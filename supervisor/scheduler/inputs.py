@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from protocol.messages.models import PolicyOverrides
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler.backoff import BackoffPolicy
-from supervisor.scheduler.policy import PolicyOverrides
 
 
 class SchedulerLimits(NamedTuple):

@@ -7,14 +7,14 @@ change is due is decided elsewhere: by events (:mod:`client_events`, :mod:`worke
 from __future__ import annotations
 
 from protocol.failures import Failure
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
-from protocol.messages.recovery import RememberedState, RememberState
+from protocol.messages.recovery import RememberState
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import (
     NEVER,
     RefusedReload,
@@ -61,9 +61,10 @@ def request_options(model: ScheduledModel, target: ModelTarget) -> None:
 
 def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
     """Let a call's wishes override the model's policy, until it is unloaded."""
-    pinned, ttl = asked
+    before = model.overrides
     model.overrides = PolicyOverrides(
-        model.overrides.pinned if pinned is None else pinned, model.overrides.ttl if ttl is None else ttl
+        pinned=before.pinned if asked.pinned is None else asked.pinned,
+        ttl=before.ttl if asked.ttl is None else asked.ttl,
     )
 
 
@@ -134,7 +135,7 @@ def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
     if worker is None or worker.remembered == model.overrides or not worker.counts_as_loaded:
         return
     worker.remembered = model.overrides
-    state.emit(SendMessage(worker.id, RememberState(RememberedState(*model.overrides))))
+    state.emit(SendMessage(worker.id, RememberState(model.overrides)))
 
 
 # ---- to ready ----------------------------------------------------------------------------------------------------

@@ -1,23 +1,22 @@
 """What an operator wants for a model or a group of models, as values that may be replaced while the server runs. Pure.
 
-What a load or pin call asks for (:class:`PolicyOverrides`) overrides the policy, until the model is unloaded.
+What a load or pin call asks for (:class:`~protocol.messages.models.PolicyOverrides`) overrides the policy, until the model
+is unloaded.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-NO_TTL: Final = math.inf
-"""The ``ttl`` of a model that is never unloaded for being idle."""
+from protocol.times import NEVER_UNLOADED
 
 
 class ModelPolicy(NamedTuple):
     """How one model is treated. Times in seconds."""
 
-    ttl: float = NO_TTL
-    """Idle time after which it is unloaded; a pinned model never is."""
+    ttl: float = NEVER_UNLOADED
+    """An :data:`~protocol.times.IdleTime`; a pinned model is never unloaded for being idle."""
     pin: bool = False
     """Whether it is never evicted for another model."""
     concurrency: int = 0
@@ -26,13 +25,6 @@ class ModelPolicy(NamedTuple):
     """Requests of each API key that may wait for it; 0: as many as for any model."""
     groups: frozenset[str] = frozenset()
     """The names of its groups."""
-
-
-class PolicyOverrides(NamedTuple):
-    """What calls have asked for a model; None: its policy counts."""
-
-    pinned: bool | None = None
-    ttl: float | None = None
 
 
 class GroupPolicy(NamedTuple):

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from protocol import worker_states
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
 from protocol.state_table import next_state
@@ -17,7 +18,7 @@ from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.policy import ModelPolicy, PolicyOverrides
+from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant

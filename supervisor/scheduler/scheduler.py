@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec
@@ -23,7 +24,7 @@ from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import client_events, reconcile, spare_workers, worker_deaths, worker_events
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
-from supervisor.scheduler.policy import PolicyOverrides, PolicySource
+from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
 from supervisor.scheduler.state import SchedulerState

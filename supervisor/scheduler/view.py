@@ -14,6 +14,7 @@ from protocol.messages.health import FailedModel, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
 from protocol.models.recipes import ModelSpec, OptionValue
+from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
@@ -61,7 +62,7 @@ class ModelView(NamedTuple):
     """When a request of it ended last; None if it was never used."""
     pinned: bool = False
     """Whether it is never evicted for another model."""
-    ttl: float = 0.0
+    ttl: float = NEVER_UNLOADED
     """Idle seconds after which it is unloaded; infinite if it never is."""
     expires_at: float | None = None
     """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""

@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import AttemptId, AttemptSnapshot, RememberedState, WorkerSnapshot
+from protocol.messages.recovery import AttemptId, AttemptSnapshot, WorkerSnapshot
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.requests.attempt import Attempt
@@ -37,14 +38,14 @@ class ModelRecord(msgspec.Struct):
     spec: ModelSpec | None = None
     facts: EngineReady | None = None
     """What was reported of the engine, once it was ready."""
-    remembered: RememberedState = RememberedState()
+    remembered: PolicyOverrides = PolicyOverrides()
     report: SentReport | None = None
     """How its engine ended, if it did."""
 
     def started(self, spec: ModelSpec) -> None:
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
         if self.spec is None or self.spec.name != spec.name:
-            self.remembered = RememberedState()
+            self.remembered = PolicyOverrides()
         self.spec, self.facts, self.report = spec, None, None
 
 
@@ -80,5 +81,5 @@ def worker_snapshot(
         ],
         ended=[AttemptId(*key) for key in ended],
         last_use=now - last_use if last_use else None,
-        remembered=model.remembered if state is not WorkerState.SPARE else RememberedState(),
+        remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 from typing import Annotated, Any, Final
@@ -15,11 +14,10 @@ from gateway.http.request_context import RequestContext
 from protocol.failures import Code, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, UnloadModel
 from protocol.models.recipes import MAX_CTX_SIZE
+from protocol.times import NEVER_UNLOADED
 
 KeepAlive = int | float | str
 """Seconds, or a duration such as ``5m`` or ``1h30m``; negative: forever."""
-NEVER: Final = math.inf
-"""The idle seconds of a model that is never unloaded for being idle."""
 
 _LONGEST_S: Final = 1e12
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -29,14 +27,14 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 
 
 def idle_seconds(keep_alive: KeepAlive | None) -> float | None:
-    """Return the idle seconds after which the model is unloaded; 0: as soon as it is idle; None if unspecified.
+    """Return a model's :data:`~protocol.times.IdleTime`; None if unspecified.
 
     Raises ``invalid_request`` for anything that is not a duration.
     """
     if keep_alive is None:
         return None
     seconds = _parse(keep_alive) if isinstance(keep_alive, str) else keep_alive
-    return NEVER if seconds < 0 or seconds > _LONGEST_S else float(seconds)
+    return NEVER_UNLOADED if seconds < 0 or seconds > _LONGEST_S else float(seconds)
 
 
 def _parse(text: str) -> float:

@@ -11,6 +11,7 @@ from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.health import FailedModel, GetStats, HealthReport, QueueShare, RunningModel, StatsReport
 from protocol.messages.peers import Peer
+from protocol.times import NEVER_UNLOADED
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
@@ -31,8 +32,8 @@ class LoadedModelEntry(msgspec.Struct):
     is_busy: bool
     """Whether requests run or wait, or it is about to be stopped."""
     pinned: bool
-    ttl: float
-    """Idle seconds after which it is unloaded; 0: never."""
+    ttl: float | None
+    """Idle seconds after which it is unloaded; 0: as soon as it is idle; null: never."""
     expires_at: float | None
     """When it is unloaded if nothing uses it until then."""
     backend_url: str
@@ -181,7 +182,7 @@ def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> Load
         launch_command=model.command if detail else msgspec.UNSET,
         is_busy=model.is_busy,
         pinned=model.pinned,
-        ttl=model.ttl,
+        ttl=None if model.ttl == NEVER_UNLOADED else model.ttl,
         expires_at=model.expires_at or None,
         backend_url=url if not url or url.endswith("/v1") else f"{url}/v1",
     )

@@ -21,6 +21,7 @@ from gateway.api.common.routes import HttpCaller, route
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
 from protocol.models.devices import REQUEST_DEVICE_WORDS
+from protocol.times import configured_idle_time
 
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH, extra_json_schema={"minLength": 1})]
 """An empty name counts as absent: clients send it if a person has left a field empty."""
@@ -127,7 +128,7 @@ def load_model(caller: HttpCaller, request: LemonadeLoadRequest) -> LoadAnswer:
         options=chosen_options({field: value for field, value in caller.fields.items() if field not in declared}),
         save_options=bool(request.save_options),
         pinned=request.pinned,
-        ttl=request.ttl,
+        ttl=None if request.ttl is None else configured_idle_time(request.ttl),
         recipe=request.recipe or "",
         device=(request.device or "").lower(),
         merge_args=request.merge_args,

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec import structs
 
 from protocol.failures import Code, Failure, LemonbusError, invalid, printable
-from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, PinModel, PolicyOverrides, UnloadModel
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from protocol.runtime import logs
@@ -16,13 +16,11 @@ from supervisor.handlers.context_size import with_context
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import MERGED_ARGS
-from supervisor.models.options.model_configuration import ttl_or_never
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 from workers.backends.registry import DESCRIPTORS, backend_class
 
@@ -98,7 +96,7 @@ class ModelLoading:
             larger = with_context(target.spec, call.context, self._scheduler.view.model(target.name))
             if larger is not None:
                 target, whatever = target._replace(spec=larger), False
-        asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
+        asked = PolicyOverrides(pinned=call.pinned, ttl=call.ttl)
         return target._replace(asked=asked, any=whatever, options={} if target.spec else options), saved
 
     def _requested_entry(self, call: LoadModel) -> CatalogueEntry:

@@ -29,6 +29,7 @@ from protocol.messages.model_details import (
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
 from protocol.runtime.loop import Loop
+from protocol.times import NEVER_UNLOADED
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.file_headers import FileHeaders, file_key
 from supervisor.handlers.models.model_lists import with_loaded_state
@@ -41,7 +42,6 @@ from supervisor.models.names import LATEST, NameIndex
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.view import ModelView, SchedulerView
 from workers.backends.registry import DESCRIPTORS
 
@@ -135,7 +135,7 @@ class ModelDescriptions:
 
     def _expires_at(self, model: ModelView) -> float:
         """Return when a model is unloaded if it stays idle from now on, in Unix seconds; 0: never."""
-        if model.ttl == NO_TTL:
+        if model.ttl == NEVER_UNLOADED:
             return 0.0
         now = self._loop.now()
         return time.time() + (now + model.ttl if model.expires_at is None else model.expires_at) - now

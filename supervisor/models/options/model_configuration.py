@@ -15,9 +15,10 @@ from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.requests.request_rules import RequestRules
+from protocol.times import configured_idle_time
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.options.load_options import Options, section_options, section_problems
-from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
+from supervisor.scheduler.policy import GroupPolicy, ModelPolicy
 from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()
@@ -219,17 +220,12 @@ class ConfiguredPolicies:
         key = self._known(model) or ModelKey(model, "")
         settings = configuration.of(key)
         return ModelPolicy(
-            ttl=ttl_or_never(configuration.settings.idle_ttl if settings.ttl is None else settings.ttl),
+            ttl=configured_idle_time(configuration.settings.idle_ttl if settings.ttl is None else settings.ttl),
             pin=configuration.pinned(key),
             concurrency=settings.concurrency or 0,
             queue=settings.queue or 0,
             groups=configuration.groups_of(key.name),
         )
-
-
-def ttl_or_never(seconds: float) -> float:
-    """Return idle seconds as the scheduler counts them: in settings and requests, 0 means never."""
-    return seconds or NO_TTL
 
 
 def engine_fingerprint(configured: ModelSettings) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.models import Loaded
+from protocol.messages.models import Loaded, PolicyOverrides
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue.work_items import PendingCall
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, Shutdown
-from protocol.messages.recovery import RememberedState
 from protocol.messages.work import Caller, Cancel
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
@@ -52,7 +52,7 @@ class RunningWorker(NamedTuple):
     attempts: Sequence[RunningAttempt] = ()
     last_use: float = 0.0
     """Monotonic seconds; 0: never."""
-    remembered: RememberedState = RememberedState()
+    remembered: PolicyOverrides = PolicyOverrides()
 
 
 class AttemptAt(NamedTuple):

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
-from protocol.messages.recovery import RememberedState
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.model_states import ModelEvent
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
@@ -52,6 +51,6 @@ def take_over(
         model.keep_loaded = True
 
 
-def restore_remembered(model: ScheduledModel, worker: ScheduledWorker, remembered: RememberedState) -> None:
+def restore_remembered(model: ScheduledModel, worker: ScheduledWorker, remembered: PolicyOverrides) -> None:
     """Apply again what calls had asked for a loaded model."""
-    model.overrides = worker.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)
+    model.overrides = worker.remembered = remembered

@@ -29,7 +29,7 @@ def test_pins_and_idle_times_survive_the_supervisor(loop_server: LemonbusServer)
     kill_supervisor(server)
     after = loaded(server)
     assert after.keys() == before.keys()
-    for name, pinned, ttl in ((CHAT, True, 0), (LOOP, False, 300)):
+    for name, pinned, ttl in ((CHAT, True, None), (LOOP, False, 300)):
         assert (after[name]["pid"], after[name]["pinned"], after[name]["ttl"]) == (before[name]["pid"], pinned, ttl)
         assert after[name]["last_use"] == pytest.approx(before[name]["last_use"], abs=0.8)
     assert after[LOOP]["expires_at"] == pytest.approx(before[LOOP]["expires_at"], abs=0.8), "it goes on"

@@ -14,8 +14,9 @@ from gateway.api.common.health_reports import report_for
 from gateway.api.lemonade.health import request_stats, server_health
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
+from protocol.times import NEVER_UNLOADED
 from tests.gateway.api.error_bodies import is_error
-from tests.gateway.api.supervisor_reports import HEALTH
+from tests.gateway.api.supervisor_reports import HEALTH, running
 from tests.gateway.app_client import AppClient
 
 
@@ -54,7 +55,7 @@ def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> 
                     "launch_command": ["/opt/llama-server", "-m", "/models/old.gguf"],
                     "is_busy": True,
                     "pinned": True,
-                    "ttl": 0,
+                    "ttl": None,
                     "expires_at": None,
                 },
             ),
@@ -106,6 +107,15 @@ def test_health_has_operator_fields() -> None:
 def test_a_key_sees_only_its_models_also_of_the_former_release() -> None:
     report = msgspec.structs.replace(HEALTH, former_models=["old", "new"])
     assert report_for(report, lambda model: model == "new").former_models == ["new"]
+
+
+@pytest.mark.parametrize(("ttl", "shown"), [(0.0, 0), (60.0, 60), (NEVER_UNLOADED, None)])
+def test_a_model_that_stays_is_told_apart_from_one_that_leaves_when_it_is_idle(
+    ask: AppClient, ttl: float, shown: float | None
+) -> None:
+    ask.reports[GetHealth] = msgspec.structs.replace(HEALTH, models=[running("m", 100.5, ttl=ttl)])
+    (model,) = ask("GET", "/v1/health").json["all_models_loaded"]
+    assert model["ttl"] == shown
 
 
 def test_health_without_models(ask: AppClient) -> None:

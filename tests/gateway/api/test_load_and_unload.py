@@ -11,6 +11,7 @@ import pytest
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
 from protocol.messages.models import LoadModel, UnloadModel
+from protocol.times import NEVER_UNLOADED
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import LOADED, UNKNOWN
 from tests.gateway.app_client import AppClient
@@ -44,7 +45,7 @@ OLD = ("/v0", "/api/v0")
         ),
         ({"model_name": "m", "merge_args": True}, LoadModel(0, "m", merge_args=True)),
         ({"model_name": "m", "merge_args": False}, LoadModel(0, "m", merge_args=False)),
-        ({"model_name": "m", "ttl": 0}, LoadModel(0, "m", ttl=0.0)),
+        ({"model_name": "m", "ttl": 0}, LoadModel(0, "m", ttl=NEVER_UNLOADED)),
         ({"model_name": "m", "ttl": None}, LoadModel(0, "m")),
     ],
 )

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.ollama_loading import NEVER, idle_seconds
+from gateway.api.common.ollama_loading import idle_seconds
 from protocol.failures import Code, LemonbusError
+from protocol.times import NEVER_UNLOADED
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -0.0, "0", "0s", "0h0m0.0s", "-0"])
@@ -30,7 +31,7 @@ def test_zero_is_at_once(value: Any) -> None:
         ("10ms", 0.01),
         ("2us3ns", 2.003e-6),
         ("0h1m", 60),
-        *((value, NEVER) for value in (-1, -0.5, "-1", "-1s", "-1h30m", 10**400, "9" * 60)),
+        *((value, NEVER_UNLOADED) for value in (-1, -0.5, "-1", "-1s", "-1h30m", 10**400, "9" * 60)),
     ],
 )
 def test_durations(value: Any, seconds: float | None) -> None:

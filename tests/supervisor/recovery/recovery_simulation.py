@@ -117,7 +117,7 @@ class RecoverySimulation(Simulation):
                 assert process.model.grants.keys() == truth.attempts.keys()
                 assert process.model.spec == truth.spec
                 assert process.model.abandoned == {key for key, each in truth.attempts.items() if each.abandoned}
-                assert process.model.overrides == (truth.remembered.pinned, truth.remembered.ttl)
+                assert process.model.overrides == truth.remembered
 
     def _check_order(self) -> None:
         """For each model, waiting requests are in the order in which they arrived at their gateways."""

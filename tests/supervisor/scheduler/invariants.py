@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.ids import RequestKey
-from protocol.messages.models import Loaded
+from protocol.messages.models import Loaded, PolicyOverrides
 from protocol.messages.recovery import RememberState
 from supervisor.scheduler.effects import AnswerCall, Effect, SendMessage
 from supervisor.scheduler.model_states import WORKER_STATES, ModelState
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
@@ -82,7 +81,7 @@ def check_promise(
     sent = [effect.message for effect in later if isinstance(effect, SendMessage) and effect.peer == answer.after]
     if any(isinstance(message, RememberState) for message in sent):
         return
-    assert tuple(model.overrides) == (remembered[-1].pinned, remembered[-1].ttl)
+    assert model.overrides == remembered[-1]
 
 
 class BeforeChange(NamedTuple):

@@ -6,8 +6,9 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from protocol.failures import Code
+from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
-from supervisor.scheduler.policy import NO_TTL, FixedPolicies, GroupPolicy, ModelPolicy
+from supervisor.scheduler.policy import FixedPolicies, GroupPolicy, ModelPolicy
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.simulation import Simulation
@@ -15,7 +16,7 @@ from tests.supervisor.scheduler.simulation import Simulation
 MODELS = st.sampled_from("abc")
 MODEL_POLICIES = st.builds(
     ModelPolicy,
-    ttl=st.sampled_from([NO_TTL, NO_TTL, 20.0]),
+    ttl=st.sampled_from([NEVER_UNLOADED, NEVER_UNLOADED, 20.0]),
     pin=st.sampled_from([False, False, True]),
     concurrency=st.integers(0, 3),
     queue=st.sampled_from([0, 0, 2]),
@@ -102,7 +103,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         model=MODELS,
         ctx=st.sampled_from([1024, 2048]),
         pin=st.sampled_from([None, None, False, True]),
-        ttl=st.sampled_from([None, None, 20.0, NO_TTL]),
+        ttl=st.sampled_from([None, None, 20.0, NEVER_UNLOADED]),
     )
     def load(self, model: str, ctx: int, pin: bool | None, ttl: float | None) -> None:
         self.calls += 1

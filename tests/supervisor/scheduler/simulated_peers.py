@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, Shutdown, StartEngine
 from protocol.messages.recovery import (
     AttemptId,
     AttemptSnapshot,
     GatewaySnapshot,
-    RememberedState,
     RememberState,
     RequestSnapshot,
     WorkerSnapshot,
@@ -25,7 +25,6 @@ from protocol.messages.work import Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduler import Scheduler
 
 
@@ -48,7 +47,7 @@ class WorkerTruth:
         self.attempts: dict[RequestKey, HeldAttempt] = {}
         self.ended: list[RequestKey] = []
         self.last_use = 0.0
-        self.remembered = RememberedState()
+        self.remembered = PolicyOverrides()
 
     def receive(self, message: object, now: float) -> None:
         match message:

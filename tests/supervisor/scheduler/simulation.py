@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.policy import PolicyOverrides
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
 
 
@@ -99,7 +99,7 @@ class Simulation(EffectPlayer):
     ) -> None:
         """``plain``: with whatever options; ``pin`` and ``ttl``: what the call says of that."""
         self.calls.add(("g1", number))
-        target = ModelTarget(name, "llm", spec(name, **more), PolicyOverrides(pin, ttl), plain)
+        target = ModelTarget(name, "llm", spec(name, **more), PolicyOverrides(pinned=pin, ttl=ttl), plain)
         self.scheduler.load_requested("g1", number, target, self.now)
         self.settle()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.idle_ttl import expires_at, ttl_of
-from supervisor.scheduler.policy import NO_TTL, FixedPolicies, ModelPolicy
+from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
 from tests.supervisor.recovery.recovery_simulation import recoverable
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
@@ -77,7 +78,9 @@ def test_a_pinned_model_is_not_unloaded_by_idle_time_until_it_is_unpinned() -> N
     assert not is_loaded(sim)
 
 
-@pytest.mark.parametrize(("policy", "asked", "after", "stays"), [(60, NO_TTL, 1e6, True), (NO_TTL, 30, 30, False)])
+@pytest.mark.parametrize(
+    ("policy", "asked", "after", "stays"), [(60, NEVER_UNLOADED, 1e6, True), (NEVER_UNLOADED, 30, 30, False)]
+)
 def test_a_load_says_how_long(policy: float, asked: float, after: float, stays: bool) -> None:
     sim = loaded("a", policies=with_ttl(policy))
     sim.load("a", 700, ttl=asked)
@@ -100,7 +103,7 @@ def test_what_a_load_asked_for_ends_with_an_unload() -> None:
 
 def test_it_survives_a_crash_of_the_engine() -> None:
     sim = loaded("a")
-    sim.load("a", 700, ttl=NO_TTL, pin=True)
+    sim.load("a", 700, ttl=NEVER_UNLOADED, pin=True)
     sim.engine_dies(sim.serving("a"))
     sim.pass_time(1)
     assert is_loaded(sim)
@@ -147,7 +150,7 @@ def test_a_refused_request_changes_nothing() -> None:
 
 def test_a_changed_policy_counts_at_once_but_not_before_a_call() -> None:
     sim = recoverable("a", "b", models=2)
-    sim.load("b", 700, ttl=NO_TTL)
+    sim.load("b", 700, ttl=NEVER_UNLOADED)
     sim.pass_time(100)
     sim.reload(FixedPolicies({name: ModelPolicy(ttl=50) for name in "ab"}))
     assert not is_loaded(sim)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code, Failure
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import RememberedState
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.worker.snapshot import ModelRecord, SentReport, unread, worker_snapshot
 
 SPEC = ModelSpec("m", "m", "llamacpp", "cpu", "llm", "/m.gguf")
 FACTS = EngineReady(4, 4096, 7, "http://127.0.0.1:1", 0.5)
-PINNED = RememberedState(pinned=True)
+PINNED = PolicyOverrides(pinned=True)
 DIED = EngineDied(Failure(Code.BACKEND_DIED, "it died"))
 FAILED = LoadFailed(Failure(Code.LOAD_FAILED, "it failed"), started=True)
 
@@ -44,7 +44,7 @@ def test_a_snapshot_is_of_the_moment_before_an_unread_report(
     assert snapshot.state is expected
     assert snapshot.last_use == 7.0
     assert snapshot.spec == (None if expected is WorkerState.SPARE else SPEC)
-    assert snapshot.remembered == (RememberedState() if expected is WorkerState.SPARE else PINNED)
+    assert snapshot.remembered == (PolicyOverrides() if expected is WorkerState.SPARE else PINNED)
     assert snapshot.facts == (FACTS if expected in (WorkerState.READY, WorkerState.LEAVING) else None)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import (
     CheckModel,
     EngineReady,
@@ -17,7 +18,7 @@ from protocol.messages.peers import (
     Shutdown,
     StartEngine,
 )
-from protocol.messages.recovery import AttemptId, RememberedState, RememberState, WorkerSnapshot
+from protocol.messages.recovery import AttemptId, RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
 from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
@@ -85,12 +86,12 @@ def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
         assert_answers(worker)
         assert worker.replace_supervisor() == WorkerSnapshot(WorkerState.LOADING, FAKE)
         facts = worker.expect(EngineReady)
-        worker.send(RememberState(RememberedState(pinned=True, ttl=7.0)))
+        worker.send(RememberState(PolicyOverrides(pinned=True, ttl=7.0)))
         assert_answers(worker)
         snapshot = worker.replace_supervisor()
         assert snapshot.last_use is not None
         assert structs.replace(snapshot, last_use=None) == WorkerSnapshot(
-            WorkerState.READY, FAKE, facts, remembered=RememberedState(pinned=True, ttl=7.0)
+            WorkerState.READY, FAKE, facts, remembered=PolicyOverrides(pinned=True, ttl=7.0)
         )
 
 

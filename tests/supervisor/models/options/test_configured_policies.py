@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from protocol.config.settings import Settings
+from protocol.times import NEVER_UNLOADED
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.names import NameIndex
 from supervisor.models.options.model_configuration import ConfiguredPolicies, ModelConfiguration
-from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
+from supervisor.scheduler.policy import GroupPolicy, ModelPolicy
 
 ENTRIES = {
     "Chat": CatalogueEntry("Chat", "o/chat:Q4_0", "llamacpp", aliases=["chat:1b"]),
@@ -31,14 +32,18 @@ def policies(**settings: Any) -> ConfiguredPolicies:
     [
         ({}, "Chat", ModelPolicy()),
         ({"idle_ttl": 60}, "Chat", ModelPolicy(ttl=60)),
-        ({"idle_ttl": 60, "models": {"Chat": {"ttl": 0}}}, "Chat", ModelPolicy(ttl=NO_TTL)),
+        ({"idle_ttl": 60, "models": {"Chat": {"ttl": 0}}}, "Chat", ModelPolicy(ttl=NEVER_UNLOADED)),
         ({"idle_ttl": 60, "defaults": {"llamacpp": {"ttl": 5}}}, "Chat", ModelPolicy(ttl=5)),
         ({"idle_ttl": 60, "defaults": {"llamacpp": {"ttl": 5}}}, "Ears", ModelPolicy(ttl=60)),
         ({"defaults": {"llamacpp": {"ttl": 5}}, "models": {"chat:1b": {"ttl": 7}}}, "Chat", ModelPolicy(ttl=7)),
         ({"pin": ["chat:1b"]}, "Chat", ModelPolicy(pin=True)),
         ({"pin": ["chat:1b"]}, "Ears", ModelPolicy()),
         ({"pin": ["Chat"], "models": {"Chat": {"pin": False}}}, "Chat", ModelPolicy()),
-        ({"models": {"Chat": {"pin": True, "concurrency": 2, "queue": 7}}}, "Chat", ModelPolicy(NO_TTL, True, 2, 7)),
+        (
+            {"models": {"Chat": {"pin": True, "concurrency": 2, "queue": 7}}},
+            "Chat",
+            ModelPolicy(NEVER_UNLOADED, True, 2, 7),
+        ),
         ({"models": {"user.Later": {"pin": True}}}, "user.Later", ModelPolicy(pin=True)),
         (
             {"groups": {"g": {"models": ["chat:1b", "Ears"]}, "h": {"models": ["Ears"]}}},

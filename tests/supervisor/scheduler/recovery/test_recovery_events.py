@@ -6,14 +6,14 @@ from typing import Any
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
-from protocol.messages.recovery import RememberedState, RememberState
+from protocol.messages.recovery import RememberState
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.effect_player import spec
@@ -116,7 +116,7 @@ def test_the_model_used_least_recently_is_evicted() -> None:
 
 
 def test_a_pinned_model_stays_pinned() -> None:
-    pinned = ready()._replace(remembered=RememberedState(pinned=True))
+    pinned = ready()._replace(remembered=PolicyOverrides(pinned=True))
     scheduler, _ = recovered(pinned, RunningWorker("w2", WorkerState.SPARE))
     (refused,) = [message for message in sent(submit(scheduler, model="b")) if isinstance(message, Refused)]
     assert refused.failure.code is Code.ALL_PINNED
@@ -178,9 +178,9 @@ def test_two_workers_with_one_model_do_not_both_stay() -> None:
 
 
 def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
-    scheduler, _ = recovered(ready()._replace(remembered=RememberedState(ttl=30.0)))
+    scheduler, _ = recovered(ready()._replace(remembered=PolicyOverrides(ttl=30.0)))
     scheduler.overrides_requested("g1", 1, "a", PolicyOverrides(pinned=True))
     scheduler.reconcile(NOW)
-    assert sent(scheduler.effects()) == [RememberState(RememberedState(pinned=True, ttl=30.0))]
+    assert sent(scheduler.effects()) == [RememberState(PolicyOverrides(pinned=True, ttl=30.0))]
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == []
