@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
-from protocol.runtime.loop import Loop
+from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
-from supervisor.bus.sockets import SupervisorBus
-from supervisor.internal_errors import InternalErrors
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
-from supervisor.models.registry import ModelRegistry
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.logbook import LogBook
+from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.view import ModelView, SchedulerView
 
 
 class ServerSnapshots:
-    """Reads the present state of the server from all its parts."""
+    """Reads the present state of the server."""
 
     def __init__(
         self,
-        loop: Loop,
-        bus: SupervisorBus,
-        peers: PeerRegistry,
+        peers: Callable[[], list[Peer]],
         processes: ProcessFigures,
-        models: ModelRegistry,
+        known: Callable[[str], CatalogueEntry | None],
         view: SchedulerView,
-        metrics: ServerMetrics,
-        logbook: LogBook,
-        errors: InternalErrors,
+        counters: ServerCounters,
     ) -> None:
-        self._loop, self._bus, self._peers, self._processes, self._models = loop, bus, peers, processes, models
-        self._view, self._metrics, self._logbook, self._errors = view, metrics, logbook, errors
+        """``peers`` returns the processes on the bus, ``known`` a model by its registered name."""
+        self._peers, self._processes, self._known = peers, processes, known
+        self._view, self._counters = view, counters
 
-    def take(self, engines: list[EngineMetrics]) -> ServerSnapshot:
-        """Return the present state of the server. ``engines``: the answers of engines that have metrics."""
+    def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
+        """Return the present state of the server.
+
+        ``engines``: the answers of engines that have metrics. ``measured``: models that are reported, loaded or not.
+        """
         models = self._view.models()
         serving = {model.worker for model in models if model.serves}
         processes: dict[str, int] = {}
         memory_of = self._processes.resident_bytes
-        for each in self._peers.all():
+        for each in self._peers():
             if each.id not in serving:
                 processes[each.role] = processes.get(each.role, 0) + memory_of(each.id, each.pid)
         return ServerSnapshot(
@@ -56,18 +54,14 @@ class ServerSnapshots:
             active_requests=sum(model.running for model in models),
             models=[self._model(model) for model in models if model.queued or model.worker],
             process_bytes={"supervisor": memory_of("", os.getpid()), **processes},
-            bus_drops={
-                "malformed": self._bus.malformed,
-                "undeliverable": self._bus.undeliverable,
-                "log_records": self._logbook.lost,
-            },
-            internal_errors=self._errors.count + self._loop.errors,
+            bus_drops=self._counters.lost(),
+            internal_errors=self._counters.internal_errors,
             engines=engines,
-            short_names=self._short_names([*(model.name for model in models), *self._metrics.average_speeds()]),
+            short_names=self._short_names([*(model.name for model in models), *measured]),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
-        entries = (self._models.known(name) for name in models)
+        entries = (self._known(name) for name in models)
         return {entry.name: entry.short_name for entry in entries if entry is not None}
 
     def _model(self, model: ModelView) -> ModelSnapshot:
@@ -126,7 +120,8 @@ class MetricsCalls:
             from supervisor.metrics import exposition  # noqa: PLC0415
 
             engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
-            now = self._snapshots.take([engine for engine in engines if engine.text != b""])
+            answered = [engine for engine in engines if engine.text != b""]
+            now = self._snapshots.take(answered, self._metrics.average_speeds())
             with_mullama = self._settings.mullama_metrics
             text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
             self._calls.answer(peer, call.number, text)

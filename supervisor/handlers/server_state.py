@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import AbandonCall
@@ -20,29 +20,25 @@ from protocol.messages.health import (
     StatsReport,
 )
 from protocol.messages.log_stream import FollowLogs
+from protocol.messages.peers import Peer
 from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelSpec, ModelType
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
-from supervisor.bus.peer_registry import PeerRegistry
-from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
-from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
-from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.registry import ModelRegistry
-from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.key_file_watch import KeyFileWatch
 from supervisor.runtime.logbook import LogBook
+from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView
@@ -79,26 +75,24 @@ class HealthReports:
 
     def __init__(
         self,
-        settings: Settings,
         process_context: ProcessContext,
         loop: Loop,
-        bus: SupervisorBus,
-        peers: PeerRegistry,
-        processes: ProcessFigures,
+        max_loaded_models: int,
         models: ModelRegistry,
-        key_file: KeyFileWatch,
-        downloads: DownloadRegistry,
-        other_versions: OtherVersions,
         view: SchedulerView,
-        metrics: ServerMetrics,
+        processes: ProcessFigures,
+        counters: ServerCounters,
+        peers: Callable[[], list[Peer]],
+        downloads: Callable[[], list[str]],
+        former_models: Callable[[], list[str]],
+        problems: Callable[[], list[str]],
         calls: GatewayCalls,
-        errors: InternalErrors,
     ) -> None:
-        """Report what these know."""
-        self._settings, self._process_context, self._loop, self._bus = settings, process_context, loop, bus
-        self._peers, self._processes, self._models, self._key_file = peers, processes, models, key_file
-        self._downloads, self._other_versions = downloads, other_versions
-        self._view, self._metrics, self._calls, self._errors = view, metrics, calls, errors
+        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems."""
+        self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
+        self._models, self._view, self._processes, self._counters = models, view, processes, counters
+        self._peers, self._downloads, self._former_models = peers, downloads, former_models
+        self._problems, self._calls = problems, calls
         self._started_at = loop.now()
 
     def handlers(self) -> dict[type, Handler]:
@@ -108,6 +102,7 @@ class HealthReports:
     def _get(self, peer: str, call: GetHealth, _payload: bytes) -> None:
         now = self._loop.now()
         models = self._view.models()
+        lost = self._counters.lost()
         default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
             status="draining" if self._view.closing else "ok",
@@ -116,24 +111,23 @@ class HealthReports:
             pid=os.getpid(),
             uptime=self._processes.server_age(),
             models=[self._running_model(each, each.spec) for each in models if each.counts_as_loaded and each.spec],
-            max_models={kind.value: self._settings.max_loaded_models for kind in ModelType},
+            max_models={kind.value: self._max_loaded_models for kind in ModelType},
             granted=self._view.busy,
             queued=self._view.queued,
             troubled=self._view.failed_models(now),
-            downloads=self._downloads.running(),
-            peers=self._peers.all(),
+            downloads=self._downloads(),
+            peers=self._peers(),
             problems=[
                 *([self._view.spawn_problem.message] if self._view.spawn_problem else []),
-                *self._key_file.problems,
-                *self._models.unknown_in_configuration(),
+                *self._problems(),
             ],
-            former_models=self._other_versions.models,
+            former_models=self._former_models(),
             counters={
                 **self._view.counters,
-                "requests_total": int(self._metrics.inference_requests.total),
-                "bus_malformed": self._bus.malformed,
-                "bus_undeliverable": self._bus.undeliverable,
-                "internal_errors": self._errors.count + self._loop.errors,
+                "requests_total": self._counters.requests,
+                "bus_malformed": lost["malformed"],
+                "bus_undeliverable": lost["undeliverable"],
+                "internal_errors": self._counters.internal_errors,
             },
             default_model=default.name if default is not None else "",
             default_alias=default.short_name if default is not None else "",

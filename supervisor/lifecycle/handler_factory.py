@@ -22,51 +22,42 @@ from supervisor.metrics.collection import MetricsCollections
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.server_counters import ServerCounters
 
 log = logs.get_logger()
 
 
 def server_handlers(components: Components, other_versions: OtherVersions) -> list[dict[type, Handler]]:
     """Return the handlers of calls about the server as a whole. ``other_versions``: processes that an upgrade has left."""
-    settings, peers, processes = components.settings, components.peers, components.placement
-    view, metrics, calls, errors = components.scheduler.view, components.metrics, components.calls, components.errors
-    snapshots = ServerSnapshots(
-        loop=components.loop,
-        bus=components.bus,
-        peers=peers,
-        processes=processes,
-        models=components.models,
-        view=view,
-        metrics=metrics,
-        logbook=components.logbook,
-        errors=errors,
-    )
+    settings, loop, bus, peers = components.settings, components.loop, components.bus, components.peers
+    models, view, processes = components.models, components.scheduler.view, components.placement
+    metrics, calls = components.metrics, components.calls
+    counters = ServerCounters(loop, bus, components.errors, metrics, components.logbook)
+    snapshots = ServerSnapshots(peers.all, processes, models.known, view, counters)
     health = HealthReports(
-        settings=settings,
         process_context=components.process_context,
-        loop=components.loop,
-        bus=components.bus,
-        peers=peers,
-        processes=processes,
-        models=components.models,
-        key_file=components.key_file,
-        downloads=components.download_registry,
-        other_versions=other_versions,
+        loop=loop,
+        max_loaded_models=settings.max_loaded_models,
+        models=models,
         view=view,
-        metrics=metrics,
+        processes=processes,
+        counters=counters,
+        peers=peers.all,
+        downloads=components.download_registry.running,
+        former_models=other_versions.models,
+        problems=lambda: [*components.key_file.problems, *models.unknown_in_configuration()],
         calls=calls,
-        errors=errors,
     )
     metrics_calls = MetricsCalls(
         settings=settings,
         peers=peers,
         view=view,
         metrics=metrics,
-        collections=MetricsCollections(components.loop, components.bus),
+        collections=MetricsCollections(loop, bus),
         snapshots=snapshots,
         calls=calls,
     )
-    stats = StatsCalls(components.models, view, components.stats, components.barrier, calls)
+    stats = StatsCalls(models, view, components.stats, components.barrier, calls)
     log_readers = LogReaders(components.logbook, calls)
     return [health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
 

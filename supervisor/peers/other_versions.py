@@ -68,9 +68,8 @@ class OtherVersions:
         """The workers that were taken over and have not ended."""
         return list(self._workers)
 
-    @property
     def models(self) -> list[str]:
-        """The models of these workers."""
+        """Return the models of these workers."""
         return sorted({model.name for model in self._workers.values() if model is not None})
 
     # Processes that this server has started
