@@ -106,10 +106,7 @@ class LlamaCppBackend(ProgramBackend):
     @property
     def gpu_layers(self) -> int:
         """The layers requested; otherwise, all of them on a device."""
-        asked = self.spec.options.get("gpu_layers")
-        if asked is not None:
-            return int(asked)
-        return ALL_LAYERS if self._on_device else 0
+        return int(self.spec.options.get("gpu_layers", ALL_LAYERS if self._on_device else 0))
 
     @property
     def _on_device(self) -> bool:
@@ -148,7 +145,8 @@ class LlamaCppBackend(ProgramBackend):
         if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
             # A dozen lines per request, which this level hides, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]
-        if self._on_device or self.gpu_layers:
+        # 0 is told as well: without the flag, a program that has a GPU uses it.
+        if self._on_device or "gpu_layers" in spec.options:
             words += ["-ngl", str(self.gpu_layers)]
         # Our own server uses the processor alone, and has no such flag.
         words += device_arguments("" if self._is_own_server else DESCRIPTOR.device_flag, spec.devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,19 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
         "LLAMA_API_KEY": backend.key,
         "PATH": "/dev/null",
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"gpu_layers": 0}, ["-ngl", "0"]), ({"gpu_layers": 9}, ["-ngl", "9"]), ({}, [])]
+)
+def test_a_program_with_a_gpu_uses_it_unless_a_load_asks_for_fewer_layers(
+    options: dict[str, int], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llama-server").write_text("#!/bin/sh\n")
+    (tmp_path / "llama-server").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command = made(backend="system", **options).command(1)
+    assert [word for flag, word in itertools.pairwise(command) if "-ngl" in (flag, word)] == words
 
 
 def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:
