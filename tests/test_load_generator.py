@@ -34,7 +34,9 @@ def test_no_stream_of_the_engine_alone_counts_as_broken(shared_server: LemonbusS
     assert (result.requests, result.tokens, result.broken) == (4, 20, 0)
 
 
-@pytest.mark.parametrize(("model", "form"), [(CHAT, "chat/completions"), (EMBED, "embeddings")])
+@pytest.mark.parametrize(
+    ("model", "form"), [(CHAT, "chat/completions"), (EMBED, "embeddings"), (EMBED, "embeddings of a sentence")]
+)
 def test_no_whole_answer_counts_as_broken(shared_server: LemonbusServer, model: str, form: str) -> None:
     result = run(LoadJob(shared_server.port, model, clients=2, rounds=2, tokens=1, stream=False, form=form))
     assert (result.requests, result.broken) == (4, 0)

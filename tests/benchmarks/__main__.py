@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.benchmarks import (
     dialects,
+    embeddings,
     footprint,
     latencies,
     one_token,
@@ -27,6 +28,7 @@ PARTS: Final = {
     "throughput": "streams and small requests",
     "latencies": "swaps, crashes, hang-ups",
     "one-token": "one-token answers and embeddings",
+    "embeddings": "embeddings of a larger model",
     "dialects": "streams of each dialect",
     "processor-time": "processor time of small requests, with and without keys",
     "prompt-cache": "conversations that go on after a swap",
@@ -41,7 +43,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--rounds", type=int, default=8, help="how often the compared servers alternate")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
-    parser.add_argument("--model", type=Path, help="a GGUF file for the part prompt-cache, in place of tiny-slow")
+    parser.add_argument("--model", type=Path, help="a GGUF file for the part prompt-cache or embeddings")
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     asked = parser.parse_args()
@@ -67,6 +69,8 @@ def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int, model:
             report.latencies = latencies.measure(turns)
         case "one-token":
             report.one_token = one_token.measure(rounds)
+        case "embeddings":
+            report.embeddings = embeddings.measure(rounds, model)
         case "dialects":
             report.dialects = dialects.measure(rounds)
         case "processor-time":

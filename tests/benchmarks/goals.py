@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tests.benchmarks.dialects import DialectComparison
+from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
@@ -63,6 +64,24 @@ def one_token_goals(comparisons: list[OneTokenComparison]) -> list[Goal]:
         what = f"one-token chats/s, {engine}, {each.clients} client{'s' * (each.clients > 1)}"
         goals.append(Goal(what, each.chats.median, least, further, "of the engine's", more=True))
     return goals
+
+
+_EMBEDDING_RATES: Final = {1: (0.85, 0.95), 8: (0.95, 1.0), 32: (0.95, 1.0)}
+"""Clients → the goal and the further goal."""
+
+
+def embedding_goals(comparisons: list[EmbeddingComparison]) -> list[Goal]:
+    """Return the goals for embeddings of a larger model; none if they were not measured."""
+    return [
+        Goal(
+            f"embeddings/s, {each.clients} client{'s' * (each.clients > 1)}",
+            each.ratio.median,
+            *_EMBEDDING_RATES[each.clients],
+            "of the engine's",
+            more=True,
+        )
+        for each in comparisons
+    ]
 
 
 def dialect_goals(comparisons: list[DialectComparison]) -> list[Goal]:
@@ -145,8 +164,12 @@ def footprint_goals(footprint: Footprint) -> list[Goal]:
 
 
 def broken_answers(
-    comparisons: list[Comparison], one_token: list[OneTokenComparison], dialects: list[DialectComparison]
+    comparisons: list[Comparison],
+    one_token: list[OneTokenComparison],
+    embeddings: list[EmbeddingComparison],
+    dialects: list[DialectComparison],
 ) -> Goal:
     """Return the goal that no answer was broken."""
-    broken = sum(each.lemonbus.broken for each in (*comparisons, *one_token)) + sum(each.broken for each in dialects)
+    broken = sum(each.lemonbus.broken for each in (*comparisons, *one_token))
+    broken += sum(each.broken for each in (*embeddings, *dialects))
     return Goal("broken answers", broken, 0, 0, "")

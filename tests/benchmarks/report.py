@@ -9,11 +9,13 @@ from collections.abc import Iterable
 import msgspec
 
 from tests.benchmarks.dialects import DialectComparison
+from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.goals import (
     Goal,
     broken_answers,
     dialect_goals,
+    embedding_goals,
     footprint_goals,
     key_goals,
     latency_goals,
@@ -40,6 +42,7 @@ class BenchmarkReport(msgspec.Struct):
     comparisons: list[Comparison] = []
     latencies: Latencies | None = None
     one_token: list[OneTokenComparison] = []
+    embeddings: list[EmbeddingComparison] = []
     dialects: list[DialectComparison] = []
     processor_time: list[ProcessorTime] = []
     prompt_caches: list[PromptCacheResult] = []
@@ -51,13 +54,14 @@ class BenchmarkReport(msgspec.Struct):
         return [
             *throughput_goals(self.comparisons),
             *one_token_goals(self.one_token),
+            *embedding_goals(self.embeddings),
             *dialect_goals(self.dialects),
             *key_goals(self.processor_time),
             *(latency_goals(self.latencies) if self.latencies else ()),
             *prompt_cache_goals(self.prompt_caches),
             *(recovery_goals(self.recovery) if self.recovery else ()),
             *(footprint_goals(self.footprint) if self.footprint else ()),
-            broken_answers(self.comparisons, self.one_token, self.dialects),
+            broken_answers(self.comparisons, self.one_token, self.embeddings, self.dialects),
         ]
 
     def json(self) -> bytes:
@@ -80,6 +84,14 @@ class BenchmarkReport(msgspec.Struct):
                 _table(
                     ("slots of the engine", "clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"),
                     _one_token_rows(self.one_token),
+                ),
+            ]
+        if self.embeddings:
+            parts += [
+                "Embeddings of a text of 16 tokens; medians and ranges of the rounds. Processor time of a request, µs.",
+                _table(
+                    ("clients", "direct/s", "lemonbus/s", "**to direct**", "ours", "engine"),
+                    _embedding_rows(self.embeddings),
                 ),
             ]
         if self.dialects:
@@ -184,6 +196,12 @@ def _one_token_rows(comparisons: list[OneTokenComparison]) -> Rows:
             yield slots, comparison.clients, name, first, _number(side.chat_per_s), _number(side.embeddings_per_s)
         ratios = _range(comparison.chats, ".2f"), _range(comparison.embeddings, ".2f")
         yield "", "", "**to direct**", _range(comparison.first, "+.2f", " ms"), *ratios
+
+
+def _embedding_rows(comparisons: list[EmbeddingComparison]) -> Rows:
+    for each in comparisons:
+        rates = _number(each.direct_per_s), _number(each.lemonbus_per_s)
+        yield each.clients, *rates, _range(each.ratio, ".2f"), _number(each.ours_us), _number(each.engine_us)
 
 
 def _dialect_rows(comparisons: list[DialectComparison]) -> Rows:

@@ -45,6 +45,13 @@ def _embeddings(model: str, _tokens: int, _stream: bool) -> dict[str, Any]:
     return {"model": model, "input": "hi"}
 
 
+def _sentence_embeddings(model: str, _tokens: int, _stream: bool) -> dict[str, Any]:
+    return {"model": model, "input": SENTENCE}
+
+
+SENTENCE: Final = "a b c d e f g h i j k l m n"
+"""As long as a short sentence: 16 tokens, for tiny models as for others."""
+
 FORMS: Final = {
     "chat/completions": RequestForm("/v1/chat/completions", _chat, b'"delta":{"content":"'),
     "responses": RequestForm("/v1/responses", _responses, b'"delta":"'),
@@ -53,5 +60,6 @@ FORMS: Final = {
     "mullama generate": RequestForm("/api/generate", _generate, b'"done":false'),
     "llama.cpp completion": RequestForm("/completion", _completion, b'"stop":false'),
     "embeddings": RequestForm("/v1/embeddings", _embeddings),
+    "embeddings of a sentence": RequestForm("/v1/embeddings", _sentence_embeddings),
     "stats": RequestForm("/v1/stats", None),
 }
