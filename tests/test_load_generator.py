@@ -28,7 +28,7 @@ def test_no_stream_of_any_dialect_counts_as_broken(shared_server: LemonbusServer
 
 
 def test_no_stream_of_the_engine_alone_counts_as_broken(shared_server: LemonbusServer) -> None:
-    shared_server.wait_loaded(CHAT)
+    assert shared_server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     with engine_alone(shared_server.engine(CHAT)) as (port, _):
         result = run(LoadJob(port, CHAT, clients=2, rounds=2, tokens=5, stream=True))
     assert (result.requests, result.tokens, result.broken) == (4, 20, 0)
