@@ -17,7 +17,6 @@ from tests.support import processes
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
-SILENCE_S = 1.5
 
 
 class KeeperProcess:
@@ -27,13 +26,14 @@ class KeeperProcess:
         self,
         *behaviours: str,
         environment: dict[str, str] | None = None,
-        silence: float = SILENCE_S,
         within: Sequence[str] = (),
         terminal: int = subprocess.DEVNULL,
+        **limits: float,
     ) -> None:
         """Start it; ``behaviours``: see ``stand_in.py``; ``within``: a command that starts it, or becomes it.
 
-        ``terminal``: its standard input; it has a session of its own.
+        ``terminal``: its standard input; it has a session of its own. ``limits``: those of ``run_keeper.py`` that the
+        test is about, in seconds.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="lb-keeper-")
         self._behaviours = Path(self._folder.name) / "behaviours"
@@ -42,7 +42,14 @@ class KeeperProcess:
         """The output of the stand-ins and of the keeper itself."""
         script = Path(__file__).with_name("run_keeper.py")
         self._process = subprocess.Popen(
-            [*within, sys.executable, "-S", str(script), str(self._behaviours), str(silence)],
+            [
+                *within,
+                sys.executable,
+                "-S",
+                str(script),
+                str(self._behaviours),
+                *(f"{name}={limit}" for name, limit in limits.items()),
+            ],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
             stdin=terminal,

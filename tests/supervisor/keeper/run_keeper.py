@@ -1,4 +1,4 @@
-"""The keeper with stand-ins: ``run_keeper.py FILE SILENCE``; pauses and the limit for silence are short."""
+"""The keeper with stand-ins: ``run_keeper.py FILE [LIMIT=SECONDS …]``. Pauses are short; a limit that is not given is never reached."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 
 from supervisor.keeper import fork_server_roles, heartbeat, keeper, restart_policy
 
-heartbeat.SILENCE_S = float(sys.argv[2])
+NEVER_S = 600.0
+limits = {name: float(seconds) for name, _, seconds in (word.partition("=") for word in sys.argv[2:])}
+heartbeat.SILENCE_S = limits.get("silence", NEVER_S)
 heartbeat.MAX_STEP_S = 0.3
 heartbeat.FRESH_S = 0.7
 keeper.TICK_S = 0.1
-keeper.KILL_TIMEOUT_S = keeper.HAND_OVER_TIMEOUT_S = 1.0
-restart_policy.UPGRADE_TIMEOUT_S = 3.0
+keeper.KILL_TIMEOUT_S = limits.get("kill", NEVER_S)
+keeper.HAND_OVER_TIMEOUT_S = limits.get("hand_over", NEVER_S)
+restart_policy.EARLY_S = NEVER_S
+restart_policy.UPGRADE_TIMEOUT_S = limits.get("upgrade", NEVER_S)
 restart_policy.MAX_PAUSE_S = fork_server_roles.PAUSE_S = 0.02
 
 if __name__ == "__main__":

@@ -82,9 +82,9 @@ class StandIn:
         self.die()
 
     def fail_and_hang(self) -> None:
+        self.keeper.send(channel.LAST_WORDS, "ValueError: a bug")
         self.keeper.send(channel.READY, "serving")
         self.keeper.send(channel.ALIVE)
-        self.keeper.send(channel.LAST_WORDS, "ValueError: a bug")
         while True:
             signal.pause()
 

@@ -15,11 +15,12 @@ import pytest
 
 from supervisor.keeper import channel
 from supervisor.keeper.fork_server_process import SERVE_PAUSE_S
-from tests.supervisor.keeper.keeper_process import ROOT, SILENCE_S, KeeperProcess
+from tests.supervisor.keeper.keeper_process import ROOT, KeeperProcess
 from tests.support import processes
 from tests.support.waiting import pause, wait_for
 
 MAX_PSS = 8 * 2**20
+SILENCE_S = 1.5
 StartKeeper = Callable[..., KeeperProcess]
 
 
@@ -65,19 +66,19 @@ def test_a_first_start_that_fails_and_an_orderly_exit_pass_through(
 
 
 def test_a_stopped_supervisor_is_killed_and_replaced(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("stop", "serve")
+    keeper = start_keeper("stop", "serve", silence=SILENCE_S)
     stopped = keeper.wait_started(0)
     assert "it was killed because it gave no sign of life" in keeper.wait_line("started 1")
     assert not processes.alive(stopped)
 
 
 def test_a_supervisor_that_hangs_after_its_last_words_is_killed(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("fail_and_hang", "serve")
+    keeper = start_keeper("fail_and_hang", "serve", silence=SILENCE_S)
     assert "SIGKILL: ValueError: a bug: it was killed because" in keeper.wait_line("started 1")
 
 
 def test_a_stopped_fork_server_is_killed_and_replaced(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("serve")
+    keeper = start_keeper("serve", silence=SILENCE_S)
     supervisor = keeper.wait_started(0)
     stopped = int(keeper.wait_line("prepared").split()[0])
     os.kill(stopped, signal.SIGSTOP)
@@ -91,7 +92,7 @@ def test_a_stopped_fork_server_is_killed_and_replaced(start_keeper: StartKeeper)
 def test_a_last_line_that_cannot_be_written_changes_no_exit_code(redirection: str, tmp_path: Path) -> None:
     behaviours = tmp_path / "behaviours"
     behaviours.write_text("die")
-    script = f'exec "$0" -S tests/supervisor/keeper/run_keeper.py {behaviours} 1 {redirection}'
+    script = f'exec "$0" -S tests/supervisor/keeper/run_keeper.py {behaviours} {redirection}'
     ended = subprocess.run(["sh", "-c", script, sys.executable], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False)
     assert ended.returncode == 1
     assert not processes.with_word(str(behaviours))
@@ -103,7 +104,7 @@ def test_a_last_line_that_is_not_read_keeps_no_keeper_from_its_end(tmp_path: Pat
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.write(writer, bytes(4096))
-    command = [sys.executable, "-S", "tests/supervisor/keeper/run_keeper.py", str(behaviours), "1"]
+    command = [sys.executable, "-S", "tests/supervisor/keeper/run_keeper.py", str(behaviours)]
     try:
         ended = subprocess.run(
             command,
@@ -134,11 +135,12 @@ def test_a_reload_that_a_leaving_supervisor_has_not_carried_out_is_left_to_the_n
 
 
 def test_a_stop_of_both_does_not_count_as_silence(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("serve", silence=SILENCE_S)
+    silence = 2.0
+    keeper = start_keeper("serve", silence=silence)
     supervisor = keeper.wait_started(0)
     keeper.send(signal.SIGSTOP)
     os.kill(supervisor, signal.SIGSTOP)
-    pause(SILENCE_S + 0.5)
+    pause(silence + 0.3)
     keeper.send(signal.SIGCONT)
     pause(0.3)  # the keeper is the first that runs again
     os.kill(supervisor, signal.SIGCONT)
@@ -186,11 +188,10 @@ def test_the_second_signal_is_told_and_the_exit_code_passes_through(start_keeper
 
 
 def test_a_supervisor_that_does_not_obey_the_second_signal_is_killed(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("deaf")
+    keeper = start_keeper("deaf", kill=1.0)
     keeper.wait_started(0)
-    for number in (signal.SIGTERM, signal.SIGTERM):
-        keeper.send(number)
-        pause(0.3)  # signals of one kind that come together are one
+    keeper.send(signal.SIGTERM)
+    keeper.send(signal.SIGINT)  # two of one kind that come together would be one
     assert keeper.wait_exit() == 1
 
 

@@ -173,7 +173,9 @@ def test_silence_ends_freshness_and_then_the_supervisor() -> None:
     assert not heartbeat.is_fresh(STARTING)
     heartbeat.beat()
     assert heartbeat.is_fresh(RUNNING)
-    now = looked(heartbeat, 100.0, FRESH_S + 1.0)
+    now = looked(heartbeat, 100.0, FRESH_S)
+    assert heartbeat.is_fresh(SERVING), "a moment of silence is endured"
+    now = looked(heartbeat, now, 1.0)
     assert (heartbeat.is_fresh(SERVING), heartbeat.is_lost(SERVING)) == (False, False)
     looked(heartbeat, now, SILENCE_S - FRESH_S - 1.0)
     assert heartbeat.is_lost(SERVING)

@@ -69,7 +69,7 @@ def test_a_new_version_that_is_killed_each_time_is_reported_and_the_old_one_goes
 
 
 def test_a_new_version_that_does_not_become_ready_is_reported_and_the_old_one_goes_on() -> None:
-    with KeeperProcess("serve") as keeper:
+    with KeeperProcess("serve", upgrade=1.0) as keeper:
         keeper.wait_started(0)
         keeper.install("serve", "never_ready")
         keeper.send(signal.SIGUSR2)
@@ -95,7 +95,7 @@ def test_a_new_version_that_cannot_start_is_reported_and_the_old_one_goes_on(bro
 
 
 def test_a_supervisor_that_does_not_hand_over_is_killed_for_the_new_version() -> None:
-    with KeeperProcess("deaf") as keeper:
+    with KeeperProcess("deaf", hand_over=1.0) as keeper:
         first = keeper.wait_started(0)
         keeper.install("serve")
         keeper.send(signal.SIGUSR2)
