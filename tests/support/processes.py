@@ -136,6 +136,13 @@ def children(pid: int) -> list[ProcessInfo]:
     return [process for process in (look(int(child)) for child in pids) if process is not None]
 
 
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment of a process that executes its program, waited for: a moment after its start, it is empty."""
+    text = wait_for(lambda: Path(f"/proc/{pid}/environ").read_bytes(), f"process {pid} has its environment")
+    entries = (entry.partition("=") for entry in os.fsdecode(text).split("\0"))
+    return {name: value for name, _, value in entries}
+
+
 def engine_key(pid: int) -> str:
     """Return the bearer token that an engine demands, from its environment; empty if it has none."""
     try:

@@ -12,6 +12,7 @@ import pytest
 
 from protocol.runtime.process_context import ProcessContext
 from supervisor.processes.abandoned_processes import kill_abandoned
+from tests.support import processes
 from tests.support.waiting import wait_for
 
 
@@ -25,6 +26,7 @@ def child(stack: ExitStack, environment: dict[str, str]) -> subprocess.Popen[byt
     process = subprocess.Popen(["sleep", "600"], env={**os.environ, **environment})
     stack.callback(process.wait)
     stack.callback(process.kill)
+    assert processes.environment(process.pid).items() >= environment.items()
     return process
 
 

@@ -108,7 +108,6 @@ def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> N
 
 
 def test_a_process_that_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "TIMEOUT_S", 0.3)
     worker, _, gateway = (
         taking_over.survivor("worker", "w1"),
         taking_over.survivor("worker", "w2"),
@@ -119,6 +118,8 @@ def test_a_process_that_does_not_report_is_killed(taking_over: TakingOver, monke
     worker.hello(ready())
     gateway.hello(GatewaySnapshot())
     silent.send(Pulled(MODEL))  # without a Hello it is not ours
+    taking_over.run_until(lambda: worker.got(Welcome) and gateway.got(Welcome))
+    monkeypatch.setattr(takeover, "TIMEOUT_S", 0.3)
     taking_over.run_until(lambda: taking_over.over)
     assert taking_over.components.scheduler._state.models[MODEL].state is ModelState.READY
     taking_over.run_until(lambda: not taking_over.is_alive(1) and not taking_over.is_alive(3))

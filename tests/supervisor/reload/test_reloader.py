@@ -233,8 +233,8 @@ def test_a_new_address_is_listened_at_before_anything_else_changes(
     reloading: Reloading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEMONBUS_COMMAND_LINE", msgspec.json.encode({"config": str(reloading.file)}).decode())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
         reloading.file.write_text(f"port = {port}\n")
         reloading.ask(1)
         failure = reloading.answer(1)

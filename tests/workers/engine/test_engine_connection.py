@@ -70,8 +70,9 @@ class FakeEngine:
             self.loop.run_once(0.01)
 
     def accept(self) -> socket.socket:
+        self.until(lambda: is_readable(self.listener))
         connection, _ = self.listener.accept()
-        connection.settimeout(DEADLINE)
+        self.until(lambda: is_readable(connection))
         assert connection.recv(65536)
         return connection
 
@@ -128,9 +129,13 @@ def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> No
     assert engine.loop.errors == 0
 
 
-def is_closed(connection: socket.socket) -> bool:
-    """Return whether the other side has closed the connection."""
-    return bool(select.select([connection], [], [], 0)[0]) and connection.recv(1) == b""
+def is_readable(connection: socket.socket, patience: float = 0.0) -> bool:
+    return bool(select.select([connection], [], [], patience)[0])
+
+
+def is_closed(connection: socket.socket, patience: float = 0.0) -> bool:
+    """Return whether the other side has closed the connection, or does in time."""
+    return is_readable(connection, patience) and connection.recv(1) == b""
 
 
 def test_after_a_stream_the_connection_is_replaced_once_the_answer_has_left(engine: FakeEngine) -> None:
@@ -142,9 +147,8 @@ def test_after_a_stream_the_connection_is_replaced_once_the_answer_has_left(engi
         connection.sendall(CHUNKED)
         engine.until(lambda: handler.ends)
         assert not any(closed_before_answer)
-        assert is_closed(connection), "in the same iteration of the loop"
-    ready, _, _ = select.select([engine.listener], [], [], DEADLINE)
-    assert ready, "a connection for the next request was opened in it too"
+        assert is_closed(connection, DEADLINE), "in the same iteration of the loop"
+    assert is_readable(engine.listener, DEADLINE), "a connection for the next request was opened in it too"
 
 
 def test_a_pool_that_closes_at_the_end_of_a_stream_opens_no_connection(engine: FakeEngine) -> None:
@@ -153,7 +157,7 @@ def test_a_pool_that_closes_at_the_end_of_a_stream_opens_no_connection(engine: F
     with engine.accept() as connection:
         connection.sendall(CHUNKED)
         engine.until(lambda: handler.ends)
-        assert is_closed(connection)
+        assert is_closed(connection, DEADLINE)
     with socket.create_connection(engine.listener.getsockname(), DEADLINE) as next_one:
         accepted, address = engine.listener.accept()
         accepted.close()
@@ -164,7 +168,6 @@ def test_a_request_on_a_kept_connection_that_closes_is_sent_again(engine: FakeEn
     second = RecordingHandler()
     engine.close_kept_connection()
     engine.pool.send(REQUEST, second)
-    engine.until(lambda: select.select([engine.listener], [], [], 0)[0])
     with engine.accept() as connection:
         connection.sendall(WITH_LENGTH)
         engine.until(lambda: second.ends)

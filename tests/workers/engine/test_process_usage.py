@@ -23,7 +23,7 @@ def spinning() -> Iterator[int]:
 
 def test_a_process_that_computes_is_runnable_until_it_is_stopped(spinning: int) -> None:
     wait_for(lambda: usage_of_tree(spinning).cpu_seconds > 0.05, "it computes")
-    assert usage_of_tree(spinning).runnable
+    wait_for(lambda: usage_of_tree(spinning).runnable, "it could run")
     os.kill(spinning, signal.SIGSTOP)
     wait_for(lambda: not usage_of_tree(spinning).runnable, "it is stopped")
 
