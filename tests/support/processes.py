@@ -78,6 +78,12 @@ def alive(pid: int) -> bool:
     return look(pid) is not None
 
 
+def is_asleep(pid: int) -> bool:
+    """Return whether the main thread of a process waits for something."""
+    found = look(pid)
+    return found is not None and found.state == "S"
+
+
 _foreign: dict[tuple[bytes, int], float] = {}
 """Runtime directory and pid → the time until which the process counts as another server's without a look at its environment."""
 _FOREIGN_S = 10.0

@@ -1,6 +1,7 @@
-"""Takes a second and a half until it listens."""
+"""Does not listen before it is continued (SIGCONT), which a test may repeat until it is ready."""
 
 import asyncio
+import signal
 import sys
 
 from tests.fake_engines.llama_server import FakeLlamaServer
@@ -10,7 +11,9 @@ class SlowStart(FakeLlamaServer):
     """See the file's first line."""
 
     async def load(self) -> None:
-        await asyncio.sleep(1.5)
+        continued = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, continued.set)
+        await continued.wait()
 
 
 if __name__ == "__main__":

@@ -135,11 +135,11 @@ def test_an_engine_that_dies_while_it_saves_delays_nothing(tmp_path: Path) -> No
 
 def test_a_save_that_takes_too_long_is_cut_off_and_keeps_what_is_whole(tmp_path: Path) -> None:
     with running_worker(
-        tmp_path, llama_server=program(tmp_path, "slot_save_hangs"), prompt_cache_save_timeout=0.5
+        tmp_path, llama_server=program(tmp_path, "slot_save_hangs"), prompt_cache_save_timeout=1
     ) as one:
-        assert one.load(SPEC).leave_seconds == 1.5
+        assert one.load(SPEC).leave_seconds == 2
         use(one)
-        assert left(one) >= 0.5
+        assert left(one) >= 1
     (entry,) = entries(tmp_path)
     assert sorted(file.name for file in entry.iterdir()) == [MANIFEST, "slot-0"]
     assert not others(tmp_path)

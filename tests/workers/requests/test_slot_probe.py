@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 from workers.backends.generation_request import generation_request
 from workers.backends.llamacpp.native_request import native_request
 
@@ -18,6 +19,10 @@ def server(start_server: StartServer) -> LemonbusServer:
     return start_server("tiny-chat", silence=1.0)
 
 
+def deaths(server: LemonbusServer) -> int:
+    return sum(line["event"] == "engine died" for line in server.lines)
+
+
 def test_a_grammar_that_never_ends(server: LemonbusServer) -> None:
     assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
     engine = server.engine_pid("extra.tiny-chat")
@@ -25,11 +30,12 @@ def test_a_grammar_that_never_ends(server: LemonbusServer) -> None:
     assert (refused.status, refused.error["code"]) == (500, "backend_hung")
     assert "it was working on this request, which is not tried again" in refused.error["message"]
     assert refused.headers["x-should-retry"] == "false"
-    assert sum(line["event"] == "engine died" for line in server.lines) == 1
+    wait_for(lambda: deaths(server), "its death is in the log")
     again = server.client.chat("extra.tiny-chat", max_tokens=5, grammar=HOPELESS)
     assert (again.status, again.error["code"]) == (400, "invalid_request")
     assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
     assert server.engine_pid("extra.tiny-chat") != engine
+    assert deaths(server) == 1
 
 
 @pytest.mark.parametrize("field", [b'"grammar":"a"', b'"json_schema":{}', b'"tools":[{}]', b'"response_format":{}'])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,7 @@ from protocol.messages.recovery import AttemptId, RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
 from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
-from tests.support.processes import children, stopped
+from tests.support.processes import children, is_asleep, stopped
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker.replaced_supervisor import FAKE, LOOP, assert_answers, assert_continues, stream
@@ -53,6 +55,7 @@ def numbers(snapshot: WorkerSnapshot) -> list[int]:
 def next_after_losing(worker: WorkerProcess, message: Any, payload: bytes = b"") -> WorkerSnapshot:
     """Kill the supervisor when it has just sent a message, which the worker has not read; return what the next one learns."""
     assert_answers(worker)  # it has read the supervisor's pid
+    wait_for(lambda: is_asleep(worker.process.pid), "it is no longer reading what came with the last message")
     with stopped(worker.process.pid):
         worker.send(message, payload)
         worker.lose_supervisor()
@@ -85,7 +88,13 @@ def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
         worker.send(StartEngine(FAKE))
         assert_answers(worker)
         assert worker.replace_supervisor() == WorkerSnapshot(WorkerState.LOADING, FAKE)
-        facts = worker.expect(EngineReady)
+        [engine] = children(worker.process.pid)
+
+        def ready() -> EngineReady | None:
+            os.kill(engine.pid, signal.SIGCONT)  # it may have been too early the last time
+            return next((message for message in worker.messages if isinstance(message, EngineReady)), None)
+
+        facts = worker.until(ready, "the engine is ready")
         worker.send(RememberState(PolicyOverrides(pinned=True, ttl=7.0)))
         assert_answers(worker)
         snapshot = worker.replace_supervisor()
@@ -158,7 +167,7 @@ def test_streams_lose_nothing_over_several_supervisors(ready: WorkerProcess) -> 
 
 def test_a_supervisor_that_ends_without_an_answer_is_followed_by_the_next(tmp_path: Path) -> None:
     engine = program(tmp_path, "slow_generation")
-    with running_worker(tmp_path, mortal=True, peer_silence=0.3, llama_server=engine) as worker:
+    with running_worker(tmp_path, mortal=True, peer_silence=1.0, llama_server=engine) as worker:
         worker.load(FAKE)
         worker.subscribe()
         worker.run(1, "chat/completions", {**CHAT, "max_tokens": 1}, stream=True)
@@ -166,6 +175,10 @@ def test_a_supervisor_that_ends_without_an_answer_is_followed_by_the_next(tmp_pa
         stream(worker, 2)
         worker.lose_supervisor()
         assert numbers(worker.get_supervisor(welcome=False)) == [2]
+        began = time.monotonic()
+        worker.until(
+            lambda: time.monotonic() > began + 1.2, "the limit for a worker that was never welcomed has passed"
+        )
         worker.lose_supervisor()
         assert numbers(worker.get_supervisor()) == [2]
         assert_answers(worker)

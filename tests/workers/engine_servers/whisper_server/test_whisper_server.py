@@ -19,6 +19,7 @@ from protocol.config.settings import Settings
 from protocol.models.recipes import ModelSpec
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
+from tests.support import processes
 from tests.support.audio import wav
 from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
 from tests.support.ports import free_port
@@ -29,7 +30,9 @@ MODELS = tiny_models() / "models"
 KEY = "open-sesame"
 SOUND = FormPart("file", wav(1.2), "a.wav")
 LONG = FormPart("file", wav(120, rate=4_000, width=1), "long.wav")
-"""Four windows for the slow model, which take over two seconds."""
+"""Four windows."""
+VERY_LONG = FormPart("file", wav(600, rate=4_000, width=1), "very-long.wav")
+"""Twenty windows for the slow model, which take over ten seconds."""
 
 
 class WhisperServerProcess:
@@ -234,14 +237,14 @@ def quiet(engine: WhisperServerProcess) -> bool:
 def test_one_request_at_a_time_and_a_hang_up_stops_it() -> None:
     with running("slow-whisper") as engine:
         spent = cpu_of(engine)
-        first = engine.start(LONG)
-        waiting = engine.start(LONG)
+        first = engine.start(VERY_LONG)
+        waiting = engine.start(VERY_LONG)
         wait_for(lambda: cpu_of(engine) > spent + 0.1, "it works on the first")
         assert engine.get("/health")[0] == 200, "meanwhile"
         waiting.close()
         first.close()
         assert quiet(engine)
-        assert cpu_of(engine) - spent < 2, "it did not hear all of it"
+        assert cpu_of(engine) - spent < 5, "it did not hear all of it"
         engine.process.send_signal(signal.SIGTERM)
         assert engine.process.wait(5) == 0
 
@@ -282,4 +285,4 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
             wait_for(lambda: engine.get("/health")[0] == 200, "it is healthy", 20)
         finally:
             parent.kill()
-        wait_for(lambda: not Path(f"/proc/{pid}").exists(), "it has ended with its parent")
+        wait_for(lambda: not processes.alive(pid), "it has ended with its parent")
