@@ -282,7 +282,7 @@ def download_of(server: LemonbusServer, name: str) -> dict[str, Any]:
 
 def test_a_download_that_nobody_waits_for_is_shown_until_after_its_end(server: LemonbusServer, hub: Hub) -> None:
     name = PHI["model_name"]
-    hub.released.clear()
+    hub.hold_after = 100_000
     try:
         status, job = pull(server, **PHI, stream=True, subscribe=False)
         assert (status, job["id"], job["status"], job["complete"]) == (200, f"model:{name}", "downloading", False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -78,18 +79,20 @@ def test_running_requests_end_first(server: LemonbusServer) -> None:
 
 def test_unload_ends_a_load_that_runs(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-loop", max_loaded_models=1, load=[LOOP])
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2000)
+    engine = server.engine_pid(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=6000)
     stream.until(lambda seen: seen.events)
-    load = server.client.start("POST", "/v1/load", {"model_name": CHAT})
-    request = server.client.start_chat(CHAT)
-    wait_for(lambda: server.state()["queued"] == 1 and server.model_state(LOOP) == "draining", "both wait")
+    with processes.stopped(engine):
+        load = server.client.start("POST", "/v1/load", {"model_name": CHAT})
+        request = server.client.start_chat(CHAT)
+        wait_for(lambda: server.state()["queued"] == 1 and server.model_state(LOOP) == "draining", "both wait")
 
-    answer = server.client.post("/v1/unload", {"model_name": CHAT})
-    assert answer.status == 200
-    assert answer.json().items() >= SUCCESS.items()
-    for refused in (load.finish(), request.finish()):
-        assert (refused.status, refused.error["code"]) == (503, "unloaded")
-    assert server.model_state(LOOP) == "ready", "no request needs its memory any more"
+        answer = server.client.post("/v1/unload", {"model_name": CHAT})
+        assert answer.status == 200
+        assert answer.json().items() >= SUCCESS.items()
+        for refused in (load.finish(), request.finish()):
+            assert (refused.status, refused.error["code"]) == (503, "unloaded")
+        assert server.model_state(LOOP) == "ready", "no request needs its memory any more"
     stream.hang_up()
     assert server.client.chat(LOOP, max_tokens=2).status == 200
     assert server.engine_now(CHAT) is None

@@ -102,12 +102,15 @@ def test_the_default_model_has_one_name(server: LemonbusServer) -> None:
     assert generated["model"] == LLAMA
     status = server.client.get("/api/system/status").json()
     shown = [each["alias"] for each in server.client.get("/api/models").json()["models"] if each["is_default"]]
-    metrics = server.client.get("/metrics").body.decode().splitlines()
-    speeds = [line for line in metrics if line.startswith("mullama_tokens_per_second{")]
     assert (status["default_model"], shown) == (LLAMA, [LLAMA])
-    assert any(f'{{model="{LLAMA}"}}' in line for line in speeds)
-    assert any(f'mullama_model_parameters{{model="{LLAMA}"}}' in line for line in metrics)
-    assert any('lemonbus_model_parameters{model="llama3.2-1b"}' in line for line in metrics)
+
+    def metrics() -> list[str]:
+        return server.client.get("/metrics").body.decode().splitlines()
+
+    speed = f'mullama_tokens_per_second{{model="{LLAMA}"}}'
+    wait_for(lambda: any(line.startswith(speed) for line in metrics()), "the speed of the request is counted")
+    assert any(f'mullama_model_parameters{{model="{LLAMA}"}}' in line for line in metrics())
+    assert any('lemonbus_model_parameters{model="llama3.2-1b"}' in line for line in metrics())
 
 
 def test_a_streamed_pull_ends_with_success(server: LemonbusServer, hub: Hub) -> None:

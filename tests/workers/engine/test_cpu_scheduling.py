@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from tests.workers.worker_process import WorkerProcess, running_worker
 
 
 def policies(pid: int) -> set[int]:
-    return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
+    found = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            found.add(os.sched_getscheduler(int(thread.name)))
+    return found
 
 
 def policies_of_both(worker: WorkerProcess) -> tuple[set[int], set[int]]:

@@ -193,12 +193,13 @@ def test_a_gateway_that_leaves_cancels(shared_loop: WorkerProcess) -> None:
     loop.subscribe()
 
 
-def test_nothing_is_published_before_the_subscription(spare: WorkerProcess) -> None:
-    spare.load(spec_of("tiny-chat"))
-    spare.run(1, "chat/completions", CHAT, stream=True)
-    spare.receive(0.3)
-    spare.subscribe()
-    assert spare.ended(1).text == CHAT_TEXT
+def test_nothing_is_published_before_the_subscription(tmp_path: Path) -> None:
+    with running_worker(tmp_path, subscribe_timeout=60) as one:
+        one.load(spec_of("tiny-chat"))
+        one.run(1, "chat/completions", CHAT, stream=True)
+        one.receive(0.3)
+        one.subscribe()
+        assert one.ended(1).text == CHAT_TEXT
 
 
 def test_a_request_without_a_subscriber_is_returned(tmp_path: Path) -> None:
