@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from protocol.runtime.control_characters import escape_in_json
-from protocol.runtime.journal import PRIORITIES, stderr_is_journal
+from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 if TYPE_CHECKING:
     from protocol.messages.system_info import BackendStatus

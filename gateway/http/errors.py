@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.http.limit_headers import openai_limit_headers
+from gateway.http.rate_limit_headers import openai_limit_headers
 from gateway.http.request_context import request_context
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError

@@ -25,7 +25,7 @@ from gateway.requests.spool import Spool
 from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
-from gateway.server.restart_pauses import RestartPauses
+from gateway.server.restart_backoff import RestartBackoff
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
@@ -59,7 +59,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._keeper = os.pidfd_open(app.process_context.keeper)
         self._retiring = False
         """Whether its workers were told to end, so that their ends are not failures."""
-        self._pauses = RestartPauses()
+        self._backoff = RestartBackoff()
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._keeper, select.POLLIN)
@@ -75,7 +75,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._beat(_ALIVE)
         if self._retiring and not self.WORKERS:
             raise StopIteration
-        timeout = min(timeout, self._pauses.left(time.monotonic()) or timeout)
+        timeout = min(timeout, self._backoff.left(time.monotonic()) or timeout)
         for descriptor, _ in self._poll.poll(timeout * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
@@ -87,18 +87,18 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
 
     def spawn_workers(self) -> None:
         """Fork the missing workers, or try again later: otherwise gunicorn would end, and the other workers with it."""
-        if self._pauses.left(time.monotonic()):
+        if self._backoff.left(time.monotonic()):
             return
         try:
             super().spawn_workers()
         except OSError as problem:  # too many processes or open files, no memory, no space for the worker's file
-            pause = self._pauses.failed(time.monotonic())
+            pause = self._backoff.failed(time.monotonic())
             why = problem.strerror or str(problem)
             logs.get_logger().error("gateway worker could not be started", why=why, restart_in=pause)
 
     def worker_ended(self, pid: int) -> None:
         """Note that a worker was reaped. If it died soon after its start, the next one may have to wait."""
-        pause = self._pauses.ended(pid, time.monotonic())
+        pause = self._backoff.ended(pid, time.monotonic())
         if pause and not self._retiring:
             logs.get_logger().error("gateway worker died soon after its start", gateway_pid=pid, restart_in=pause)
 
@@ -109,7 +109,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
             pid: int = super().spawn_worker()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        self._pauses.started(pid, time.monotonic())
+        self._backoff.started(pid, time.monotonic())
         return pid
 
     def handle_winch(self) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from protocol.runtime.deferred_module import importing_without
-from protocol.runtime.journal import PRIORITIES, stderr_is_journal
+from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 # structlog imports rich, if it is installed, for tracebacks that we never render; asyncio, for methods that we never
 # call; and its bridges to logging and greenlet, which we do not use. They cost 8 MB and 0.1 s in every process.

@@ -37,7 +37,7 @@ from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.logbook import LogBook
+from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduler import Scheduler
@@ -53,10 +53,10 @@ class AbandonedCalls:
         admission: KeyAdmission,
         downloads: DownloadRegistry,
         responses: JournaledStore,
-        logbook: LogBook,
+        retained_log: RetainedLog,
     ) -> None:
         self._scheduler, self._admission, self._downloads = scheduler, admission, downloads
-        self._responses, self._logbook = responses, logbook
+        self._responses, self._retained_log = responses, retained_log
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -65,7 +65,7 @@ class AbandonedCalls:
     def _abandoned(self, peer: str, call: AbandonCall, _payload: bytes) -> None:
         self._scheduler.call_abandoned(peer, call.number)
         self._downloads.forget(peer, call.number)
-        self._logbook.forget(peer, call.number)
+        self._retained_log.forget(peer, call.number)
         self._responses.call_abandoned(Owner(peer, call.number))
         self._admission.cancelled(RequestKey(peer, call.number, 0))
 
@@ -209,13 +209,13 @@ class StatsCalls:
 class LogReaders:
     """Answers with the retained entries of the log, then sends new ones."""
 
-    def __init__(self, logbook: LogBook, calls: GatewayCalls) -> None:
-        self._logbook, self._calls = logbook, calls
+    def __init__(self, retained_log: RetainedLog, calls: GatewayCalls) -> None:
+        self._retained_log, self._calls = retained_log, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {FollowLogs: self._follow}
 
     def _follow(self, peer: str, call: FollowLogs, _payload: bytes) -> None:
-        self._calls.answer(peer, call.number, self._logbook.snapshot(call))
-        self._logbook.follow(peer, call)
+        self._calls.answer(peer, call.number, self._retained_log.snapshot(call))
+        self._retained_log.follow(peer, call)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 
-from protocol.runtime.journal import PRIORITIES, stderr_is_journal
+from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 
 def print_line(line: str) -> None:

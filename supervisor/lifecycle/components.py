@@ -35,8 +35,8 @@ from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.key_file_watch import KeyFileWatch
-from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.messages import Messages
+from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.scheduler import Scheduler
@@ -53,7 +53,7 @@ class Components:
         self.machine = hardware.read_machine(settings.machine_dir)
         self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
         self.key_file = KeyFileWatch(loop, settings)
-        self.logbook = LogBook(process_context.boot, settings.log_retained)
+        self.retained_log = RetainedLog(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
         self.download_registry = DownloadRegistry()
         self.responses = JournaledStore(

@@ -32,7 +32,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     settings, loop, bus, peers = components.settings, components.loop, components.bus, components.peers
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
-    counters = ServerCounters(loop, bus, components.errors, metrics, components.logbook)
+    counters = ServerCounters(loop, bus, components.errors, metrics, components.retained_log)
     snapshots = ServerSnapshots(peers.all, processes, models.known, view, counters)
     health = HealthReports(
         process_context=components.process_context,
@@ -58,7 +58,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         calls=calls,
     )
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
-    log_readers = LogReaders(components.logbook, calls)
+    log_readers = LogReaders(components.retained_log, calls)
     return [health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
 
 

@@ -33,7 +33,7 @@ from supervisor.peers.ends import GatewayEnds, WorkerEnds
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes import left_files
+from supervisor.processes import stale_files
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
@@ -91,7 +91,7 @@ class Supervisor:
         self._monitor.start()
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(self.components.peers.of, "gateway")
-        messages.when_serving(partial(left_files.remove_from_now_on, loop, self.components.process_context, gateways))
+        messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()
@@ -161,7 +161,7 @@ class Supervisor:
             admission=components.admission,
             downloads=components.download_registry,
             responses=components.responses,
-            logbook=components.logbook,
+            retained_log=components.retained_log,
         )
         ends = WorkerEnds(
             loop=components.loop,
@@ -231,13 +231,13 @@ class Supervisor:
             EngineReports(loop, models, scheduler, admission, components.metrics).handlers(),
             ResponseCalls(loop, responses, components.calls).handlers(),
             AbandonedCalls(
-                scheduler, admission, components.download_registry, responses, components.logbook
+                scheduler, admission, components.download_registry, responses, components.retained_log
             ).handlers(),
         ]
 
     def _logged(self, record: bytes) -> None:
-        self.components.logbook.append(record)
+        self.components.retained_log.append(record)
 
     def _send_log_batches(self) -> None:
-        for peer, batch in self.components.logbook.batches(self.components.bus.is_reading):
+        for peer, batch in self.components.retained_log.batches(self.components.bus.is_reading):
             self.components.bus.send(peer, batch)

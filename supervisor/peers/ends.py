@@ -13,12 +13,12 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes import left_files
+from supervisor.processes import stale_files
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
-from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.messages import Messages
+from supervisor.runtime.retained_log import RetainedLog
 from supervisor.scheduler.scheduler import Scheduler
 
 log = logs.get_logger()
@@ -38,22 +38,22 @@ class GatewayEnds:
         admission: KeyAdmission,
         downloads: DownloadRegistry,
         responses: JournaledStore,
-        logbook: LogBook,
+        retained_log: RetainedLog,
     ) -> None:
         self._process_context, self._bus, self._peers, self._gateway = process_context, bus, peers, gateway
         self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
-        self._downloads, self._responses, self._logbook = downloads, responses, logbook
+        self._downloads, self._responses, self._retained_log = downloads, responses, retained_log
 
     def gone(self, gateway: str) -> None:
         """Forget a gateway that has ended, with everything that waits for it."""
         known = self._peers.remove(gateway)
         self._bus.forget(gateway)
-        self._logbook.forget_peer(gateway)
+        self._retained_log.forget_peer(gateway)
         self._downloads.forget(gateway)
         self._responses.gateway_gone(gateway)
         self._admission.gateway_gone(gateway)
         self._scheduler.gateway_gone(gateway)
-        left_files.remove_bodies(self._process_context, gateway)
+        stale_files.remove_bodies(self._process_context, gateway)
         planned = self._scheduler.view.closing or self._gateway.is_replaced(gateway)
         pid = known.pid if known else 0
         (log.info if planned else log.warning)("gateway worker gone", gateway=gateway, gateway_pid=pid)

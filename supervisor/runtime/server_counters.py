@@ -6,17 +6,23 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.internal_errors import InternalErrors
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.runtime.logbook import LogBook
+from supervisor.runtime.retained_log import RetainedLog
 
 
 class ServerCounters:
     """Read by health and by `/metrics`."""
 
     def __init__(
-        self, loop: Loop, bus: SupervisorBus, errors: InternalErrors, metrics: ServerMetrics, logbook: LogBook
+        self, loop: Loop, bus: SupervisorBus, errors: InternalErrors, metrics: ServerMetrics, retained_log: RetainedLog
     ) -> None:
         """Count nothing: only read."""
-        self._loop, self._bus, self._errors, self._metrics, self._logbook = loop, bus, errors, metrics, logbook
+        self._loop, self._bus, self._errors, self._metrics, self._retained_log = (
+            loop,
+            bus,
+            errors,
+            metrics,
+            retained_log,
+        )
 
     @property
     def requests(self) -> int:
@@ -33,5 +39,5 @@ class ServerCounters:
         return {
             "malformed": self._bus.malformed,
             "undeliverable": self._bus.undeliverable,
-            "log_records": self._logbook.lost,
+            "log_records": self._retained_log.lost,
         }

@@ -10,7 +10,7 @@ from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
-from gateway.http.limit_headers import anthropic_limit_headers
+from gateway.http.rate_limit_headers import anthropic_limit_headers
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
 

@@ -276,7 +276,7 @@ def test_only_the_standard_library_is_imported_and_little_of_it() -> None:
     ours = {name for name in shown.stdout.split() if name.startswith(("supervisor.", "protocol."))}
     assert {name for name in ours if not name.startswith("supervisor.keeper")} == {
         "protocol.runtime",
-        "protocol.runtime.journal",
+        "protocol.runtime.journal_priorities",
         "protocol.state_table",
     }
 

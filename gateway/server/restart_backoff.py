@@ -10,7 +10,7 @@ FIRST_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 5.0
 
 
-class RestartPauses:
+class RestartBackoff:
     """Counts the starts in a row that failed.
 
     After the first, the next worker follows at once; then it takes longer and longer.

@@ -9,7 +9,7 @@ from typing import Any
 import gevent
 import pytest
 
-from gateway.http.limit_headers import anthropic_limit_headers, openai_limit_headers
+from gateway.http.rate_limit_headers import anthropic_limit_headers, openai_limit_headers
 from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.work import KeyUsage, LimitStatus, RateLimits

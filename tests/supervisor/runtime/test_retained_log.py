@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from protocol.failures import Code, LemonbusError
 from protocol.messages.log_stream import FollowLogs, LogEntry, LogSnapshot
 from protocol.runtime.log_output import MAX_LINE_BYTES
-from supervisor.runtime import logbook
-from supervisor.runtime.logbook import (
+from supervisor.runtime import retained_log
+from supervisor.runtime.retained_log import (
     MAX_BACKLOG_ENTRIES,
     MAX_BATCH_ENTRIES,
     MAX_FOLLOWERS,
     MAX_RETAINED,
     MAX_RETAINED_BYTES,
-    LogBook,
+    RetainedLog,
 )
 from tests.support.properties import examples
 
@@ -30,8 +30,8 @@ def record(event: str = "e", **fields: Any) -> bytes:
     ).encode()
 
 
-def filled(count: int, retained: int = MAX_RETAINED) -> LogBook:
-    book = LogBook("boot", retained)
+def filled(count: int, retained: int = MAX_RETAINED) -> RetainedLog:
+    book = RetainedLog("boot", retained)
     for number in range(1, count + 1):
         book.append(record(str(number)))
     return book
@@ -42,14 +42,14 @@ def seqs(entries: list[LogEntry]) -> list[int]:
 
 
 def test_records_are_numbered_from_one_and_kept_as_they_are() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     assert book.append(record("a")) == LogEntry(1, record("a"))
     assert book.append(record("b")) == LogEntry(2, record("b"))
     assert book.snapshot(FollowLogs(0)) == LogSnapshot("boot", [LogEntry(1, record("a")), LogEntry(2, record("b"))])
 
 
 def test_the_retained_records_have_a_bound_in_bytes() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     line = record("x" * (MAX_LINE_BYTES - 200))
     for _ in range(2 * MAX_RETAINED_BYTES // len(line)):
         book.append(line)
@@ -138,7 +138,7 @@ VARIED = [
     ],
 )
 def test_filters_apply_to_the_snapshot_and_to_later_records(filters: dict[str, Any], expected: list[int]) -> None:
-    before, after = LogBook("boot"), LogBook("boot")
+    before, after = RetainedLog("boot"), RetainedLog("boot")
     after.follow("g1", FollowLogs(9, **filters))
     for each in VARIED:
         before.append(each)
@@ -148,7 +148,7 @@ def test_filters_apply_to_the_snapshot_and_to_later_records(filters: dict[str, A
 
 
 def test_an_unknown_level_is_the_callers_error() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     for call in (book.snapshot, lambda filters: book.follow("g1", filters)):
         with pytest.raises(LemonbusError) as caught:
             call(FollowLogs(0, level="loud"))
@@ -168,7 +168,7 @@ def test_followers_get_later_records_in_bounded_batches() -> None:
 
 
 def test_a_gateway_that_falls_behind_loses_the_oldest_and_gets_their_number() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     book.follow("slow", FollowLogs(1))
     book.follow("quick", FollowLogs(1))
     got = 0
@@ -184,20 +184,20 @@ def test_a_gateway_that_falls_behind_loses_the_oldest_and_gets_their_number() ->
 
 
 def test_what_senders_lost_is_summed_up() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     book.append(record(dropped=3))
     book.append(record(dropped=-5))
     assert book.snapshot(FollowLogs(0)).dropped == 3
 
 
 def test_a_snapshot_is_bounded_in_bytes_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logbook, "MAX_SNAPSHOT_BYTES", 3 * len(record("1")))
+    monkeypatch.setattr(retained_log, "MAX_SNAPSHOT_BYTES", 3 * len(record("1")))
     got = filled(5).snapshot(FollowLogs(0))
     assert (seqs(got.entries), got.dropped) == ([3, 4, 5], 2)
 
 
 def test_readers_and_gateways_are_forgotten() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     for peer in ("g1", "g2"):
         for number in (1, 2):
             book.follow(peer, FollowLogs(number))
@@ -213,7 +213,7 @@ def test_readers_and_gateways_are_forgotten() -> None:
 
 
 def test_readers_of_one_gateway_are_bounded_and_one_may_ask_again() -> None:
-    book = LogBook("boot")
+    book = RetainedLog("boot")
     for number in range(MAX_FOLLOWERS):
         book.follow("g1", FollowLogs(number))
     book.follow("g1", FollowLogs(0, level="error"))

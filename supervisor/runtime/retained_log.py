@@ -97,7 +97,7 @@ def _min_rank(filters: FollowLogs) -> int:
 _decode_fields = msgspec.json.Decoder(_RecordFields).decode
 
 
-class LogBook:
+class RetainedLog:
     """The records of one boot, and their followers."""
 
     def __init__(self, boot: str, retained: int = MAX_RETAINED) -> None:
