@@ -38,7 +38,7 @@ class Setter(enum.Enum):
     CLIENT = enum.auto()
     """Clients, with a load, and the operator."""
     OPERATOR = enum.auto()
-    """The configuration, the flags and the environment of ``lemonbus serve``. So is any flag that no table has."""
+    """The configuration, the flags and the environment of ``lemonbus serve``."""
     LEMONBUS = enum.auto()
     """Only lemonbus, from a model, an option or its own settings."""
 
@@ -113,7 +113,11 @@ def _with_hyphens(name: str) -> str:
 
 
 class FlagTable:
-    """The flags of one engine."""
+    """The flags of one engine.
+
+    A flag that is not in the table is the operator's: a client may not send it, our own server refuses it, and other programs
+    get it unread. A kept prompt cache depends on it.
+    """
 
     def __init__(self, *flags: Flag) -> None:
         """Take the declarations. No name may be in two of them."""

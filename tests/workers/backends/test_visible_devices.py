@@ -9,7 +9,7 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import device_variables
-from workers.backends.llamacpp.user_arguments import device_arguments
+from workers.backends.llamacpp.command_line import device_arguments
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
 
 

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol.config.settings import Settings
-from protocol.models.devices import Device
 from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
 from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import engine_texts, flags
+from workers.backends.llamacpp.command_line import MAX_INPUT_TOKENS, TYPE_FLAGS, runs_on_device, server_arguments
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.requests import RequestFacts, engine_request
-from workers.backends.llamacpp.slot_files import (
-    CacheFacts,
-    LlamaSlotFiles,
-    cache_facts,
-    slot_request,
-)
-from workers.backends.llamacpp.user_arguments import (
-    check_llamacpp_args,
-    device_arguments,
-    prompt_batch_tokens,
-    slots_of,
-)
+from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, slot_request
+from workers.backends.llamacpp.user_arguments import check_llamacpp_args, slots_of
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.files import gguf
 
-_TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
-
 ALL_LAYERS: Final = 99
 """Layers that a device takes: more than any model has."""
-PROMPT_CACHE_MIB: Final = 256
-"""Host memory for prompt caches of past requests. llama-server's default of 8 GiB would push a small machine into swap."""
-WARNING_VERBOSITY: Final = "2"
-"""llama.cpp's verbosity for warnings and errors."""
-MAX_INPUT_TOKENS: Final = 8192
-"""Embedding and reranking models read an input in one batch, whose buffers grow with it. Longer inputs are refused."""
 
 
 class LlamaCppBackend(ProgramBackend):
@@ -101,16 +81,12 @@ class LlamaCppBackend(ProgramBackend):
     def most_context(self) -> int:
         """See :meth:`Backend.most_context`: an encoder reads an input in one batch."""
         trained = self.trained_context
-        return min(trained or MAX_INPUT_TOKENS, MAX_INPUT_TOKENS) if self.spec.type in _TYPE_FLAGS else trained
+        return min(trained or MAX_INPUT_TOKENS, MAX_INPUT_TOKENS) if self.spec.type in TYPE_FLAGS else trained
 
     @property
     def gpu_layers(self) -> int:
         """The layers requested; otherwise, all of them on a device."""
-        return int(self.spec.options.get("gpu_layers", ALL_LAYERS if self._on_device else 0))
-
-    @property
-    def _on_device(self) -> bool:
-        return any(device != Device.CPU for device in self._program.devices)
+        return int(self.spec.options.get("gpu_layers", ALL_LAYERS if runs_on_device(self._program) else 0))
 
     def _read_arguments(self) -> None:
         flags.parse(self._words)
@@ -134,47 +110,20 @@ class LlamaCppBackend(ProgramBackend):
         return ModelFacts(size, context, parameters, cached)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
-        words = self._start_command()
-        spec = self.spec
-        words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
-        words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
-        words += ["--jinja", "--metrics", "--slots"]
-        if self._is_own_server:
-            words += ["--reuse-port"]
-        if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
-            # A dozen lines per request, which this level hides, cost as much as some tokens.
-            words += ["-lv", WARNING_VERBOSITY]
-        # 0 is told as well: without the flag, a program that has a GPU uses it.
-        if self._on_device or "gpu_layers" in spec.options:
-            words += ["-ngl", str(self.gpu_layers)]
-        # Our own server uses the processor alone, and has no such flag.
-        words += device_arguments("" if self._is_own_server else DESCRIPTOR.device_flag, spec.devices)
-        threads = int(self._option("threads"))
-        if threads:
-            words += ["-t", str(threads)]
-        if spec.type in _TYPE_FLAGS:
-            words += [_TYPE_FLAGS[spec.type]]
-            whole = str(max(512, min(self.context or MAX_INPUT_TOKENS, MAX_INPUT_TOKENS)))
-            words += ["-b", whole, "-ub", whole]
-        else:
-            words += SAMPLING_FLAGS
-            if not self._on_device:
-                words += ["-b", str(prompt_batch_tokens(self._model_bytes(), threads or len(os.sched_getaffinity(0))))]
-            if spec.mmproj:
-                words += ["--mmproj", spec.mmproj]
-        if FLAGS.value_of(self._words, "--cache-ram") is None:
-            words += ["--cache-ram", str(PROMPT_CACHE_MIB)]
-        if FLAGS.value_of(self._words, "--slot-save-path") is None:
-            words += ["--slot-save-path", f"{self.saved}/"]
-        return words + self._words
-
-    def _model_bytes(self) -> int:
-        """Return the size of the model's files; 0 if they cannot be read, which the check or the engine reports."""
-        try:
-            return sum(path.stat().st_size for path in gguf.parts_of(Path(self.spec.path)))
-        except OSError:
-            return 0
+        """See :meth:`Backend.command`."""
+        return self._start_command() + server_arguments(
+            self.spec,
+            self._program,
+            self._words,
+            port=port,
+            alias=self.alias,
+            slots=self.slots,
+            context=self.context,
+            gpu_layers=self.gpu_layers,
+            threads=int(self._option("threads")),
+            saved=self.saved,
+            quiet=logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"],
+        )
 
     @property
     def saved(self) -> Path:

@@ -16,7 +16,7 @@ from protocol.models.recipes import (
 )
 from protocol.models.recipes import BackendDescriptor as Program
 from workers.backends.flag_table import MAX_THREADS
-from workers.backends.llamacpp.user_arguments import MAX_SLOTS
+from workers.backends.llamacpp.flags import MAX_SLOTS
 from workers.backends.recipe import FileHead, Identity
 
 _GENERATIONS: Final = ["chat/completions", "completions", "completion", "infill"]

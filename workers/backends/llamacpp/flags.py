@@ -41,6 +41,7 @@ from workers.backends.package_version import UNKNOWN, package_version
 
 ALL_LAYERS: Final = 1000
 """More layers than any model has."""
+MAX_SLOTS: Final = 256
 _MAX_BATCH: Final = 65_536
 """Tokens that are evaluated together. An embedding model needs as many as the longest input has."""
 _MAX_DRAFT: Final = 1_024
@@ -92,8 +93,8 @@ _THREADS: Final = INTEGER.up_to(MAX_THREADS)
 
 _operators: Final = partial(Flag, setter=Setter.OPERATOR)
 _lemonbus: Final = partial(Flag, setter=Setter.LEMONBUS)
-_without_effect: Final = partial(Flag, cache_key=False)
-"""A flag that changes neither what the model computes from a prompt nor how it is stored."""
+_not_in_cache_key: Final = partial(Flag, cache_key=False)
+"""A flag that changes neither what the model computes from a prompt nor how it is stored: kept prompt caches stay valid."""
 
 FLAGS: Final = FlagTable(
     # What lemonbus sets.
@@ -119,10 +120,10 @@ FLAGS: Final = FlagTable(
     _lemonbus("-a --alias", TEXT, "<alias>"),
     _lemonbus("--api-key --api-key-file --ssl-key-file --ssl-cert-file", TEXT),
     # Slots and memory.
-    Flag("-np --parallel", COUNT, "n_parallel", option="slots"),
+    Flag("-np --parallel", COUNT.up_to(MAX_SLOTS), "n_parallel", option="slots"),
     Flag("-b --batch-size", COUNT.up_to(_MAX_BATCH), "n_batch"),
     Flag("-ub --ubatch-size", COUNT.up_to(_MAX_BATCH), "n_ubatch"),
-    _without_effect("-cram --cache-ram", _MEBIBYTES, "cache_ram_mib"),
+    _not_in_cache_key("-cram --cache-ram", _MEBIBYTES, "cache_ram_mib"),
     Flag("-ctxcp --ctx-checkpoints --swa-checkpoints", Kind(r"\d{1,3}", int), "n_ctx_checkpoints"),
     Flag("-ctk --cache-type-k", _CACHE_TYPE, "<cache_type_k>"),
     Flag("-ctv --cache-type-v", _CACHE_TYPE, "<cache_type_v>"),
@@ -134,7 +135,7 @@ FLAGS: Final = FlagTable(
     Flag("--no-cache-idle-slots", None, "cache_idle_slots", bare=False),
     Flag("--cache-prompt", None, "cache_prompt"),
     Flag("--no-cache-prompt", None, "cache_prompt", bare=False),
-    _without_effect("--cache-reuse", COUNT.up_to(MAX_CTX_SIZE), "n_cache_reuse"),
+    _not_in_cache_key("--cache-reuse", COUNT.up_to(MAX_CTX_SIZE), "n_cache_reuse"),
     Flag("--keep", COUNT.up_to(MAX_CTX_SIZE), "n_keep"),
     Flag("--context-shift", None, "ctx_shift"),
     Flag("--no-context-shift", None, "ctx_shift", bare=False),
@@ -147,13 +148,13 @@ FLAGS: Final = FlagTable(
     Flag("--no-host"),
     Flag("--warmup", None, "warmup"),
     Flag("--no-warmup", None, "warmup", bare=False),
-    _without_effect("-sps --slot-prompt-similarity", NUMBER, "slot_prompt_similarity"),
+    _not_in_cache_key("-sps --slot-prompt-similarity", NUMBER, "slot_prompt_similarity"),
     _operators("--slot-save-path", TEXT, "<slot_save_path>", cache_key=False),
     # Threads and devices.
-    _without_effect("-t --threads", _THREADS, "<threads>", option="threads"),
-    _without_effect("-tb --threads-batch", _THREADS, "<threads_batch>"),
-    _without_effect("--threads-http", _THREADS, "n_threads_http"),
-    _without_effect("--prio --prio-batch --poll --poll-batch", INTEGER.up_to(100)),
+    _not_in_cache_key("-t --threads", _THREADS, "<threads>", option="threads"),
+    _not_in_cache_key("-tb --threads-batch", _THREADS, "<threads_batch>"),
+    _not_in_cache_key("--threads-http", _THREADS, "n_threads_http"),
+    _not_in_cache_key("--prio --prio-batch --poll --poll-batch", INTEGER.up_to(100)),
     Flag("--numa", one_of("distribute", "isolate", "numactl"), "<numa>"),
     Flag("-dev --device -ts --tensor-split -ot --override-tensor", _LIST),
     Flag("-sm --split-mode", one_of("none", "layer", "row", "tensor")),
@@ -184,25 +185,27 @@ FLAGS: Final = FlagTable(
     Flag("--image-min-tokens --image-max-tokens", COUNT.up_to(MAX_CTX_SIZE)),
     Flag("--no-mmproj-offload --mmproj-offload"),
     # Templates and answers.
-    _without_effect("--chat-template", Kind(r"[\w.-]{1,64}"), "chat_template"),
-    _without_effect("--chat-template-file", FILE, "<chat_template_file>"),
-    _without_effect("--chat-template-kwargs", TEXT),
-    _without_effect("--reasoning-format", one_of("none", "auto", "deepseek", "deepseek-legacy"), "<reasoning_format>"),
-    _without_effect("--reasoning-budget", INTEGER),
+    _not_in_cache_key("--chat-template", Kind(r"[\w.-]{1,64}"), "chat_template"),
+    _not_in_cache_key("--chat-template-file", FILE, "<chat_template_file>"),
+    _not_in_cache_key("--chat-template-kwargs", TEXT),
+    _not_in_cache_key(
+        "--reasoning-format", one_of("none", "auto", "deepseek", "deepseek-legacy"), "<reasoning_format>"
+    ),
+    _not_in_cache_key("--reasoning-budget", INTEGER),
     Flag("--prefill-assistant --no-prefill-assistant"),
     Flag("--grammar", TEXT, "<grammar>"),
     Flag("-j --json-schema", TEXT),
     Flag("--grammar-file -jf --json-schema-file", FILE),
     # Sampling defaults.
-    _without_effect("-n --predict --n-predict", INTEGER, "n_predict"),
-    _without_effect("-s --seed", INTEGER, "sampling.seed"),
-    _without_effect("--temp --temperature", NUMBER, "sampling.temp"),
-    _without_effect("--top-k", INTEGER, "sampling.top_k"),
-    _without_effect("--top-p", NUMBER, "sampling.top_p"),
-    _without_effect("--min-p", NUMBER, "sampling.min_p"),
-    _without_effect("--repeat-penalty", NUMBER, "sampling.penalty_repeat"),
-    _without_effect("--presence-penalty", NUMBER, "sampling.penalty_present"),
-    _without_effect("--frequency-penalty", NUMBER, "sampling.penalty_freq"),
+    _not_in_cache_key("-n --predict --n-predict", INTEGER, "n_predict"),
+    _not_in_cache_key("-s --seed", INTEGER, "sampling.seed"),
+    _not_in_cache_key("--temp --temperature", NUMBER, "sampling.temp"),
+    _not_in_cache_key("--top-k", INTEGER, "sampling.top_k"),
+    _not_in_cache_key("--top-p", NUMBER, "sampling.top_p"),
+    _not_in_cache_key("--min-p", NUMBER, "sampling.min_p"),
+    _not_in_cache_key("--repeat-penalty", NUMBER, "sampling.penalty_repeat"),
+    _not_in_cache_key("--presence-penalty", NUMBER, "sampling.penalty_present"),
+    _not_in_cache_key("--frequency-penalty", NUMBER, "sampling.penalty_freq"),
     Flag("--repeat-last-n --mirostat", INTEGER),
     Flag("--typical --top-nsigma --xtc-probability --xtc-threshold", NUMBER),
     Flag("--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n", NUMBER),
@@ -221,9 +224,9 @@ FLAGS: Final = FlagTable(
     Flag("--spec-type", Kind(r"[a-z0-9,-]{1,128}", _speculation), "<spec_type>"),
     Flag("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", COUNT.up_to(_MAX_DRAFT)),
     # The server.
-    _without_effect("-to --timeout", INTEGER, "<timeout>"),
-    _without_effect("--sleep-idle-seconds", INTEGER, "sleep_idle_seconds"),
-    _without_effect("--sse-ping-interval", INTEGER, "sse_ping_interval"),
+    _not_in_cache_key("-to --timeout", INTEGER, "<timeout>"),
+    _not_in_cache_key("--sleep-idle-seconds", INTEGER, "sleep_idle_seconds"),
+    _not_in_cache_key("--sse-ping-interval", INTEGER, "sse_ping_interval"),
     Flag("--ui --webui", None, "ui"),
     Flag("--no-ui --no-webui", None, "ui", bare=False),
     Flag("--offline", None, "offline"),

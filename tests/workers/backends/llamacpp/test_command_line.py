@@ -9,7 +9,7 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.models.recipes import ModelSpec
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.backends.llamacpp.user_arguments import prompt_batch_tokens
+from workers.backends.llamacpp.command_line import prompt_batch_tokens
 
 MB = 10**6
 
