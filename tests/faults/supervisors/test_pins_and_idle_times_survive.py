@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -26,13 +27,16 @@ def test_pins_and_idle_times_survive_the_supervisor(loop_server: LemonbusServer)
     assert server.client.post("/v1/load", {"model": LOOP, "ttl": 300}).status == 200
     before = loaded(server)
     stays(lambda: server.model_state(LOOP), "it is loaded", 1.0)
+    killed_at = time.monotonic()
     kill_supervisor(server)
     after = loaded(server)
+    # A worker says how long ago the last use was, and the next supervisor may read that later.
+    late = 0.1 + time.monotonic() - killed_at
     assert after.keys() == before.keys()
     for name, pinned, ttl in ((CHAT, True, None), (LOOP, False, 300)):
         assert (after[name]["pid"], after[name]["pinned"], after[name]["ttl"]) == (before[name]["pid"], pinned, ttl)
-        assert after[name]["last_use"] == pytest.approx(before[name]["last_use"], abs=0.8)
-    assert after[LOOP]["expires_at"] == pytest.approx(before[LOOP]["expires_at"], abs=0.8), "it goes on"
+        assert after[name]["last_use"] == pytest.approx(before[name]["last_use"], abs=late)
+    assert after[LOOP]["expires_at"] == pytest.approx(before[LOOP]["expires_at"], abs=late), "it goes on"
     for name, pinned in ((CHAT, False), (LOOP, True)):
         assert server.client.post("/v1/pin", {"model": name, "pinned": pinned}).status == 200
     usual = server.settings.idle_ttl
