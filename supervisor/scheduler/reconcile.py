@@ -34,12 +34,6 @@ ABANDONED: Final = "abandoned"
 """The reason for restarting an engine that only works for clients that are gone."""
 
 
-def reconcile_unless_settled(state: SchedulerState, now: float) -> None:
-    """Like :func:`reconcile`, but free while nothing waits or moves. Only for requests, their ends and cancels."""
-    if not state.settled:
-        reconcile(state, now)
-
-
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
     state.settled = False  # if something raises, the next event tries again

@@ -56,8 +56,9 @@ class Scheduler:
         reconcile.reconcile(self._state, now)
 
     def reconcile_unless_settled(self, now: float) -> None:
-        """Do the same, but at no cost while nothing waits or moves."""
-        reconcile.reconcile_unless_settled(self._state, now)
+        """Do the same, but at no cost while nothing waits or moves. Only for requests, their ends and cancels."""
+        if not self._state.settled:
+            reconcile.reconcile(self._state, now)
 
     def effects(self) -> list[Effect]:
         """Return the effects since the last call, in order."""
