@@ -134,6 +134,7 @@ class SupervisorHarness:
             job()
 
     def send(self, gateway: str, message: msgspec.Struct, payload: bytes = b"") -> None:
+        assert threading.current_thread() is self._thread, "sockets belong to one thread: use do()"
         self._loop.used(self._number)
         self.bus.send_multipart([gateway.encode(), envelope.encode(message, payload)])
 

@@ -286,7 +286,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], t
     with JobRunner(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as runner:
         job = runner.start(within=within)
         runner.order("j1", Q4)
-        while runner.until("j1", Progress).bytes_downloaded < hub.hold_after:
+        while runner.until("j1", Progress).bytes_downloaded < 900_000:  # what it still writes is less than it is left
             pass
         inside = Path(f"/proc/{job.pid}/root{small}")
         free = shutil.disk_usage(inside).free
