@@ -16,13 +16,8 @@ class ServerCounters:
         self, loop: Loop, bus: SupervisorBus, errors: InternalErrors, metrics: ServerMetrics, retained_log: RetainedLog
     ) -> None:
         """Count nothing: only read."""
-        self._loop, self._bus, self._errors, self._metrics, self._retained_log = (
-            loop,
-            bus,
-            errors,
-            metrics,
-            retained_log,
-        )
+        self._loop, self._bus, self._errors = loop, bus, errors
+        self._metrics, self._retained_log = metrics, retained_log
 
     @property
     def requests(self) -> int:
