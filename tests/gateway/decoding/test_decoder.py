@@ -167,6 +167,17 @@ def test_a_decoder_of_a_large_image_keeps_no_memory(decoder: DecoderSession) -> 
     assert decode(decoder, written(NOISE, "PNG")).cost == 64 * 48
 
 
+def test_a_decoder_is_used_again_however_much_memory_its_gateway_has_had(decoder: DecoderSession) -> None:
+    """The kernel counts the peak of a process's memory as that of the processes that it starts."""
+    assert len(b"x" * 200 * 2**20) > 1024 * decoder_main.MAX_RESIDENT_KIB
+    while decoder_process._idle:
+        decoder_process._idle.pop().close()
+    decode(decoder, FILE)
+    used = decoder_process._idle[-1]
+    decode(decoder, FILE)
+    assert decoder_process._idle[-1] is used
+
+
 def test_all_images_of_a_request_share_its_pixels(decoder: DecoderSession) -> None:
     data = written(LARGE, "PNG")
     assert decode(decoder, data).cost == 64_000_000
