@@ -16,8 +16,9 @@ from gateway.http.bodies import body_decoding
 from gateway.http.hangup import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import RequestExchange
-from gateway.requests.inference_request import InferenceRequest, request_digest
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
+from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
 from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure

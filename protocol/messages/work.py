@@ -81,7 +81,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""
     """The client's address, on a server without keys: deaths of engines count against it."""
     digest: str = ""
-    """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/inference_request.py``)."""
+    """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
 
 
 # The new supervisor has no reservation for the request, so it is counted when it comes.

@@ -34,6 +34,8 @@ INPUT_TOKENS: Final = "chat/completions/input_tokens"
 class MessagesResource(InferenceResource[MessageRequest]):
     """``POST messages``: generates the next message of a conversation."""
 
+    request_type = MessageRequest
+
     def translate(self, req: falcon.Request, request: MessageRequest, _data: bytes) -> TranslatedRequest:
         """Check the request and return the chat completion that answers it."""
         request.check()
@@ -53,6 +55,8 @@ class MessagesResource(InferenceResource[MessageRequest]):
 
 class CountTokensResource(InferenceResource[PromptRequest]):
     """``POST messages/count_tokens``: the number of tokens in a message's prompt, by the engine's template and tokenizer."""
+
+    request_type = PromptRequest
 
     def translate(self, req: falcon.Request, request: PromptRequest, _data: bytes) -> TranslatedRequest:
         """Check the request. The engine counts what it would get for the message."""

@@ -87,6 +87,8 @@ def native_generation(
 class CompletionResource(InferenceResource[CompletionRequest]):
     """``POST /completion`` and ``/completions``."""
 
+    request_type = CompletionRequest
+
     def translate(self, req: falcon.Request, request: CompletionRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine nearly unchanged."""
         prompts = count_native_prompts(request.prompt, "prompt")
@@ -96,6 +98,8 @@ class CompletionResource(InferenceResource[CompletionRequest]):
 
 class InfillResource(InferenceResource[InfillRequest]):
     """``POST /infill``."""
+
+    request_type = InfillRequest
 
     def translate(self, req: falcon.Request, request: InfillRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine nearly unchanged."""

@@ -33,6 +33,8 @@ class NativeEmbeddingRequest(msgspec.Struct, kw_only=True):
 class NativeEmbeddingResource(InferenceResource[NativeEmbeddingRequest]):
     """``POST /embedding`` and ``/embeddings``."""
 
+    request_type = NativeEmbeddingRequest
+
     def translate(self, req: falcon.Request, request: NativeEmbeddingRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged."""
         return TranslatedRequest("embedding", chosen_model(req, request.model), data, weight=request.weight())

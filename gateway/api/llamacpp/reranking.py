@@ -82,6 +82,8 @@ def in_input_order(answer: bytes, count: int, returned: Sequence[str] = ()) -> d
 class RerankingResource(InferenceResource[RerankRequest]):
     """``POST rerank``, ``reranking`` and ``reranker``: scores of documents for a query."""
 
+    request_type = RerankRequest
+
     def translate(self, req: falcon.Request, request: RerankRequest, data: bytes) -> TranslatedRequest:
         """Check the request. The answer has one score per document, in the order of the documents."""
         request.check()
@@ -126,6 +128,8 @@ def cohere_answer(answer: bytes, request: CohereRerankRequest, label: str) -> by
 
 class CohereRerankResource(InferenceResource[CohereRerankRequest]):
     """``POST /v2/rerank``. Cohere's clients read the top-level ``message`` of an error in the default form."""
+
+    request_type = CohereRerankRequest
 
     def translate(self, req: falcon.Request, request: CohereRerankRequest, _data: bytes) -> TranslatedRequest:
         """Check the request."""

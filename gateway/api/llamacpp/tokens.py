@@ -84,16 +84,19 @@ class ReadResource(InferenceResource[R]):
 class TokenizeResource(ReadResource[TokenizeRequest]):
     """``POST tokenize``: the tokens of a text."""
 
+    request_type = TokenizeRequest
     endpoint: ClassVar[str] = "tokenize"
 
 
 class DetokenizeResource(ReadResource[DetokenizeRequest]):
     """``POST detokenize``: the text of tokens."""
 
+    request_type = DetokenizeRequest
     endpoint: ClassVar[str] = "detokenize"
 
 
 class ApplyTemplateResource(ReadResource[ApplyTemplateRequest]):
     """``POST apply-template``: the prompt that a model's chat template makes from a conversation."""
 
+    request_type = ApplyTemplateRequest
     endpoint: ClassVar[str] = "apply-template"

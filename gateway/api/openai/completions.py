@@ -213,6 +213,8 @@ def count_prompts(value: Prompt, field: str) -> int:
 class ChatCompletionsResource(InferenceResource[ChatRequest]):
     """``POST chat/completions``."""
 
+    request_type = ChatRequest
+
     def translate(self, req: falcon.Request, request: ChatRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged, except for fetched images."""
         request.check()
@@ -230,6 +232,8 @@ class ChatCompletionsResource(InferenceResource[ChatRequest]):
 
 class CompletionsResource(InferenceResource[TextRequest]):
     """``POST completions``."""
+
+    request_type = TextRequest
 
     def translate(self, _req: falcon.Request, request: TextRequest, data: bytes) -> TranslatedRequest:
         """Check the request. A whole answer also has the first choice's ``text`` at its top level."""

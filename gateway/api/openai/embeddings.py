@@ -29,6 +29,8 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
 class EmbeddingsResource(InferenceResource[EmbeddingRequest]):
     """``POST embeddings``."""
 
+    request_type = EmbeddingRequest
+
     def translate(self, _req: falcon.Request, request: EmbeddingRequest, data: bytes) -> TranslatedRequest:
         """Check the request. It goes to the engine unchanged, unless it wants shorter vectors."""
         weight = count_prompts(request.input, "input")

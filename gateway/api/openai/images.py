@@ -98,6 +98,8 @@ class ImageEditRequest(ImageRequest, kw_only=True):
 class ImageGenerationsResource(InferenceResource[ImageRequest]):
     """``POST images/generations``: images from a prompt."""
 
+    request_type = ImageRequest
+
     def translate(self, _req: falcon.Request, request: ImageRequest, data: bytes) -> TranslatedRequest:
         """Check the request and give it a seed."""
         request.check()

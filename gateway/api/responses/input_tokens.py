@@ -31,6 +31,8 @@ class InputTokens(msgspec.Struct, tag_field="object", tag="response.input_tokens
 class InputTokensResource(InferenceResource[ResponseRequest]):
     """``POST responses/input_tokens``."""
 
+    request_type = ResponseRequest
+
     def __init__(self, session: SupervisorSession, store: StoreClient) -> None:
         """Ask engines through ``session``; ``store`` has the conversations."""
         super().__init__(session)

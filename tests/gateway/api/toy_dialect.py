@@ -75,6 +75,8 @@ class ToyWriter(ChunkWriter):
 
 
 class SayResource(InferenceResource[ToyRequest]):
+    request_type = ToyRequest
+
     def translate(self, _req: falcon.Request, request: ToyRequest, _data: bytes) -> TranslatedRequest:
         body: dict[str, Any] = {"model": request.model_name, "messages": [{"role": "user", "content": request.words}]}
         if request.live:

@@ -1,4 +1,4 @@
-"""Which requests count as repetitions of a request that killed an engine, and how many tokens a request may generate."""
+"""Which requests count as repetitions of a request that killed an engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.requests.inference_request import MAX_TOKEN_LIMIT, request_digest, token_limit
+from gateway.requests.request_digest import request_digest
 from protocol.requests.request_limits import fields_within_limits
 
 CHAT: dict[str, Any] = {"model": "a", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5}
@@ -66,22 +66,3 @@ def test_long_texts_differ_by_their_ends_and_their_length() -> None:
 def test_what_is_not_a_json_object_is_known_by_its_bytes(body: bytes) -> None:
     assert digest_of("images/edits", body) == digest_of("images/edits", body)
     assert digest_of("images/edits", body) != digest_of("images/edits", body + b"x")
-
-
-@pytest.mark.parametrize(
-    ("body", "answers", "tokens"),
-    [
-        (b'{"max_tokens":7,"messages":[]}', 1, 7),
-        (b'{"max_completion_tokens":7,"max_tokens":null}', 3, 21),
-        (b'{"n_predict":7}', 0, 7),
-        (b'{"n_predict":-1}', 1, 0),
-        (b'{"max_tokens":"7"}', 1, 0),
-        (b'{"max_tokens":true}', 1, 0),
-        (b'{"max_tokens":9007199254740993}', 4, MAX_TOKEN_LIMIT),
-        (b"{}", 5, 0),
-        (b"[]", 1, 0),
-        (b"{", 1, 0),
-    ],
-)
-def test_what_a_request_may_generate(body: bytes, answers: int, tokens: int) -> None:
-    assert token_limit(body, answers) == tokens

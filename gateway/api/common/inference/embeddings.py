@@ -115,6 +115,8 @@ def _cut(vector: msgspec.Raw, dimensions: int) -> msgspec.Raw:
 class EmbeddingResource(InferenceResource[EmbeddingFields]):
     """A falcon resource for POST; a subclass writes the answer."""
 
+    request_type = EmbeddingFields
+
     @abc.abstractmethod
     def answer_fields(
         self, request: EmbeddingFields, vectors: Vectors, answer: WholeAnswer, elapsed: Callable[[], float]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import falcon
 import msgspec
@@ -29,7 +29,10 @@ UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
 
 
 class TranslatedRequest(InferenceRequest, frozen=True, kw_only=True):
-    """A request in OpenAI's form, and how its answer is written. ``label`` and ``stream`` are set when it is sent."""
+    """What a resource makes of a client's request: the :class:`InferenceRequest` to send, and how its answer is written.
+
+    Everything below the resource knows only the former. ``label`` and ``stream`` are set when it is sent.
+    """
 
     writer: StreamWriter | None = None
     """Writes a streamed answer, which ``body`` must then ask for; None for a whole answer."""
@@ -67,18 +70,11 @@ def answer_inference(
 class InferenceResource(abc.ABC, Generic[R]):
     """A falcon resource for POST. A subclass names the type of its requests and translates them; this class answers them.
 
-    ``InferenceResource[ChatRequest]`` takes JSON of this type, also in the OpenAPI document.
+    ``request_type``: the type of the requests, also in the OpenAPI document.
     """
 
     scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
     request_type: ClassVar[Any]
-
-    def __init_subclass__(cls) -> None:
-        """Note the type of the requests."""
-        super().__init_subclass__()
-        for kind in (each for base in vars(cls).get("__orig_bases__", ()) for each in get_args(base)):
-            if not isinstance(kind, TypeVar):
-                cls.request_type = kind
 
     def __init__(self, session: SupervisorSession) -> None:
         """Ask engines through ``session``."""
@@ -114,6 +110,8 @@ class InferenceResource(abc.ABC, Generic[R]):
 
 class FormResource(InferenceResource[list[FormPart]]):
     """The same for a form with files."""
+
+    request_type = list[FormPart]
 
     def read(self, req: falcon.Request) -> tuple[list[FormPart], bytes]:
         """Return the parts of the form; raises ``LemonbusError`` for a wrong one."""
