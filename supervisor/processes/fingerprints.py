@@ -23,7 +23,7 @@ from supervisor.processes.setting_effects import EFFECTS
 _PACKAGES: Final = ("gateway", "protocol", "supervisor", "workers")
 
 
-def digest(folder: Path) -> str:
+def files_digest(folder: Path) -> str:
     """Return a digest that changes with any file of the four packages in a folder: with its size or time, as Python decides to compile again."""
     return hashlib.sha256("\n".join(sorted(_files(folder))).encode(errors="surrogateescape")).hexdigest()[:12]
 
@@ -39,7 +39,7 @@ def _files(folder: Path) -> Iterator[str]:
                     yield f"{path} {facts.st_size} {facts.st_mtime_ns}"
 
 
-LOADED_FILES: Final = digest(Path(__file__).resolve().parents[2])
+LOADED_FILES: Final = files_digest(Path(__file__).resolve().parents[2])
 """Made when this module is imported, by the fork server, whose supervisors all run these files."""
 
 

@@ -9,7 +9,6 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
 from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint
-from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.setting_effects import EFFECTS
 from supervisor.reload.plan import ReloadableModel, needs_reload, plan_reload
 
@@ -107,11 +106,3 @@ def test_a_default_that_the_model_overrides_reloads_nothing() -> None:
     chat = ReloadableModel("chat", "llamacpp", frozenset({"chat"}), own, own)
     new = msgspec.structs.replace(BASE, defaults={"llamacpp": RecipeDefaults(args="--jinja")})
     assert [(each.effects, each.models) for each in changed(new, chat)] == [([SettingEffect.NEW_LOADS], [])]
-
-
-def test_fingerprints_differ_with_what_the_process_reads_and_with_nothing_else() -> None:
-    for name, effects in EFFECTS.items():
-        other = msgspec.structs.replace(BASE, **{name: "another value"})
-        for_gateways = bool({SettingEffect.GATEWAYS, SettingEffect.LISTENER} & {*effects})
-        assert (gateway_fingerprint(other) != gateway_fingerprint(BASE)) is for_gateways, name
-        assert (worker_fingerprint(other) != worker_fingerprint(BASE)) is (SettingEffect.NEW_LOADS in effects), name

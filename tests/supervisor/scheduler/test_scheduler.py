@@ -1,8 +1,6 @@
-"""The scheduler's queue: which requests run, which wait, and which are refused."""
+"""The scheduler's queue: which requests run, and which wait."""
 
 from __future__ import annotations
-
-import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
@@ -48,36 +46,6 @@ def test_a_returned_read_is_refused() -> None:
     sim.scheduler.attempt_ended(key, "returned", sim.now)
     sim.settle()
     assert sim.refusals[key].code is Code.RETURNED
-
-
-def test_a_full_queue_refuses_with_an_estimate() -> None:
-    sim = loaded("a", queue_requests=3)
-    for _ in range(5):
-        sim.submit("a")
-    key = sim.submit("a")
-    assert sim.refusals[key].code is Code.OVERLOADED
-    assert sim.refusals[key].retry_after >= 1.0
-
-
-@pytest.mark.parametrize("seconds", [2.0, 6.0, 90.0])
-@pytest.mark.parametrize("most", [3, 12])
-def test_the_estimate_is_measured_service_time_times_those_ahead(seconds: float, most: int) -> None:
-    sim = loaded("a", queue_requests=most)
-    for _ in range(3):
-        key = sim.submit("a")
-        sim.pass_time(seconds)
-        sim.finish(key)
-    slots = sim.state.models["a"].slots
-    ahead = [sim.submit("a") for _ in range(slots + most)]
-    estimate = sim.refusals[sim.submit("a")].retry_after
-    assert estimate == pytest.approx(seconds * len(ahead) / slots)
-
-
-def test_a_queue_full_of_bytes_refuses() -> None:
-    sim = loaded("a", queue_bytes=100)
-    for _ in range(3):
-        sim.submit("a", size=90)
-    assert sim.refusals[sim.submit("a", size=90)].code is Code.OVERLOADED
 
 
 def test_a_cancelled_grant_ends_with_idle_not_with_the_cancel() -> None:
