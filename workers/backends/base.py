@@ -170,6 +170,13 @@ class Backend(abc.ABC):
         """
         return ""
 
+    def load_problem(self, _output: str) -> str:
+        """From the same lines, return what the machine lacks: memory of a device, for example. Another try may succeed.
+
+        The text is for clients. Empty if the lines name no such reason.
+        """
+        return ""
+
     def progress(self, _line: bytes) -> EngineProgress | None:
         """Return the progress in a line that the engine printed; None for any other line.
 

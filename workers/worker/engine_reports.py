@@ -42,7 +42,9 @@ def load_failure(session: EngineSession, how: str, output: str) -> Failure:
     """Return why a load failed: our own reason if lemonbus ended the engine, then how it ended, then its last lines."""
     name = session.spec.name
     problem = session.backend.file_problem(output)
-    code, why = (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, how)
+    code, why = (
+        (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, session.backend.load_problem(output) or how)
+    )
     failure = session.failure or Failure(code, f"{name} cannot be loaded: {why}", model=name)
     return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))
 

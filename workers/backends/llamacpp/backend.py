@@ -177,6 +177,10 @@ class LlamaCppBackend(ProgramBackend):
         """See :meth:`Backend.file_problem`."""
         return engine_texts.file_problem(output)
 
+    def load_problem(self, output: str) -> str:
+        """See :meth:`Backend.load_problem`."""
+        return engine_texts.load_problem(output)
+
     def warm_up(self) -> EngineRequest:
         """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
         if self.spec.type == ModelType.EMBEDDING:

@@ -3,7 +3,7 @@
 llama-server looks for cancelled requests between two batches, and cannot be interrupted inside one: so a cancelled
 request holds its slot for up to one batch. A small batch costs speed: 3,000 tokens of a model with 135 million
 parameters are read on 2 threads at 0.78 of full speed with 64 tokens a batch, at 0.88 with 128, at 0.95 with 256. So
-the batch is the largest one that an ordinary processor computes within a second.
+the batch is the largest one that an ordinary processor computes within a second. A GPU gets llama-server's own batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.models.devices import Device, is_gpu_number
-from protocol.models.recipes import BackendDescriptor, ModelSpec, ModelType
+from protocol.models.recipes import BackendDescriptor, ModelSpec, ModelType, Provision
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.flags import FLAGS
@@ -30,6 +30,8 @@ MAX_INPUT_TOKENS: Final = 8192
 MIN_BATCH_TOKENS: Final = 64
 MAX_BATCH_TOKENS: Final = 512
 """llama-server computes no more at a time, however large its batch is."""
+GPU_NODES: Final = ("nvidia[0-9]*", "kfd", "dri/renderD*")
+"""Device nodes, one of which a program needs to use a GPU."""
 TARGET_S: Final = 1.0
 BYTES_PER_THREAD_SECOND: Final = 15e9
 """Tokens times bytes of the model that a thread computes in a second: a busy 2-core server needs 6.3 ms a token for 98 MB."""
@@ -48,11 +50,13 @@ def server_arguments(
     threads: int,
     saved: Path,
     quiet: bool,
+    dev: Path = Path("/dev"),
 ) -> list[str]:
     """Return the arguments of a server. The user's come last, so they take precedence.
 
     ``context``: tokens of each of the ``slots``, 0 if left to the engine. ``threads``: 0 for the engine's own choice.
-    ``saved``: the directory of saved prompt caches. ``quiet``: only warnings and errors are wanted in the log.
+    ``saved``: the directory of saved prompt caches. ``quiet``: only warnings and errors are wanted in the log. ``dev``: the
+    directory of device nodes.
     """
     own_server, on_device = bool(program.requires), runs_on_device(program)
     words = ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", alias]
@@ -76,7 +80,7 @@ def server_arguments(
         words += ["-b", whole, "-ub", whole]
     else:
         words += SAMPLING_FLAGS
-        if not on_device:
+        if not on_device and not _may_use_gpu(spec, program, dev):
             words += ["-b", str(prompt_batch_tokens(_model_bytes(spec.path), threads or len(os.sched_getaffinity(0))))]
         if spec.mmproj:
             words += ["--mmproj", spec.mmproj]
@@ -90,6 +94,13 @@ def server_arguments(
 def runs_on_device(program: BackendDescriptor) -> bool:
     """Return whether a program computes on something besides the processor."""
     return any(device != Device.CPU for device in program.devices)
+
+
+def _may_use_gpu(spec: ModelSpec, program: BackendDescriptor, dev: Path) -> bool:
+    """Return whether a user's own program, of which nothing else is known, may compute on a GPU of this machine."""
+    if program.provision is not Provision.USER or spec.options.get("gpu_layers") == 0 or "none" in spec.devices:
+        return False
+    return any(list(dev.glob(pattern)) for pattern in GPU_NODES)
 
 
 def _model_bytes(path: str) -> int:

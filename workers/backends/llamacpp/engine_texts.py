@@ -38,6 +38,9 @@ _BROKEN_FILE: Final = re.compile(
 )
 """Reasons why llama.cpp does not load a file, and never will."""
 
+_NO_MEMORY: Final = re.compile(r"failed to allocate (\w{1,32}) buffer of size (\d+)")
+_UNKNOWN_DEVICE: Final = re.compile(r"invalid device: ([\w.:-]{1,32})")
+
 ERROR_TEXTS: Final = llama_server_api.ERROR_TEXTS._replace(
     too_long=re.compile("is too large to process"),
     caller_mistake=re.compile(
@@ -65,6 +68,18 @@ def file_problem(output: str) -> str:
         if _BROKEN_FILE.search(output)
         else ""
     )
+
+
+def load_problem(output: str) -> str:
+    """From llama.cpp's last lines, return what the machine lacks for a load; empty if they name another reason or none."""
+    if memory := _NO_MEMORY.search(output):
+        return (
+            f"the memory of {memory[1]} is not enough for {int(memory[2]) / 2**20:,.0f} MiB more. Unload another model, or load "
+            "this one with a smaller ctx_size, fewer slots or fewer gpu_layers"
+        )
+    if device := _UNKNOWN_DEVICE.search(output):
+        return f"llama-server does not know the device {device[1]}. `llama-server --list-devices` shows those that it knows"
+    return ""
 
 
 def parse_line(line: bytes, asked: bool) -> tuple[str, str]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from protocol.config.settings import Settings
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.backends.llamacpp.command_line import prompt_batch_tokens
+from workers.backends.llamacpp.command_line import prompt_batch_tokens, server_arguments
+from workers.backends.llamacpp.descriptor import DESCRIPTOR
 
 MB = 10**6
 
@@ -40,3 +41,39 @@ def test_the_engine_is_started_with_it(tmp_path: Path, size: int, threads: int, 
     spec = ModelSpec("m", "m", "llamacpp", "cpu", "llm", str(model), options={"threads": threads})
     command = LlamaCppBackend(spec, Settings(cache_dir=str(tmp_path))).command(1)
     assert command[command.index("-b") + 1] == batch
+
+
+@pytest.mark.parametrize(
+    ("backend", "node", "devices", "options", "batch"),
+    [
+        ("system", "nvidia0", [], {}, False),
+        ("system", "dri/renderD128", ["Vulkan0"], {}, False),
+        ("system", "nvidiactl", [], {}, True),
+        ("system", "nvidia0", ["none"], {}, True),
+        ("system", "nvidia0", [], {"gpu_layers": 0}, True),
+        ("cpu", "nvidia0", [], {}, True),
+    ],
+)
+def test_a_program_that_may_compute_on_a_gpu_gets_its_own_batch(
+    tmp_path: Path, backend: str, node: str, devices: list[str], options: dict[str, OptionValue], batch: bool
+) -> None:
+    (tmp_path / node).parent.mkdir(exist_ok=True)
+    (tmp_path / node).touch()
+    spec = ModelSpec("m", "m", "llamacpp", backend, "llm", "/m.gguf", options=options, devices=devices)
+    program = next(each for each in DESCRIPTOR.backends if each.name == backend)
+    layers = int(options.get("gpu_layers", 0))
+    words = server_arguments(
+        spec,
+        program,
+        [],
+        port=1,
+        alias="m",
+        slots=1,
+        context=0,
+        gpu_layers=layers,
+        threads=1,
+        saved=tmp_path,
+        quiet=False,
+        dev=tmp_path,
+    )
+    assert ("-b" in words) == batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.backends.llamacpp.engine_texts import file_problem, parse_line
+from workers.backends.llamacpp.engine_texts import file_problem, load_problem, parse_line
 
 PREFIX = b"0.00.001.527 "
 
@@ -76,3 +76,28 @@ def test_what_is_wrong_with_a_file(line: str, expected: str) -> None:
     assert expected in found
     assert bool(found) == bool(expected)
     assert "/" not in found
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            (
+                "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 3714.46 MiB on device 0: cudaMalloc failed: out of memory\n"
+                "alloc_tensor_range: failed to allocate CUDA0 buffer of size 3894894592\n"
+                "llama_model_load: error loading model: unable to allocate CUDA0 buffer"
+            ),
+            "the memory of CUDA0 is not enough for 3,714 MiB more. Unload another model, or load this one with a smaller",
+        ),
+        (
+            'error while handling argument "--device": invalid device: CUDA7\nusage:\n-dev, --device <dev1,dev2,..>',
+            "llama-server does not know the device CUDA7. `llama-server --list-devices` shows",
+        ),
+        ("failed to load model '/srv/a.gguf'", ""),
+    ],
+)
+def test_what_a_machine_lacks_for_a_load(lines: str, expected: str) -> None:
+    found = load_problem(f"srv  init: loading model\n{lines}\nexiting due to model loading error")
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+    assert file_problem(lines) == "", "another try may succeed"
