@@ -61,7 +61,7 @@ class AdmissionCheck:
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Raise the failure of the present state."""
         if req.path not in OPEN_PATHS:
-            self._session.admit()
+            self._session.admission.admit()
 
 
 class LimitHeaders:

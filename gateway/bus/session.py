@@ -1,21 +1,21 @@
-"""The gateway's session with the supervisor: what requests and calls send to it, and whether new ones are admitted.
+"""The gateway's session with the supervisor: what requests and calls send to it.
 
 Resources get it in their constructor. They use :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call` and
 :meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.answer_stream`.
 :mod:`gateway.bus.message_handlers` passes what comes back to the request or call with its number.
 
-:mod:`gateway.requests.admission_states` has the table of its states. Running requests and calls may finish in every state.
+:attr:`SupervisorSession.admission` says whether new ones are admitted.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 from gevent.event import Event as GreenletEvent
 
+from gateway.bus.admission import GatewayAdmission
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
@@ -25,7 +25,6 @@ from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission_states import (
     ADMISSION_FAILURES,
     MAX_WAIT_FOR_SUPERVISOR_S,
-    TRANSITIONS,
     WAITING_STATES,
     AdmissionEvent,
     AdmissionState,
@@ -40,21 +39,20 @@ from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult
 from protocol.messages.peers import LoadedCode
 from protocol.runtime import logs
-from protocol.state_table import next_state
 from protocol.wire import envelope
 
 R = TypeVar("R")
 
 
 class SupervisorSession:
-    """The state of this gateway. It only changes in callbacks of gevent's hub."""
+    """What this gateway has asked the supervisor for. It only changes in callbacks of gevent's hub."""
 
     def __init__(self, gateway: str, settings: Settings, spool: Spool) -> None:
         """Start without a supervisor."""
         self.id = gateway
         self.settings = settings
         self.spool = spool
-        self.state = AdmissionState.STARTING
+        self.admission = GatewayAdmission(self._overdue)
         self.has_started = GreenletEvent()
         """Set when a supervisor has answered for the first time."""
         self.inbox_bytes = settings.inbox_bytes
@@ -95,22 +93,6 @@ class SupervisorSession:
 
     # For resources
 
-    def admit(self) -> None:
-        """If new requests are not admitted, raise the failure that says why."""
-        if self.state is AdmissionState.OPEN:
-            return
-        if self.state not in WAITING_STATES or self._overdue(time.monotonic()):
-            raise self.refusal.raised()
-
-    def check_readiness(self) -> None:
-        """If a load balancer should choose another server now, raise the failure that says why.
-
-        While the state is ``RECOVERING`` it should not: requests are served a moment later.
-        """
-        if self.state is AdmissionState.STARTING:
-            raise ADMISSION_FAILURES[self.state].raised()
-        self.admit()
-
     def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R], payload: bytes = b"") -> R:
         """Call the supervisor and wait for its report: ``call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
 
@@ -128,7 +110,7 @@ class SupervisorSession:
         self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False, payload: bytes = b""
     ) -> SupervisorCall:
         """Call the supervisor and get everything that it answers; see :class:`SupervisorCall`."""
-        self.admit()
+        self.admission.admit()
         request_context(env).check_access()
         number = self._pending.next_number()
         call = self._pending.calls[number] = SupervisorCall(self, number, env, build(number), payload, endless=endless)
@@ -149,7 +131,7 @@ class SupervisorSession:
         ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
-        self.admit()
+        self.admission.admit()
         context.check_access()
         caller = context.caller
         if caller is not None and caller.tokens_per_minute:
@@ -169,7 +151,7 @@ class SupervisorSession:
         try:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
-                self.admit()  # other greenlets ran meanwhile
+                self.admission.admit()  # other greenlets ran meanwhile
             # Not earlier: a new connection sends everything in it.
             self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
@@ -184,16 +166,6 @@ class SupervisorSession:
         if exchange.spool:
             name, exchange.spool = exchange.spool, ""
             self.spool.drop(name)
-
-    @property
-    def server_ends(self) -> bool:
-        """Return whether this process drains because the whole server does."""
-        return self.state is AdmissionState.DRAINING
-
-    @property
-    def refusal(self) -> Failure:
-        """Return why no request is admitted in the present state."""
-        return ADMISSION_FAILURES[self.state]
 
     # For exchanges and calls (their ExchangeDispatcher and CallSession)
 
@@ -215,7 +187,7 @@ class SupervisorSession:
 
     def may_retry(self) -> bool:
         """Return whether there is, or will be, a supervisor for another attempt."""
-        return self.state is not AdmissionState.LOST
+        return self.admission.state is not AdmissionState.LOST
 
     def send_end(self, message: work.Cancel | work.AnswerLost | AbandonCall) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
@@ -232,33 +204,33 @@ class SupervisorSession:
 
         ``keys``: those of the present settings; None if unspecified.
         """
-        if self.state is AdmissionState.LOST:
+        if self.admission.state is AdmissionState.LOST:
             return
         self.supervisor_code = code
         if keys is not None:
             self.on_setting_keys(keys)
         self._connection.welcome(supervisor_pid)
-        self._transition(AdmissionEvent.WELCOMED)
-        if self._paused and self.state is AdmissionState.OPEN:
+        self.admission.apply(AdmissionEvent.WELCOMED)
+        if self._paused and self.admission.state is AdmissionState.OPEN:
             self._paused = False
             self.on_resume()
         self.has_started.set()
 
     def pause_accepting(self) -> None:
         """Leave new connections to others until :meth:`welcomed`: a supervisor of another version is about to take over."""
-        if self.state in WAITING_STATES and not self._paused:
+        if self.admission.state in WAITING_STATES and not self._paused:
             self._paused = True
             self.on_pause()
 
     def supervisor_ended(self) -> None:
         """Let requests wait for the supervisor's successor. Running ones go on."""
-        if self.state is AdmissionState.LOST:
+        if self.admission.state is AdmissionState.LOST:
             return
-        if self.state is AdmissionState.OPEN:
+        if self.admission.state is AdmissionState.OPEN:
             # No warning: it may have been replaced on purpose. If not, the next one says so ("the last supervisor has
             # ended").
             logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
-        self._transition(AdmissionEvent.SUPERVISOR_ENDED)
+        self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()
 
@@ -267,11 +239,11 @@ class SupervisorSession:
 
         ``now``: the time of ``time.monotonic``.
         """
-        if self._connection.welcomed or self.state is AdmissionState.LOST:
+        if self._connection.welcomed or self.admission.state is AdmissionState.LOST:
             return
         self._connection.repeat_hello(now)
         if self._overdue(now):
-            self._pending.fail_waiting(self.refusal)
+            self._pending.fail_waiting(self.admission.refusal)
 
     def end_withdrawn(self) -> None:
         """End the requests and calls whose keys were revoked, have expired or have lost a right.
@@ -288,23 +260,23 @@ class SupervisorSession:
 
         ``replaced``: this process ends, not the server.
         """
-        if self.state in (AdmissionState.DRAINING, AdmissionState.REPLACED, AdmissionState.LOST):
+        if self.admission.state in (AdmissionState.DRAINING, AdmissionState.REPLACED, AdmissionState.LOST):
             return
-        waits = self.state in WAITING_STATES
-        self._transition(AdmissionEvent.REPLACE if replaced else AdmissionEvent.DRAIN)
+        waits = self.admission.state in WAITING_STATES
+        self.admission.apply(AdmissionEvent.REPLACE if replaced else AdmissionEvent.DRAIN)
         if waits:  # no supervisor will ever answer this process
             if replaced:
                 self._pending.process_replaced()
-            self._pending.fail_waiting(self.refusal)
-        self._pending.fail_endless_calls(self.refusal)
+            self._pending.fail_waiting(self.admission.refusal)
+        self._pending.fail_endless_calls(self.admission.refusal)
         if self.on_shutdown is not None:
             self.on_shutdown(grace)
 
     def lose_supervisor(self) -> None:
         """Fail the requests that no worker has. Running ones may go on during the grace period."""
-        if self.state is AdmissionState.LOST:
+        if self.admission.state is AdmissionState.LOST:
             return
-        self._transition(AdmissionEvent.KEEPER_ENDED)
+        self.admission.apply(AdmissionEvent.KEEPER_ENDED)
         self._connection.close()
         self._message_handlers.supervisor_lost()
         self._pending.fail_without_worker(ADMISSION_FAILURES[AdmissionState.LOST])
@@ -313,12 +285,9 @@ class SupervisorSession:
 
     def fail_everything(self) -> None:
         """Fail all requests and calls that still run: the grace period is over."""
-        code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
+        code = Code.SUPERVISOR_LOST if self.admission.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
-
-    def _transition(self, event: AdmissionEvent) -> None:
-        self.state = next_state(TRANSITIONS, self.state, event)
 
     def give_up_waiting(self) -> None:
         """Fail everything that waits for a supervisor: this process ends, because none answers it."""
-        self._pending.fail_waiting(self.refusal)
+        self._pending.fail_waiting(self.admission.refusal)

@@ -172,7 +172,7 @@ class _LogReader:
         for _ in range(MAX_INVALID_MESSAGES):
             message = None
             while message is None and left > 0:
-                self._session.admit()
+                self._session.admission.admit()
                 request_context(self._env).check_access()
                 message = self._socket.receive(timeout=0.25)
                 left -= 0.25

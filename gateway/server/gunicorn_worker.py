@@ -155,9 +155,9 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         """End within ``grace`` seconds: the supervisor said so, or is gone (in the hub)."""
         self._keep_alive = False
         self._deadline = time.monotonic() + grace
-        if self.session.state is AdmissionState.LOST:
+        if self.session.admission.state is AdmissionState.LOST:
             self.alive = False
-        self.body_memory.end_all(self.session.refusal)
+        self.body_memory.end_all(self.session.admission.refusal)
         self._stop_event.set()
 
     def run(self) -> None:
@@ -185,7 +185,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             self.notify()
             self._stop_event.wait(1.0)
             self._stop_event.clear()
-            if self.session.state is AdmissionState.STARTING and time.monotonic() > welcome_deadline:
+            if self.session.admission.state is AdmissionState.STARTING and time.monotonic() > welcome_deadline:
                 self._end_unwelcomed()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 gevent.get_hub().loop.run_callback(self.session.fail_everything)
@@ -206,7 +206,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         for acceptor in acceptors:
             # When the whole server stops, the other processes end as well: clients would wait at a listener without a
             # server.
-            acceptor.close(for_all=self.session.server_ends)
+            acceptor.close(for_all=self.session.admission.server_ends)
         while any(acceptors):
             for client_socket in self.idle:
                 client_socket.stop_expecting(unless_new=True)

@@ -58,9 +58,9 @@ def health_report(caller: HttpCaller) -> HealthReport:
 
 
 def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
-    session.check_readiness()
+    session.admission.check_readiness()
     kept = session.part(_Kept)
-    if session.state is AdmissionState.RECOVERING:
+    if session.admission.state is AdmissionState.RECOVERING:
         return _former_report(kept)
     with session.start_call(env, GetHealth) as call:
         while (message := call.next(ANSWER_WAIT_S)) is not None:

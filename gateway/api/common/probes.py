@@ -29,5 +29,5 @@ def show_readiness(caller: HttpCaller, _request: Nothing) -> Probe:
 
     Requests that wait for a new supervisor are accepted.
     """
-    caller.session.check_readiness()
-    return Probe("recovering" if caller.session.state is AdmissionState.RECOVERING else "ok")
+    caller.session.admission.check_readiness()
+    return Probe("recovering" if caller.session.admission.state is AdmissionState.RECOVERING else "ok")

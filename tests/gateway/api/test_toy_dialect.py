@@ -122,7 +122,7 @@ def refusing_apps(folder: Path) -> Iterator[tuple[AppClient, Code]]:
     dialects = [*DIALECTS, ToyDialect()]
     yield AppClient(folder, dialects, api_key="k"), Code.UNAUTHORIZED
     stopping = AppClient(folder, dialects)
-    stopping.session.state = AdmissionState.DRAINING
+    stopping.session.admission.state = AdmissionState.DRAINING
     yield stopping, Code.DRAINING
 
 

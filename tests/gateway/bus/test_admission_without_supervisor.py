@@ -54,7 +54,7 @@ def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Sessi
     gateway.session.supervisor_ended()
     gateway.session.check_connection(time.monotonic() + 100)
     gateway.welcome()
-    assert (len(gateway.bus.snapshots), gateway.session.state) == (hellos, AdmissionState.LOST)
+    assert (len(gateway.bus.snapshots), gateway.session.admission.state) == (hellos, AdmissionState.LOST)
 
 
 def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
@@ -62,12 +62,12 @@ def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
     exchange = gateway.start()
     assert gateway.submitted() == [(exchange.number, 1, True)]
     gateway.welcome()
-    assert gateway.session.state is AdmissionState.OPEN
+    assert gateway.session.admission.state is AdmissionState.OPEN
 
 
 def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(gateway: SessionHarness) -> None:
     gateway.session.drain(10.0)
-    assert gateway.session.server_ends
+    assert gateway.session.admission.server_ends
     gateway.end_supervisor()
     gateway.welcome()
     with pytest.raises(LemonbusError, match="stopping"):
@@ -85,7 +85,7 @@ def test_what_waits_for_a_supervisor_of_another_version_is_to_be_repeated(gatewa
     assert "repeat the request" in waiting.failure.message
     with pytest.raises(LemonbusError, match="repeat the request"):
         gateway.start()
-    assert not gateway.session.server_ends, "other processes need the listener"
+    assert not gateway.session.admission.server_ends, "other processes need the listener"
 
 
 def test_a_body_that_arrives_while_another_version_takes_over_is_to_be_sent_again(

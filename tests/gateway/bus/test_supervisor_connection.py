@@ -181,7 +181,7 @@ def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: SessionHarness)
         gateway.bus.iterate()
         if welcomed:
             gateway.welcome()
-            assert gateway.session.state is AdmissionState.OPEN
+            assert gateway.session.admission.state is AdmissionState.OPEN
         assert gateway.submitted() == [(exchange.number, 1, True)]
     gateway.deliver(exchange, EventKind.DELTA, EventKind.DONE)
     assert (exchange.inbox.take(), exchange.failure) == (b"text", None)

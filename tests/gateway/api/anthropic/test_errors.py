@@ -53,7 +53,7 @@ def test_every_error_has_anthropics_form(
 def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None:
     closed = AppClient(tmp_path, api_key="k")
     stopping = AppClient(tmp_path)
-    stopping.session.state = AdmissionState.DRAINING
+    stopping.session.admission.state = AdmissionState.DRAINING
     for ask, status, kind in ((closed, 401, "authentication_error"), (stopping, 503, "overloaded_error")):
         for path in (URL, f"{URL}/unknown", "/api/v0/messages"):
             result = ask("POST", path, LEAST)
