@@ -16,7 +16,7 @@ from gateway.decoding import limits
 from gateway.fetching.request_images import MAX_IMAGE_BYTES, MAX_IMAGES
 from gateway.requests.admission_states import MAX_WAIT_FOR_SUPERVISOR_S
 from gateway.server.gunicorn_master import KEEP_ALIVE_S
-from protocol.config.resolver import MAX_FILE_BYTES
+from protocol.config.config_file import MAX_FILE_BYTES
 from protocol.config.settings import Settings
 from supervisor.keeper.heartbeat import SILENCE_S
 from supervisor.metrics.accumulators import MAX_MODELS

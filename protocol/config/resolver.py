@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from protocol.config.api_keys import KEY_VARIABLES, keys_required
+from protocol.config.config_file import ConfigFile, absolute_path, read_config_file
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields, shown_value
 from protocol.config.sections import MASK, read_sections, suggestion
 from protocol.config.settings import SECTIONS, Settings
@@ -26,8 +27,6 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 Flags = Mapping[str, str | list[str]]
 """Name of the setting → the text of its flag, or of all of them if it is repeatable."""
 
-MAX_FILE_BYTES: Final = 1024 * 1024
-"""Size limit of a configuration file: a thousand models with a long system prompt each."""
 _PREFIX: Final = "LEMONBUS_"
 _PLACE: Final = re.compile(r"at line (\d+)")
 """In the messages of ``tomllib``."""
@@ -56,13 +55,6 @@ OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
 """``LEMONBUS_…`` variables that are not settings: the command line's, and those between the server's processes."""
 
 
-class ConfigFile(NamedTuple):
-    """A configuration file as read."""
-
-    path: str
-    text: str
-
-
 class Origin(NamedTuple):
     """Where a value comes from: ``flag``, ``environment``, ``file`` or ``default``, and its name there."""
 
@@ -81,39 +73,6 @@ class ResolvedSettings(NamedTuple):
     """By the name of the setting; those of sections by their dotted name, as ``models.NAME.ttl``."""
     warnings: list[str]
     """Warnings about variables that look like settings but are not."""
-
-
-def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
-    """Return the files to look for, in order. If one was asked for, it is the only one."""
-    asked = given or environment.get("LEMONBUS_CONFIG", "")
-    if asked:
-        return [Path(_absolute(asked, "", environment))]
-    home = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or "/") / ".config")
-    return [Path(folder) / "lemonbus" / "lemonbus.toml" for folder in (home, "/etc")]
-
-
-def read_config_file(environment: Mapping[str, str], given: str = "") -> ConfigFile | None:
-    """Return the configuration file, if there is one. Raises if one was asked for and does not exist."""
-    asked = bool(given or environment.get("LEMONBUS_CONFIG"))
-    for path in config_paths(environment, given):
-        try:
-            return ConfigFile(str(path), _read_bounded(path).decode())
-        except UnicodeDecodeError as problem:
-            raise invalid(f"{path}: expected UTF-8 text, byte {problem.start + 1} is not") from problem
-        except (FileNotFoundError, NotADirectoryError) as problem:
-            if asked:
-                raise invalid(f"{path}: no such configuration file") from problem
-        except OSError as problem:
-            raise invalid(f"{path}: cannot be read: {problem.strerror}") from problem
-    return None
-
-
-def _read_bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
-        found = file.read(MAX_FILE_BYTES + 1)
-    if len(found) > MAX_FILE_BYTES:
-        raise invalid(f"{path}: expected at most {MAX_FILE_BYTES >> 10} KiB, and it has more")
-    return found
 
 
 def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | None, folder: str) -> ResolvedSettings:
@@ -282,14 +241,7 @@ def _invalid_value(where: str, field: SettingField, given: object) -> LemonbusEr
 
 
 def _resolved_path(field: SettingField, value: Any, folder: str, environment: Mapping[str, str]) -> Any:
-    return _absolute(value, folder, environment) if field.is_directory and value else value
-
-
-def _absolute(path: str, folder: str, environment: Mapping[str, str]) -> str:
-    home = environment.get("HOME")
-    if home and (path == "~" or path.startswith("~/")):
-        path = home + path[1:]
-    return os.path.normpath(Path(folder) / path)
+    return absolute_path(value, folder, environment) if field.is_directory and value else value
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ JSON to the descriptor in ``LEMONBUS_RESULT_FD``. ``lemonbus serve`` passes on h
 
 from __future__ import annotations
 
+from protocol.config.config_file import read_config_file
 from protocol.runtime import memory
 
 if __name__ == "__main__":
@@ -20,7 +21,7 @@ from typing import Final
 import msgspec
 
 from protocol.config.api_keys import check_key_file
-from protocol.config.resolver import ResolvedSettings, read_config_file, require_key_beyond_loopback, resolve
+from protocol.config.resolver import ResolvedSettings, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from supervisor.models.options.settings_check import check_settings, setting_warnings

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.config.resolver import ConfigFile, resolve
+from protocol.config.config_file import ConfigFile
+from protocol.config.resolver import resolve
 from protocol.config.settings import SECTIONS, Settings
 from tests.support.server import LemonbusServer
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from protocol.config.resolver import ConfigFile, Flags, ResolvedSettings, resolve
+from protocol.config.config_file import ConfigFile
+from protocol.config.resolver import Flags, ResolvedSettings, resolve
 from protocol.failures import Code, LemonbusError
 
 PATH = "/etc/lemonbus/lemonbus.toml"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config.resolver import MAX_FILE_BYTES, ConfigFile, config_paths, read_config_file
+from protocol.config.config_file import MAX_FILE_BYTES, ConfigFile, config_paths, read_config_file
 from protocol.failures import LemonbusError
 
 PATH = "/etc/lemonbus/lemonbus.toml"
