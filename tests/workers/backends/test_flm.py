@@ -11,8 +11,9 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.models.recipes import ModelSpec
-from workers.backends.flm.backend import FlmBackend, check_flm_args
+from workers.backends.flm.backend import FlmBackend
 from workers.backends.flm.responses import convert_flm_transcription
+from workers.backends.flm.user_arguments import check_flm_args
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.worker.load_check import check_model
 

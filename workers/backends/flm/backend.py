@@ -23,17 +23,15 @@ from protocol.wire import form_data
 from workers.backends.base import Backend, EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.flag_table import name_of
 from workers.backends.flm.descriptor import DESCRIPTOR, FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
+from workers.backends.flm.user_arguments import OPTION, check_flm_args
 from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
 from workers.backends.sampling_defaults import apply_sampling_defaults
-from workers.backends.user_arguments import split_args
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.transcript_events import streamed
 
-OPTION: Final = "flm_args"
 SWITCHES: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embed", ModelType.AUDIO: "--asr"}
 """Type of a model → the switch that makes flm serve it; flm then takes no tag."""
 FIXED_MODELS: Final[dict[str, str]] = {ModelType.EMBEDDING: "embed-gemma:300m", ModelType.AUDIO: "whisper-v3:turbo"}
@@ -60,28 +58,6 @@ class _Version(msgspec.Struct):
 
 class _NpuStatus(msgspec.Struct):
     active_requests: int
-
-
-def check_flm_args(args: str) -> list[str]:
-    """Return the words of ``flm_args``; raises ``invalid_request`` naming a flag that lemonbus sets.
-
-    flm accepts a prefix of a flag's name, and a value directly after a one-letter flag.
-    """
-    words = split_args(OPTION, args)
-    if words and not words[0].startswith("-"):
-        raise invalid(f"{OPTION} must begin with a flag, not {words[0]!r}: lemonbus names the model", OPTION)
-    for word in words:
-        flag = name_of(word)
-        ours = [each for each in FLAGS.forbidden if _abbreviates(flag, each)]
-        if ours:
-            raise invalid(f"{OPTION} must not contain {flag}: lemonbus sets {ours[0]}", OPTION)
-    return words
-
-
-def _abbreviates(flag: str, forbidden: str) -> bool:
-    if flag.startswith("--"):
-        return forbidden.startswith(flag)
-    return flag.startswith("-") and flag[:2] == forbidden
 
 
 class FlmBackend(Backend):
