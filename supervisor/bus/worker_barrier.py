@@ -16,8 +16,8 @@ from protocol.messages.peers import Ping
 from protocol.runtime.loop import Loop, Timer
 from supervisor.bus.sockets import SupervisorBus
 
-BARRIER_TIMEOUT_S: Final = 0.2
-"""How long to wait for a worker that does not answer: it may be stopped."""
+BARRIER_TIMEOUT_S: Final = 1.0
+"""How long to wait for a process that does not answer: it may be stopped, or only stand still for half a second."""
 
 
 class _Wait(msgspec.Struct):
