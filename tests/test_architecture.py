@@ -129,7 +129,7 @@ SHOWN_PIDS = (
     "supervisor/lifecycle/",
     "supervisor/handlers/metrics.py",
     "supervisor/handlers/server_state.py",
-    "supervisor/peers/ends.py",
+    "supervisor/peers/peer_exit.py",
     "supervisor/peers/handshake.py",
     "supervisor/peers/monitor.py",
     "supervisor/recovery/takeover.py",
@@ -256,7 +256,7 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
             "workers/backends",
             {
                 *("base", "engine_request", "error_texts", "flag_table", "generation_request", "llama_server_api"),
-                *("measured_recordings", "package_version", "program_backend", "recipe", "request_rules"),
+                *("accepted_audio", "package_version", "program_backend", "recipe", "request_rules"),
                 *("sampling_defaults", "user_arguments"),
             },
         ),

@@ -13,7 +13,7 @@ import pytest
 from gateway.requests import admission_states
 from protocol import worker_states
 from supervisor.handlers import upgrade
-from supervisor.keeper import process_states, upgrade_states
+from supervisor.keeper import process_states, upgrade_steps
 from supervisor.lifecycle import fork_server, succession
 from supervisor.processes import fork_orders
 from supervisor.scheduler import model_states
@@ -26,7 +26,7 @@ LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "The server": process_states.SERVER,
     "A supervisor": process_states.SUPERVISOR,
     "A fork server": process_states.FORK_SERVER,
-    "An upgrade": upgrade_states.UPGRADE,
+    "An upgrade": upgrade_steps.UPGRADE,
     "The installed release, as a supervisor sees it": upgrade.TRANSITIONS,
     "The end of a supervisor, as it sees itself": succession.TRANSITIONS,
     "What a fork server has imported for workers": fork_server.TRANSITIONS,

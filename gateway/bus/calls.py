@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, Self
 import gevent
 import msgspec
 
-from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
+from gateway.http.client_disconnect import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure

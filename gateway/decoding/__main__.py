@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from gateway.decoding import decoder_process as wire
+from gateway.decoding.audio_duration import RecordingError, measure_recording
 from gateway.decoding.base64_text import from_base64
 from gateway.decoding.images import ImageError, decode_image
 from gateway.decoding.limits import DECODER_MEMORY
-from gateway.decoding.recordings import RecordingError, measure_recording
 
 IDLE_S: Final = 60.0
 MAX_RESIDENT_KIB: Final = 128 * 1024

@@ -18,7 +18,7 @@ from gateway.fair_limiter import FairLimiter
 from gateway.fetching.image_fetch import FetchedImage, FetchError, ImageFetcher, host_of
 from gateway.fetching.image_source import is_inline
 from gateway.http.bodies import body_limits
-from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.client_disconnect import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of, request_context
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid

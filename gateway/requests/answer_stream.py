@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from gateway.http.bodies import body_decoding
-from gateway.http.hangup import HangUpWatch
+from gateway.http.client_disconnect import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.http.hangup import CLIENT_LEFT, CUT_DELAY_S
+from gateway.http.client_disconnect import CLIENT_LEFT, CUT_DELAY_S
 from gateway.http.request_context import may_go_on
 from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission_states import ADMISSION_FAILURES, AdmissionState

@@ -19,14 +19,14 @@ from gateway.decoding.base64_text import from_base64
 from gateway.decoding.decoder_process import AbandonedError, Budget, DecoderSession, RefusedError
 from gateway.decoding.limits import MAX_CHAT_AUDIO_S, MAX_MEDIA, MAX_PIXELS
 from gateway.http.bodies import body_decoding, body_limits
-from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.client_disconnect import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import client_of
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_session import RequestSession, reserve
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.requests.text_limits import RequestFields
 from protocol.wire import form_data
-from protocol.wire.recordings import MAX_RECORDING_S, MEASURED, NAMES, recording_type
+from protocol.wire.audio_format import MAX_RECORDING_S, MEASURED, NAMES, recording_type
 
 IMAGE, MASKED_IMAGE, RECORDING = range(3)
 _ORDERS: Final = {

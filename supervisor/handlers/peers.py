@@ -12,10 +12,10 @@ from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
-from supervisor.peers.ends import GatewayEnds
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
+from supervisor.peers.peer_exit import GatewayEnds
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.handler_table import Handler

@@ -1,4 +1,7 @@
-"""The upgrade: the keeper starts the installed release, and that release's supervisor takes over and answers the call."""
+"""The upgrade: the keeper starts the installed release, and that release's supervisor takes over and answers the call.
+
+The order of the steps is the keeper's: the table in `supervisor/keeper/upgrade_steps.py`. This file has the supervisor's part.
+"""
 
 from __future__ import annotations
 

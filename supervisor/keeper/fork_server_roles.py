@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from protocol.state_table import next_state
 from supervisor.keeper.fork_server_process import ForkServerProcess
 from supervisor.keeper.restart_policy import SupervisorEnd, upgrade_event
-from supervisor.keeper.upgrade_states import UNCONFIRMED, UPGRADE, UpgradeEvent, UpgradeState
+from supervisor.keeper.upgrade_steps import UNCONFIRMED, UPGRADE, UpgradeEvent, UpgradeState
 
 PAUSE_S = 5.0
 """Least time between two starts of a fork server while a supervisor runs."""
@@ -31,7 +31,7 @@ class Role(enum.Enum):
 
 
 class ForkServers:
-    """One fork server, or two during an upgrade, which takes the steps of the table `upgrade_states.UPGRADE`."""
+    """One fork server, or two during an upgrade, which takes the steps of the table `upgrade_steps.UPGRADE`."""
 
     def __init__(self, boot: str, command: Sequence[str]) -> None:
         """Start none yet."""

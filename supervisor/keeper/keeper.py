@@ -1,6 +1,6 @@
 """The keeper's loop: connects signals, fork servers, the supervisor and the service manager.
 
-It decides little: `process_states` and `upgrade_states` have the states of all these, `restart_policy` what follows from them.
+It decides little: `process_states` and `upgrade_steps` have the states of all these, `restart_policy` what follows from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from supervisor.keeper.restart_policy import Exit, RestartPolicy, SupervisorEnd,
 from supervisor.keeper.service_manager import ServiceManager
 from supervisor.keeper.signals import Signals
 from supervisor.keeper.supervisor_process import SupervisorProcess
-from supervisor.keeper.upgrade_states import UNCONFIRMED, UpgradeEvent, UpgradeState
+from supervisor.keeper.upgrade_steps import UNCONFIRMED, UpgradeEvent, UpgradeState
 
 TICK_S = 1.0
 KILL_TIMEOUT_S = 5.0

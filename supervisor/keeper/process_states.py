@@ -1,6 +1,6 @@
 """The states of what the keeper runs, each with its table: the server, a supervisor, a fork server.
 
-`upgrade_states` has those of an upgrade. `docs/lifecycles.md` shows all tables.
+`upgrade_steps` has those of an upgrade. `docs/lifecycles.md` shows all tables.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.keeper.heartbeat import Heartbeat
 from supervisor.keeper.process_states import TO_END, ServerState, SupervisorState
-from supervisor.keeper.upgrade_states import UNCONFIRMED, UpgradeEvent, UpgradeState
+from supervisor.keeper.upgrade_steps import UNCONFIRMED, UpgradeEvent, UpgradeState
 
 EARLY_S = 1.0
 """A supervisor that dies this early may die of something that its successor finds as well.

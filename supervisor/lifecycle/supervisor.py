@@ -29,10 +29,10 @@ from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.shutdown import GracefulShutdown
-from supervisor.peers.ends import GatewayEnds, WorkerEnds
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
+from supervisor.peers.peer_exit import GatewayEnds, WorkerEnds
 from supervisor.processes import stale_files
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.recovery.taken_over_jobs import TakeOverJob

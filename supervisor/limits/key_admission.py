@@ -15,7 +15,7 @@ from protocol.messages.work import Caller, RateLimits
 from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
-from supervisor.limits.key_limits import KeyLimits
+from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.scheduler.scheduler import Scheduler
 
 Report = Callable[[RequestKey, RateLimits], None]
@@ -39,7 +39,7 @@ class KeyAdmission:
         """
         self._loop, self._barrier, self._scheduler, self._errors = loop, barrier, scheduler, errors
         self._report, self._resumed = report, resumed
-        self.limits = KeyLimits()
+        self.limits = RateLimiter()
         self._held: set[RequestKey] = set()
         self._reserved: dict[RequestKey, Caller] = {}
         """Call that reserved a request → the caller, until the request comes."""

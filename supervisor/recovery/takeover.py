@@ -30,10 +30,10 @@ from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.peers.ends import GatewayEnds
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
+from supervisor.peers.peer_exit import GatewayEnds
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.recovery.expected_peers import ExpectedPeers

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
+from workers.stream.sse_parser import EVENT_END, SseParser, payload_of
 
 _FAILED: Final = {"cancel": "was cancelled", "error": "failed"}
 """Value of `finish_reason` with which some engines end a failed generation → what happened, in words."""
@@ -43,7 +43,7 @@ class ChunkTranslator:
     def __init__(self, chat: bool, model: str) -> None:
         """Translate a chat, or a text completion. ``model``: the engine's name for the model."""
         self._chat, self._model = chat, model
-        self._whole = WholeEvents()
+        self._whole = SseParser()
         self._role_sent = self._is_error_body = False
 
     def feed(self, data: bytes) -> bytes:

@@ -14,8 +14,8 @@ import msgspec
 from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
 from workers.stream.sse_filter import PROGRESS, ChoiceSummary, EngineTimings, SseFilter, as_list
+from workers.stream.sse_parser import EVENT_END
 from workers.stream.usage import ChoiceUsage
-from workers.stream.whole_events import EVENT_END
 
 _CHUNK: Final = b'data: {"index":'
 _STOP: Final = b'"stop":true'

@@ -21,9 +21,9 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk
+from workers.stream.sse_parser import EVENT_END, SseParser, payload_of
 from workers.stream.token_timing import EngineMark
 from workers.stream.usage import ChoiceUsage, usage_event, without_usage
-from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
 
 _CHOICE: Final = b'data: {"choices":[{'
 PROGRESS: Final = b'"prompt_progress":{'
@@ -114,7 +114,7 @@ class SseFilter:
         """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
         self._renames = renames(alias, model, builds)
-        self._whole = WholeEvents()
+        self._whole = SseParser()
         self._expected = prompts * choices
         """Choices that have not ended."""
         self._held: list[bytes] = []

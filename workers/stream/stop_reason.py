@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from workers.stream.whole_events import EventTranslator
+from workers.stream.sse_parser import EventTranslator
 
 _VERBOSE: Final = b'"__verbose":{'
 

@@ -13,7 +13,7 @@ import msgspec
 from protocol.failures import DECODE_ERRORS
 from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.stream.sse_filter import SseFilter
-from workers.stream.whole_events import EVENT_END, WholeEvents, payload_of
+from workers.stream.sse_parser import EVENT_END, SseParser, payload_of
 
 _COUNTS: Final = b'{"choices":[]'
 """The beginning of the chunk with the number of tokens."""
@@ -94,7 +94,7 @@ class SegmentStreamTranslator:
     def __init__(self) -> None:
         """Start at the beginning of a response."""
         self._events = TranscriptEvents()
-        self._whole = WholeEvents()
+        self._whole = SseParser()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes from the engine; return the events that they complete. Raises ValueError for a broken one."""

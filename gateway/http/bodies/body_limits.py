@@ -10,7 +10,7 @@ import gevent
 
 from gateway.http.bodies.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
 from gateway.http.body_memory import OVERLOADED, BodyMemory, HeldBody
-from gateway.http.hangup import CLIENT_LEFT
+from gateway.http.client_disconnect import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError
 

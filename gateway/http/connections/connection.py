@@ -13,13 +13,13 @@ import gevent
 
 from gateway.http import errors
 from gateway.http.body_memory import BodyMemory
+from gateway.http.client_disconnect import CLIENT_LEFT
 from gateway.http.connections import request_parser, wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.connections.response import HttpResponseWriter
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors import ErrorFormats
-from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS

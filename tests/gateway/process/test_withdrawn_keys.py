@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import simple_websocket
 
-from gateway.http.hangup import CUT_DELAY_S
+from gateway.http.client_disconnect import CUT_DELAY_S
 from protocol.config.api_keys import keys_of_settings
 from protocol.config.settings import Settings
 from protocol.messages import work

@@ -28,7 +28,7 @@ from supervisor.keeper.process_states import (
     SupervisorState,
 )
 from supervisor.keeper.supervisor_process import SupervisorProcess
-from supervisor.keeper.upgrade_states import UPGRADE, UpgradeEvent, UpgradeState
+from supervisor.keeper.upgrade_steps import UPGRADE, UpgradeEvent, UpgradeState
 from tests.support.waiting import wait_for
 
 TABLES: Sequence[tuple[Mapping[Any, Mapping[Any, Any]], type[Enum], type[Enum]]] = [

@@ -17,7 +17,7 @@ from supervisor.keeper.restart_policy import (
     reason_to_kill,
     upgrade_event,
 )
-from supervisor.keeper.upgrade_states import UpgradeEvent, UpgradeState
+from supervisor.keeper.upgrade_steps import UpgradeEvent, UpgradeState
 
 SIGKILL = -9
 NOT_FORKED, STARTING, RUNNING, SERVING, LEAVING_EARLY, LEAVING, HANDED_OVER, KILLED = (

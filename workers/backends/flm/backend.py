@@ -20,13 +20,13 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
+from workers.backends.accepted_audio import check_measured
 from workers.backends.base import Backend, EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.flm.descriptor import DESCRIPTOR, FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.flm.user_arguments import OPTION, check_flm_args
-from workers.backends.measured_recordings import check_measured
 from workers.backends.recipe import Recipe
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator

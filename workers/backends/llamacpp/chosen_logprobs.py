@@ -14,7 +14,7 @@ import msgspec
 from protocol.failures import DECODE_ERRORS, invalid
 from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import answer_token_limit
-from workers.stream.whole_events import EventTranslator
+from workers.stream.sse_parser import EventTranslator
 
 _ASKED: Final = b'"logprobs"'
 _ALTERNATIVES: Final = b'"top_logprobs":['

@@ -17,7 +17,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from workers.backends.engine_request import EngineRequest
-from workers.stream.whole_events import EventTranslator
+from workers.stream.sse_parser import EventTranslator
 from workers.tool_calls.call_parser import CallArguments, CallEvent, CallStart, ToolCallParser
 from workers.tool_calls.formats import ToolCallFormat
 

@@ -19,7 +19,7 @@ from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
 from protocol.runtime.memory import limited_growth
-from protocol.wire.recordings import MAX_RATE_HZ, MAX_RECORDING_S, MIN_RATE_HZ, NAMES, recording_type
+from protocol.wire.audio_format import MAX_RATE_HZ, MAX_RECORDING_S, MIN_RATE_HZ, NAMES, recording_type
 
 SAMPLE_RATE_HZ: Final = 16_000
 MAX_DECODING_S: Final = 300.0

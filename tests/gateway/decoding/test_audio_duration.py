@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from gateway.decoding.recordings import RecordingError, measure_recording
-from protocol.wire.recordings import MEASURED, recording_type
+from gateway.decoding.audio_duration import RecordingError, measure_recording
+from protocol.wire.audio_format import MEASURED, recording_type
 from tests.support.audio import encoded, packed, wav
 from tests.support.media import playlist
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from protocol.failures import invalid
+from protocol.wire.audio_format import MEASURED, recording_type
 from protocol.wire.form_data import FormPart
-from protocol.wire.recordings import MEASURED, recording_type
 
 
 def check_measured(parts: Iterable[FormPart], program: str) -> None:

@@ -10,7 +10,7 @@ EVENT_END: Final = b"\n\n"
 _COMMENT: Final = b":"
 
 
-class WholeEvents:
+class SseParser:
     """Cuts one stream."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class EventTranslator:
         A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
         """
         self._key, self._rewrite = key, rewrite
-        self._whole = WholeEvents()
+        self._whole = SseParser()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes from the engine; return the events that they complete.

@@ -10,11 +10,11 @@ import pytest
 
 from protocol.failures import Code
 from protocol.messages.work import Caller, LimitStatus, RateLimits
-from supervisor.limits import key_limits
-from supervisor.limits.key_limits import KeyLimits
+from supervisor.limits import rate_limiter
+from supervisor.limits.rate_limiter import RateLimiter
 
 
-def sent(limits: KeyLimits, caller: Caller, now: float = 0.0, running: int = 0) -> bool:
+def sent(limits: RateLimiter, caller: Caller, now: float = 0.0, running: int = 0) -> bool:
     """Send a request; return whether it was accepted."""
     if limits.refusal(caller, running, now) is not None:
         return False
@@ -27,7 +27,7 @@ def test_a_hundred_keys_with_32_clients_each_get_exactly_their_limit() -> None:
     callers = [Caller(f"key{number}", requests_per_minute=number + 1) for number in range(100)]
     clients = [caller for caller in callers for _ in range(32)] * 4
     noise.shuffle(clients)
-    limits = KeyLimits()
+    limits = RateLimiter()
     accepted: Counter[str] = Counter()
     for caller in clients:
         accepted[caller.key] += sent(limits, caller)
@@ -46,7 +46,7 @@ def test_a_hundred_keys_with_32_clients_each_get_exactly_their_limit() -> None:
     ],
 )
 def test_a_refusal_says_which_limit_and_when_to_come_again(fields: dict[str, int], running: int, wait: float) -> None:
-    limits, caller = KeyLimits(), Caller("ci", **fields)
+    limits, caller = RateLimiter(), Caller("ci", **fields)
     if not running:
         assert sent(limits, caller)
     failure = limits.refusal(caller, running, 0.0)
@@ -57,14 +57,14 @@ def test_a_refusal_says_which_limit_and_when_to_come_again(fields: dict[str, int
 
 
 def test_a_refused_request_costs_nothing() -> None:
-    limits, caller = KeyLimits(), Caller("ci", requests_per_minute=1)
+    limits, caller = RateLimiter(), Caller("ci", requests_per_minute=1)
     assert sent(limits, caller)
     assert not any(sent(limits, caller, now) for now in range(60))
     assert sent(limits, caller, 60.0)
 
 
 def test_tokens_that_were_used_refuse_the_next_request() -> None:
-    limits, caller = KeyLimits(), Caller("ci", tokens_per_minute=100)
+    limits, caller = RateLimiter(), Caller("ci", tokens_per_minute=100)
     assert sent(limits, caller)
     limits.use_tokens(caller, 99, 0.0)
     assert sent(limits, caller), "one token is left, and nothing is known of the next request"
@@ -78,7 +78,7 @@ def test_tokens_that_were_used_refuse_the_next_request() -> None:
 
 def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> None:
     """The tokens that running requests may use are reserved; at their end, the used tokens count instead."""
-    limits, caller = KeyLimits(), Caller("ci", tokens_per_minute=100)
+    limits, caller = RateLimiter(), Caller("ci", tokens_per_minute=100)
     assert limits.refusal(caller, 0, 0.0) is None
     assert limits.refusal(caller, 1, 0.0, promised=99) is None
     failure = limits.refusal(caller, 2, 0.0, promised=100)
@@ -90,7 +90,7 @@ def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> 
 
 
 def test_keys_do_not_share_limits() -> None:
-    limits = KeyLimits()
+    limits = RateLimiter()
     assert [sent(limits, Caller(name, requests_per_minute=1)) for name in "abab"] == [True, True, False, False]
 
 
@@ -103,21 +103,21 @@ def test_keys_do_not_share_limits() -> None:
     ],
 )
 def test_what_is_left(caller: Caller, expected: RateLimits) -> None:
-    limits = KeyLimits()
+    limits = RateLimiter()
     limits.accept(caller, 0.0)
     limits.use_tokens(caller, 700, 0.0)
     assert limits.rate_limits(caller, 0.0) == expected
 
 
 def test_a_limit_that_was_changed_or_removed_counts_at_once() -> None:
-    limits = KeyLimits()
+    limits = RateLimiter()
     assert [sent(limits, Caller("ci", requests_per_minute=n)) for n in (1, 1, 2, 2)] == [True, False, True, False]
     assert sent(limits, Caller("ci"))
 
 
 def test_keys_that_have_used_up_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_limits, "MAX_IDLE_KEYS", 10)
-    limits: Any = KeyLimits()
+    monkeypatch.setattr(rate_limiter, "MAX_IDLE_KEYS", 10)
+    limits: Any = RateLimiter()
     for number in range(10):
         sent(limits, Caller(f"key{number}", requests_per_minute=1))
     sent(limits, Caller("eleventh", requests_per_minute=1), 1.0)

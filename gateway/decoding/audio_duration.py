@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gateway.decoding.limits import MAX_CHANNELS
-from protocol.wire.recordings import MAX_RATE_HZ, MIN_RATE_HZ, recording_type
+from protocol.wire.audio_format import MAX_RATE_HZ, MIN_RATE_HZ, recording_type
 
 _PCM, _FLOAT, _A_LAW, _MU_LAW, _EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 _SAMPLE_BITS: Final = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _A_LAW: (8,), _MU_LAW: (8,)}

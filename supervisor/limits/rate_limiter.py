@@ -39,7 +39,7 @@ class _KeyBuckets:
         return all(bucket.level(now) >= bucket.per_minute for bucket in buckets)
 
 
-class KeyLimits:
+class RateLimiter:
     """The usage of all keys, by their names."""
 
     def __init__(self) -> None:
