@@ -14,7 +14,7 @@ import gevent
 from gateway.http import errors
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_disconnect import CLIENT_LEFT
-from gateway.http.connections import request_parser, wsgi_environ
+from gateway.http.connections import access_log, request_parser, wsgi_environ
 from gateway.http.connections.client_socket import ClientSocket
 from gateway.http.connections.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.connections.response import HttpResponseWriter
@@ -173,7 +173,7 @@ class ClientConnection:
             INTERNAL_ERRORS.log(problem, "a response broke off", request_id=context.label)
             return False
         finally:
-            self._log_request(context, environ, response, complete)
+            self._log_and_count(context, environ, response, complete)
             memory: BodyMemory | None = environ.get(MEMORY_KEY)
             if context.held_body is not None and memory is not None:
                 memory.release(context.held_body)
@@ -194,7 +194,7 @@ class ClientConnection:
         if not self._answered % _REQUESTS_BEFORE_YIELD:
             gevent.sleep(0)
 
-    def _log_request(
+    def _log_and_count(
         self, context: RequestContext, environ: dict[str, Any], response: HttpResponseWriter, complete: bool
     ) -> None:
         path = environ.get("PATH_INFO", "")
@@ -203,27 +203,13 @@ class ClientConnection:
         self._process.request_counts.observe(
             context.route or path, response.status_code, seconds, code, context.inference
         )
-        log_fields = context.log_fields()
-        if not complete:
-            log_fields["broken"] = True
-        fields = {
-            "request_id": context.label,
-            "method": environ.get("REQUEST_METHOD"),
-            "path": path,
-            "status": response.status_code,
-            "bytes": response.sent,
-            "ms": round(seconds * 1e5) / 100,
-            "client": environ.get("REMOTE_ADDR"),
-            **log_fields,
-        }
-        logs.log_batched(context.level(path), "request", fields)
+        access_log.write(context, environ, response, seconds, complete=complete)
 
     def _refuse(self, problem: InvalidRequestError) -> None:
         """Answer a request with a refused head."""
         failure, label = problem.failure, ids.request_label(problem.request_id)
         client = self._address[0] if self._address else ""
-        fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
-        logs.get_logger().info("request", request_id=label, client=client, **fields)
+        access_log.write_refused(failure, label, client)
         self._process.request_counts.observe(problem.path, failure.http_status, 0.0, failure.code.value)
         self._end_with(failure, label, problem.path)
 
