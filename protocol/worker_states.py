@@ -107,4 +107,5 @@ OWN_TRANSITIONS: Final[dict[WorkerState, dict[WorkerEvent, WorkerState]]] = {
     _STATE.ENGINE_LOST: {_EVENT.LOAD: _STATE.LOADING, _EVENT.STOP: _STATE.LEAVING},
     _STATE.LEAVING: {},
 }
-"""The table as the worker itself follows it: the events that change what it knows. A test compares the two."""
+"""The table as the worker itself follows it: the events that change what it knows. A test derives it from
+:data:`TRANSITIONS` and compares."""

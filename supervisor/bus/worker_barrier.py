@@ -17,7 +17,7 @@ from protocol.runtime.loop import Loop, Timer
 from supervisor.bus.sockets import SupervisorBus
 
 BARRIER_TIMEOUT_S: Final = 1.0
-"""How long to wait for a process that does not answer: it may be stopped, or only stand still for half a second."""
+"""How long to wait for a process that does not answer: it may be stopped, or may only have paused for half a second."""
 
 
 class _Wait(msgspec.Struct):

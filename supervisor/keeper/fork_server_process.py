@@ -96,7 +96,7 @@ class ForkServerProcess:
             self.close()
 
     def _word_received(self, word: str, arguments: str) -> None:
-        """Take the step that a word means. One that the table does not have is ignored, as of a supervisor."""
+        """Take the step that a word means. One that the table does not have is ignored, as it is from a supervisor."""
         if word == channel.CLOSED and arguments != str(self._channels):
             return
         event = _EVENTS.get(word)

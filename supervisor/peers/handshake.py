@@ -32,7 +32,7 @@ class Handshake:
         self._bus, self._peers, self._send_sampling_defaults = bus, peers, send_sampling_defaults
 
     def accepts(self, peer: str, hello: Hello, *, known: bool) -> bool:
-        """Return whether this server has started a process; tell any other one to end. ``known``: its id is."""
+        """Return whether this server has started a process; tell any other one to end. ``known``: whether its id is known."""
         accepted = known and hello.boot == self._process_context.boot
         if not accepted:
             self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))

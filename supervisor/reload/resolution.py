@@ -7,7 +7,6 @@ JSON to the descriptor in ``LEMONBUS_RESULT_FD``. ``lemonbus serve`` passes on h
 
 from __future__ import annotations
 
-from protocol.config.config_file import read_config_file
 from protocol.runtime import memory
 
 if __name__ == "__main__":
@@ -21,6 +20,7 @@ from typing import Final
 import msgspec
 
 from protocol.config.api_keys import check_key_file
+from protocol.config.config_file import read_config_file
 from protocol.config.resolver import ResolvedSettings, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError

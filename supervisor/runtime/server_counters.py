@@ -15,7 +15,7 @@ class ServerCounters:
     def __init__(
         self, loop: Loop, bus: SupervisorBus, errors: InternalErrors, metrics: ServerMetrics, retained_log: RetainedLog
     ) -> None:
-        """Count nothing: only read."""
+        """These count; this class only reads them."""
         self._loop, self._bus, self._errors = loop, bus, errors
         self._metrics, self._retained_log = metrics, retained_log
 
