@@ -37,6 +37,7 @@ process to itself.
 _LINGER_S: Final = 1.0
 """How long a client that has its answer may send nothing more before the connection is closed."""
 _LONGEST_LINGER_S: Final = 15.0
+"""How long a client may go on sending in all. When the process ends, it gets only ``_LINGER_S``."""
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _LEFT: Final = Failure(Code.CANCELLED, CLIENT_LEFT)
 _CLIENT_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ETIMEDOUT})
@@ -231,9 +232,10 @@ class ClientConnection:
         left = _LINGER_BYTES
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            end = time.monotonic() + _LONGEST_LINGER_S
+            begun = time.monotonic()
             while left > 0:
-                self._socket.set_read_deadline(min(end, time.monotonic() + _LINGER_S))
+                longest = _LONGEST_LINGER_S if self._process.keeps_connections else _LINGER_S
+                self._socket.set_read_deadline(min(begun + longest, time.monotonic() + _LINGER_S))
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
                     return

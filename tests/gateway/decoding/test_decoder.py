@@ -6,8 +6,12 @@ import base64
 import io
 import os
 import signal
+import socket
 import struct
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import gevent
 import pytest
@@ -176,6 +180,28 @@ def test_a_decoder_is_used_again_however_much_memory_its_gateway_has_had(decoder
     used = decoder_process._idle[-1]
     decode(decoder, FILE)
     assert decoder_process._idle[-1] is used
+
+
+def test_a_decoder_that_cannot_tell_its_memory_answers_and_ends_in_order(tmp_path: Path) -> None:
+    """Its answer is sent: an error now would be told to the next request, which another decoder can answer."""
+    (tmp_path / "status").write_bytes(b"Name:\tpython\n")  # without VmHWM, as some kernels write it
+    program = (
+        "import pathlib; from gateway.decoding import __main__ as decoder;"
+        f"decoder.Path = lambda _: pathlib.Path({str(tmp_path / 'status')!r}); decoder.main()"
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(60)
+        with subprocess.Popen([sys.executable, "-c", program], stdin=theirs) as process:
+            try:
+                ours.sendall(decoder_process.ORDER.pack(IMAGE, False, *BUDGET, 20.0, len(FILE)) + FILE)
+                status, cost, *_ = decoder_process._ANSWER.unpack(
+                    decoder_process.receive(ours, decoder_process._ANSWER.size)
+                )
+                assert (status, cost) == (decoder_process.DONE, NOISE.width * NOISE.height)
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
 
 
 def test_all_images_of_a_request_share_its_pixels(decoder: DecoderSession) -> None:

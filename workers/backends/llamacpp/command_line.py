@@ -80,7 +80,7 @@ def server_arguments(
         words += ["-b", whole, "-ub", whole]
     else:
         words += SAMPLING_FLAGS
-        if not on_device and not _may_use_gpu(spec, program, dev):
+        if not on_device and not _may_use_gpu(spec, program, user_words, dev):
             words += ["-b", str(prompt_batch_tokens(_model_bytes(spec.path), threads or len(os.sched_getaffinity(0))))]
         if spec.mmproj:
             words += ["--mmproj", spec.mmproj]
@@ -96,9 +96,11 @@ def runs_on_device(program: BackendDescriptor) -> bool:
     return any(device != Device.CPU for device in program.devices)
 
 
-def _may_use_gpu(spec: ModelSpec, program: BackendDescriptor, dev: Path) -> bool:
+def _may_use_gpu(spec: ModelSpec, program: BackendDescriptor, user_words: Sequence[str], dev: Path) -> bool:
     """Return whether a user's own program, of which nothing else is known, may compute on a GPU of this machine."""
-    if program.provision is not Provision.USER or spec.options.get("gpu_layers") == 0 or "none" in spec.devices:
+    named = FLAGS.value_of(user_words, "--device")
+    devices = spec.devices if named is None else named.split(",")
+    if program.provision is not Provision.USER or spec.options.get("gpu_layers") == 0 or "none" in devices:
         return False
     return any(list(dev.glob(pattern)) for pattern in GPU_NODES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -138,23 +139,41 @@ def test_an_unread_unreceived_body_closes_the_connection(line: bytes) -> None:
     assert b"Connection: close" in client.answers[0]
 
 
-def test_a_client_that_goes_on_sending_keeps_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing with unread data would reset the connection. So the time that is left begins anew with each piece."""
-    clock = iter(range(100))
+class EndlessClient(NeverPausingSocket):
+    """Goes on sending its body, and notes until when it may."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        super().__init__(*pieces)
+        self.deadlines: list[float] = []
+
+    def set_read_deadline(self, deadline: float | None) -> None:
+        self.deadlines.append(deadline or 0.0)
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessClient:
+    """Return a client whose every reading is a second later."""
+    clock = itertools.count()
     monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
-    deadlines: list[float] = []
+    return EndlessClient(POST % b"Content-Length: 99\r\n", *[b"x"] * 50)
 
-    class Watched(NeverPausingSocket):
-        def set_read_deadline(self, deadline: float | None) -> None:
-            deadlines.append(deadline or 0.0)
 
-    client = Watched(POST % b"Content-Length: 99\r\n", *[b"123456789"] * 5)
-    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
-    assert client.pieces == []
-    first = deadlines[0]
-    assert deadlines == [first + passed for passed in range(6)]
-
-    endless = Watched(POST % b"Content-Length: 99\r\n", *[b"x"] * 50)
-    deadlines.clear()
+def test_a_client_that_goes_on_sending_keeps_its_answer(endless: EndlessClient) -> None:
+    """Closing with unread data would reset the connection. So the time that is left begins anew with each piece."""
     ClientConnection(FakeGatewayWorker(), endless, ("127.0.0.1", 1)).serve()
-    assert max(deadlines) == deadlines[0] - connection._LINGER_S - 1 + connection._LONGEST_LINGER_S
+    assert endless.pieces == []
+    first = endless.deadlines[0]
+    last = first - connection._LINGER_S - 1 + connection._LONGEST_LINGER_S
+    assert endless.deadlines == [min(first + passed, last) for passed in range(51)]
+
+
+def test_a_client_that_goes_on_sending_does_not_delay_the_end_of_the_process(endless: EndlessClient) -> None:
+    class Ending(FakeGatewayWorker):
+        @property
+        def keeps_connections(self) -> bool:  # type: ignore[override]
+            return len(endless.pieces) > 45
+
+    ClientConnection(Ending(), endless, ("127.0.0.1", 1)).serve()
+    first, begun = endless.deadlines[0], endless.deadlines[0] - 1 - connection._LINGER_S
+    assert endless.deadlines[:5] == [first + passed for passed in range(5)]
+    assert set(endless.deadlines[5:]) == {begun + connection._LINGER_S}

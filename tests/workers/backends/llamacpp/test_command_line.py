@@ -44,18 +44,20 @@ def test_the_engine_is_started_with_it(tmp_path: Path, size: int, threads: int, 
 
 
 @pytest.mark.parametrize(
-    ("backend", "node", "devices", "options", "batch"),
+    ("backend", "node", "devices", "options", "args", "batch"),
     [
-        ("system", "nvidia0", [], {}, False),
-        ("system", "dri/renderD128", ["Vulkan0"], {}, False),
-        ("system", "nvidiactl", [], {}, True),
-        ("system", "nvidia0", ["none"], {}, True),
-        ("system", "nvidia0", [], {"gpu_layers": 0}, True),
-        ("cpu", "nvidia0", [], {}, True),
+        ("system", "nvidia0", [], {}, "", False),
+        ("system", "dri/renderD128", ["Vulkan0"], {}, "", False),
+        ("system", "nvidiactl", [], {}, "", True),
+        ("system", "nvidia0", ["none"], {}, "", True),
+        ("system", "nvidia0", [], {}, "-dev none -ts 1,2", True),
+        ("system", "nvidia0", ["none"], {}, "--device none --device CUDA0", False),
+        ("system", "nvidia0", [], {"gpu_layers": 0}, "", True),
+        ("cpu", "nvidia0", [], {}, "", True),
     ],
 )
 def test_a_program_that_may_compute_on_a_gpu_gets_its_own_batch(
-    tmp_path: Path, backend: str, node: str, devices: list[str], options: dict[str, OptionValue], batch: bool
+    tmp_path: Path, backend: str, node: str, devices: list[str], options: dict[str, OptionValue], args: str, batch: bool
 ) -> None:
     (tmp_path / node).parent.mkdir(exist_ok=True)
     (tmp_path / node).touch()
@@ -65,7 +67,7 @@ def test_a_program_that_may_compute_on_a_gpu_gets_its_own_batch(
     words = server_arguments(
         spec,
         program,
-        [],
+        args.split(),
         port=1,
         alias="m",
         slots=1,
