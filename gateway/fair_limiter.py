@@ -1,4 +1,4 @@
-"""A limit on the works of one kind in a gateway, shared by its clients in turns, so none waits for all requests of another."""
+"""Limits how much work of one kind a gateway does at once. Clients take turns, so none waits for all of another's requests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Begin = Callable[[], None]
 
 
 class FairLimiter:
-    """Counts the works in progress, by client, and begins waiting ones. Pure, except for :meth:`turn`."""
+    """Counts the pieces of work in progress, by client, and begins waiting ones. Pure, except for :meth:`turn`."""
 
     def __init__(self, most: int, most_of_client: int) -> None:
-        """At most ``most`` works are in progress at once, and ``most_of_client`` of one client."""
+        """At most ``most`` pieces of work are in progress at once, and ``most_of_client`` of one client."""
         self._most, self._most_of_client = most, most_of_client
         self._working: Counter[str] = Counter()
         self._waiting: dict[str, deque[Begin]] = {}
@@ -34,12 +34,12 @@ class FairLimiter:
             self.end(client, begin)
 
     def wait(self, client: str, begin: Begin) -> None:
-        """Call ``begin`` when it is this work's turn, now or later."""
+        """Call ``begin`` when it is this piece of work's turn, now or later."""
         self._waiting.setdefault(client, deque()).append(begin)
         self._begin_due()
 
     def end(self, client: str, begin: Begin) -> None:
-        """End a work's turn, or its wait for one."""
+        """End the turn of a piece of work, or its wait for one."""
         queue = self._waiting.get(client, deque())
         if begin not in queue:
             self._working -= Counter([client])

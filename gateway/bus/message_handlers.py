@@ -33,7 +33,7 @@ _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
 """Messages with the number of a request or a call."""
 
 
-class AdmissionControl(Protocol):
+class SessionControl(Protocol):
     """The parts of the session that messages change."""
 
     def welcomed(
@@ -84,13 +84,13 @@ class MessageHandlers:
 
     def __init__(
         self,
-        admission: AdmissionControl,
+        session: SessionControl,
         control: ControlSocket,
         pending: PendingRequests,
         request_counts: RequestCounts,
     ) -> None:
         """Deliver to the requests and calls in ``pending``; report ``request_counts``."""
-        self._admission = admission
+        self._session = session
         self._control = control
         self._pending = pending
         self._request_counts = request_counts
@@ -224,7 +224,7 @@ class MessageHandlers:
     # The supervisor
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
-        self._admission.welcomed(message.pid, message.code, message.keys)
+        self._session.welcomed(message.pid, message.code, message.keys)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count
@@ -251,10 +251,10 @@ class MessageHandlers:
             self._request_counts.reported()
 
     def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
-        self._admission.pause_accepting()
+        self._session.pause_accepting()
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
-        self._admission.drain(message.grace, replaced=isinstance(message, peers.Shutdown))
+        self._session.drain(message.grace, replaced=isinstance(message, peers.Shutdown))
 
     # Errors of ours
 

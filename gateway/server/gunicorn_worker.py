@@ -1,7 +1,6 @@
 """The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order.
 
-Whether it admits requests meanwhile, the session decides (`gateway/bus/session.py`, ``drain``) by the table of
-`gateway/requests/admission_states.py`.
+`gateway/bus/admission.py` decides whether requests are admitted meanwhile; ``SupervisorSession.drain`` tells it.
 """
 
 from __future__ import annotations

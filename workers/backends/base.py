@@ -171,9 +171,10 @@ class Backend(abc.ABC):
         return ""
 
     def load_problem(self, _output: str) -> str:
-        """From the same lines, return what the machine lacks: memory of a device, for example. Another try may succeed.
+        """From the same lines, return a reason that is not in the model's files, such as too little memory or an unknown device.
 
-        The text is for clients. Empty if the lines name no such reason.
+        A load with other options, or at another time, may succeed. The text is for clients. Empty if the lines name no such
+        reason.
         """
         return ""
 

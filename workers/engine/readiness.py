@@ -116,16 +116,14 @@ class ReadinessProbe:
         if status == 0:
             self._poll_later()
             return
-        question = self._backend.busy().path
+        probe = self._backend.busy().path
         if status != self._backend.busy_status:
-            self._fail(
-                f"{question} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}"
-            )
+            self._fail(f"{probe} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}")
             return
         try:
             self._backend.processing(body)
         except ValueError as problem:
-            self._fail(f"its response to {question} is not understood: {problem}")
+            self._fail(f"its response to {probe} is not understood: {problem}")
             return
         if self._facts is not None:
             self._succeed(self._facts)

@@ -43,7 +43,7 @@ class ChunkTranslator:
     def __init__(self, chat: bool, model: str) -> None:
         """Translate a chat, or a text completion. ``model``: the engine's name for the model."""
         self._chat, self._model = chat, model
-        self._whole = SseParser()
+        self._parser = SseParser()
         self._role_sent = self._is_error_body = False
 
     def feed(self, data: bytes) -> bytes:
@@ -51,10 +51,10 @@ class ChunkTranslator:
 
         A body that is not a stream, because the engine answers with an error, is returned unchanged.
         """
-        self._is_error_body = self._is_error_body or (not self._whole.rest and data.lstrip()[:1] == b"{")
+        self._is_error_body = self._is_error_body or (not self._parser.rest and data.lstrip()[:1] == b"{")
         if self._is_error_body:
             return data
-        events = self._whole.feed(data).split(EVENT_END)
+        events = self._parser.feed(data).split(EVENT_END)
         return b"".join(self._event(payload) for event in events if (payload := payload_of(event)))
 
     def _event(self, payload: bytes) -> bytes:

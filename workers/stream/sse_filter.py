@@ -114,7 +114,7 @@ class SseFilter:
         """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
         self._renames = renames(alias, model, builds)
-        self._whole = SseParser()
+        self._parser = SseParser()
         self._expected = prompts * choices
         """Choices that have not ended."""
         self._held: list[bytes] = []
@@ -128,7 +128,7 @@ class SseFilter:
 
     def feed(self, data: bytes) -> FilteredEvents:
         """Take bytes from the engine; return what may be passed on. Raises ``DECODE_ERRORS`` or ValueError for a broken stream."""
-        block = self._whole.feed(data)
+        block = self._parser.feed(data)
         if not block:
             return FilteredEvents(b"", 0, alive=False)
         if not block.isascii():
@@ -239,7 +239,7 @@ class SseFilter:
     @property
     def rest(self) -> bytes:
         """What has arrived after the last whole event."""
-        return bytes(self._whole.rest)
+        return bytes(self._parser.rest)
 
 
 def as_list(block: bytes) -> bytes:

@@ -56,14 +56,14 @@ class EventTranslator:
         A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
         """
         self._key, self._rewrite = key, rewrite
-        self._whole = SseParser()
+        self._parser = SseParser()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes from the engine; return the events that they complete.
 
         Raises ``DECODE_ERRORS`` or ValueError for a broken one.
         """
-        data = self._whole.feed(data)
+        data = self._parser.feed(data)
         if self._key not in data:
             return data
         return b"".join(self._rewritten(event) + EVENT_END for event in data.split(EVENT_END)[:-1])

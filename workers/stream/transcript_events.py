@@ -94,11 +94,11 @@ class SegmentStreamTranslator:
     def __init__(self) -> None:
         """Start at the beginning of a response."""
         self._events = TranscriptEvents()
-        self._whole = SseParser()
+        self._parser = SseParser()
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes from the engine; return the events that they complete. Raises ValueError for a broken one."""
-        events = self._whole.feed(data).split(EVENT_END)
+        events = self._parser.feed(data).split(EVENT_END)
         return b"".join(self._translated(payload) for event in events if (payload := payload_of(event)))
 
     def _translated(self, payload: bytes) -> bytes:

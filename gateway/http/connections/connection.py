@@ -37,7 +37,7 @@ process to itself.
 _LINGER_S: Final = 1.0
 """How long a client that has its answer may send nothing more before the connection is closed."""
 _LONGEST_LINGER_S: Final = 15.0
-"""How long a client may go on sending in all. When the process ends, it gets only ``_LINGER_S``."""
+"""How long it may go on sending in all; only ``_LINGER_S`` if the process keeps no connections, since it may be ending."""
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _LEFT: Final = Failure(Code.CANCELLED, CLIENT_LEFT)
 _CLIENT_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ETIMEDOUT})

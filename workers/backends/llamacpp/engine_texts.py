@@ -71,7 +71,7 @@ def file_problem(output: str) -> str:
 
 
 def load_problem(output: str) -> str:
-    """From llama.cpp's last lines, return what the machine lacks for a load; empty if they name another reason or none."""
+    """From llama.cpp's last lines, return why this load failed: too little memory, or a device that it does not know. Else empty."""
     if memory := _NO_MEMORY.search(output):
         return (
             f"the memory of {memory[1]} is not enough for {int(memory[2]) / 2**20:,.0f} MiB more. Unload another model, or load "
