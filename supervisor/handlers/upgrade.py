@@ -15,7 +15,7 @@ from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop
+from protocol.runtime.loop import Loop, Timer
 from protocol.state_table import next_state
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.runtime.gateway_calls import GatewayCalls
@@ -125,6 +125,8 @@ class Upgrades:
         self._installed = InstalledRelease.UNTRIED
         self._failure = Failure(Code.INTERNAL, "")
         """Why the last upgrade failed, if it did."""
+        self._pause: Timer | None = None
+        """Before this supervisor itself asks for the next upgrade."""
         gateway.on_not_understood = self._cannot_serve
         keeper.on_upgrade_begun = self._begun
         keeper.on_upgrade_refused = self._refused
@@ -179,7 +181,13 @@ class Upgrades:
             self._retry()
 
     def _retry(self) -> None:
-        self._loop.call_later(RETRY_S, self._keeper.upgrade)
+        """Ask again after a pause; refusals during the pause do not add another attempt."""
+        if self._pause is None:
+            self._pause = self._loop.call_later(RETRY_S, self._pause_over)
+
+    def _pause_over(self) -> None:
+        self._pause = None
+        self._keeper.upgrade()
 
     def _transition(self, event: InstalledReleaseEvent) -> None:
         self._installed = next_state(TRANSITIONS, self._installed, event)

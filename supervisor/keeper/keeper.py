@@ -150,7 +150,7 @@ class Keeper:
             self._serving = arguments
             self._fork_servers.supervisor_serves()
             self._manager.ready(arguments)
-        elif word == channel.RELOADED:
+        elif word == channel.RELOADED and arguments.isdecimal():
             if self._kept.reloaded(int(arguments)):
                 self._manager.ready(self._serving)
         elif word == channel.UPGRADE:

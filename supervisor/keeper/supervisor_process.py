@@ -88,7 +88,7 @@ class SupervisorProcess:
             self._last_words = arguments
             return True
         event = _EVENTS.get(word)
-        if event is None or (event in _WITH_NUMBER and not arguments.isdigit()):
+        if event is None or (event in _WITH_NUMBER and not arguments.isdecimal()):
             return False
         if event not in SUPERVISOR[self.state]:
             print_line(f"the supervisor said '{word}' in the state '{self.state.name.lower()}': ignored")

@@ -74,6 +74,8 @@ class StandIn:
         for word, arguments in (
             ("started", "x"),
             ("leaving", ""),
+            ("reloaded", "x"),
+            ("reloaded", "\u00b2"),  # a digit, but not a number for int
             ("hold", "nothing"),
             ("", ""),
             ("a\nb", "\n" * 9000),
