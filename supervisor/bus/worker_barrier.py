@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -43,7 +44,7 @@ class WorkerBarrier:
             callback()
             return
         number = next(self._numbers)
-        timer = self._loop.call_later(BARRIER_TIMEOUT_S, lambda: self._end(number))
+        timer = self._loop.call_later(BARRIER_TIMEOUT_S, partial(self._end, number))
         self._waits[number] = _Wait(asked, callback, timer)
         for worker in asked:
             self._bus.send(worker, Ping(number))
@@ -55,6 +56,14 @@ class WorkerBarrier:
             wait.workers.discard(worker)
             if not wait.workers:
                 self._end(number)
+
+    def forget(self, peer: str) -> None:
+        """Wait no longer for a process that has ended. The callbacks follow once its end was handled."""
+        for number, wait in self._waits.items():
+            if peer in wait.workers:
+                wait.workers.remove(peer)
+                if not wait.workers:
+                    self._loop.call_later(0.0, partial(self._end, number))
 
     def _end(self, number: int) -> None:
         wait = self._waits.pop(number, None)

@@ -67,7 +67,7 @@ class Components:
         self.barrier = WorkerBarrier(loop, self.bus)
         self.grant_notices = GrantNotices(loop, self.bus)
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
-        self.jobs = Jobs(loop, self.placement, self.peers, self.bus)
+        self.jobs = Jobs(loop, self.placement, self.peers, self.bus, self.barrier)
         self.workers = WorkerProcesses(self.placement, process_context, worker_fingerprint(settings))
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
         self._make_scheduler()

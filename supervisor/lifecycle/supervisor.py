@@ -154,6 +154,7 @@ class Supervisor:
         self._gateway_ends = GatewayEnds(
             process_context=components.process_context,
             bus=bus,
+            barrier=components.barrier,
             peers=peers,
             gateway=components.gateway,
             scheduler=scheduler,
@@ -166,6 +167,7 @@ class Supervisor:
         ends = WorkerEnds(
             loop=components.loop,
             bus=bus,
+            barrier=components.barrier,
             peers=peers,
             scheduler=scheduler,
             decisions=components.decisions,

@@ -10,6 +10,7 @@ from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
@@ -31,6 +32,7 @@ class GatewayEnds:
         self,
         process_context: ProcessContext,
         bus: SupervisorBus,
+        barrier: WorkerBarrier,
         peers: PeerRegistry,
         gateway: GatewayProcess,
         scheduler: Scheduler,
@@ -40,7 +42,8 @@ class GatewayEnds:
         responses: JournaledStore,
         retained_log: RetainedLog,
     ) -> None:
-        self._process_context, self._bus, self._peers, self._gateway = process_context, bus, peers, gateway
+        self._process_context, self._bus, self._barrier = process_context, bus, barrier
+        self._peers, self._gateway = peers, gateway
         self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
         self._downloads, self._responses, self._retained_log = downloads, responses, retained_log
 
@@ -48,6 +51,7 @@ class GatewayEnds:
         """Forget a gateway that has ended, with everything that waits for it."""
         known = self._peers.remove(gateway)
         self._bus.forget(gateway)
+        self._barrier.forget(gateway)
         self._retained_log.forget_peer(gateway)
         self._downloads.forget(gateway)
         self._responses.gateway_gone(gateway)
@@ -67,6 +71,7 @@ class WorkerEnds:
         self,
         loop: Loop,
         bus: SupervisorBus,
+        barrier: WorkerBarrier,
         peers: PeerRegistry,
         scheduler: Scheduler,
         decisions: Decisions,
@@ -74,7 +79,8 @@ class WorkerEnds:
         grant_notices: GrantNotices,
         other_versions: OtherVersions,
     ) -> None:
-        self._loop, self._bus, self._peers, self._scheduler, self._decisions = loop, bus, peers, scheduler, decisions
+        self._loop, self._bus, self._barrier = loop, bus, barrier
+        self._peers, self._scheduler, self._decisions = peers, scheduler, decisions
         self._messages, self._grant_notices, self._other_versions = messages, grant_notices, other_versions
 
     def gone(self, worker: str, why: str) -> None:
@@ -83,6 +89,7 @@ class WorkerEnds:
             self._messages.transition.worker_ended(worker)
         self._peers.remove(worker)
         self._bus.forget(worker)
+        self._barrier.forget(worker)
         known = self._scheduler.view.worker(worker)
         model = known.model if known is not None else ""
         # At the end of the grace period a worker ends as it was told to, together with its model.

@@ -17,6 +17,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.placement import Placement
 
@@ -31,9 +32,16 @@ OnEnded = Callable[[str, str], None]
 class Jobs:
     """The jobs that run."""
 
-    def __init__(self, loop: Loop, placement: Placement[KeeperChild], peers: PeerRegistry, bus: SupervisorBus) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        placement: Placement[KeeperChild],
+        peers: PeerRegistry,
+        bus: SupervisorBus,
+        barrier: WorkerBarrier,
+    ) -> None:
         """None runs."""
-        self._loop, self._placement, self._peers, self._bus = loop, placement, peers, bus
+        self._loop, self._placement, self._peers, self._bus, self._barrier = loop, placement, peers, bus, barrier
         self._names: set[str] = set()
         self._orders: dict[str, msgspec.Struct] = {}
         """Job → its order, as long as the job runs."""
@@ -91,4 +99,5 @@ class Jobs:
         self._names.discard(job)
         self._peers.remove(job)
         self._bus.forget(job)
+        self._barrier.forget(job)
         on_ended(job, why)

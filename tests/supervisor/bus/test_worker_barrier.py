@@ -72,3 +72,20 @@ def test_a_worker_that_does_not_answer_is_waited_for_a_moment_and_once(waiting: 
     waiting.time *= 2
     waiting.loop.run_once(0.0)
     assert waiting.called == ["a"]
+
+
+def test_a_worker_that_has_ended_is_no_longer_waited_for(waiting: Barrier) -> None:
+    waiting.wait("a", "w1")
+    waiting.wait("b", "w1", "w2")
+    waiting.wait("c", "w2")
+    waiting.barrier.forget("w1")
+    assert waiting.called == [], "its end is handled first"
+    waiting.loop.run_once(0.0)
+    assert waiting.called == ["a"]
+    waiting.barrier.pong("w2", -2)
+    assert waiting.called == ["a", "b"]
+    waiting.barrier.forget("w2")
+    waiting.barrier.pong("w2", -3)
+    waiting.time = BARRIER_TIMEOUT_S
+    waiting.loop.run_once(0.0)
+    assert waiting.called == ["a", "b", "c"], "each once"

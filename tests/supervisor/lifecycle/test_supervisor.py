@@ -24,9 +24,11 @@ from protocol.messages.work import Caller, Refused, ReserveRequest, SubmitReques
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.bus import worker_barrier
 from supervisor.bus.sockets import BindError, SupervisorBus
 from supervisor.handlers.models import downloads
 from supervisor.handlers.models.deletion import Deletions
+from supervisor.lifecycle.succession import _HandOver
 from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.processes import child_processes
 from supervisor.runtime import jobs
@@ -182,6 +184,28 @@ def test_a_job_that_never_reports_is_killed(supervisor: Supervisor, monkeypatch:
     run_loop_until(supervisor, lambda: ended)
     assert ended == ["SIGKILL"]
     assert not supervisor.components.jobs.names()
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_processes_that_have_ended_are_not_waited_for(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, *, hands_over: bool
+) -> None:
+    monkeypatch.setattr(worker_barrier, "BARRIER_TIMEOUT_S", 3600.0)
+    components = supervisor.components
+    job = components.jobs.start("workers.jobs.pull", lambda *_: None)
+    ends: dict[str, Callable[[], None]] = {
+        "w1": lambda: components.workers.on_ended("w1", "SIGKILL"),
+        "g1": lambda: supervisor._gateway_ends.gone("g1"),
+        job: lambda: components.jobs.kill(job),
+    }
+    over: list[bool] = []
+    components.barrier.wait(ends, lambda: over.append(True))
+    if hands_over:
+        components.messages.begin(_HandOver(components.barrier))
+    for end in ends.values():
+        assert not over
+        end()
+    run_loop_until(supervisor, lambda: over)
 
 
 def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
