@@ -1,4 +1,4 @@
-"""The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order.
+"""The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order on SIGTERM.
 
 `gateway/bus/admission.py` decides whether requests are admitted meanwhile; ``SupervisorSession.drain`` tells it.
 """

@@ -1,4 +1,4 @@
-"""Files that ended processes left in the runtime directory: sockets of workers, and request bodies of gateways.
+"""Files that ended processes left in the runtime directory: sockets of workers, and spooled request bodies of gateways.
 
 Those of a process whose end is noticed are removed at once; this also finds those of processes that died together with
 a supervisor, or before they had said Hello.

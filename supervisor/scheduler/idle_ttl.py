@@ -1,4 +1,7 @@
-"""The idle time (setting ``ttl``) after which a model is unloaded: which one applies, when it ends, and the unload. Pure."""
+"""The idle time (setting ``ttl``) after which a model is unloaded: which one applies, when it ends, and the unload. Pure.
+
+`gateway/api/common/ollama_loading.py` makes an idle time of a request's ``keep_alive``.
+"""
 
 from __future__ import annotations
 

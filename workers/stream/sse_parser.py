@@ -1,4 +1,7 @@
-"""Cuts the bytes of an engine's stream into whole server-sent events, and rewrites those that have a certain key. Pure."""
+"""Cuts the bytes of an engine's stream into whole server-sent events, and rewrites those that have a certain key. Pure.
+
+`sse_filter` checks what the events contain, and `workers/requests/engine_answer.py` makes an error of a broken one.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from workers.backends.accepted_audio import check_measured
 from workers.backends.base import Backend, EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.flm.descriptor import DESCRIPTOR, FLAGS
+from workers.backends.flm.descriptor import DESCRIPTOR
+from workers.backends.flm.flags import FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.flm.user_arguments import OPTION, check_flm_args
 from workers.backends.recipe import Recipe

@@ -6,7 +6,7 @@ from typing import Final
 
 from protocol.failures import invalid
 from workers.backends.flag_table import name_of
-from workers.backends.flm.descriptor import FLAGS
+from workers.backends.flm.flags import FLAGS
 from workers.backends.user_arguments import split_args
 
 OPTION: Final = "flm_args"
