@@ -1,4 +1,4 @@
-"""How the flags of an engine are declared: each recipe has one table (its ``flags.py``), and all else follows from it. Pure; it knows no library.
+"""How the flags of an engine are declared: each recipe has one table, its module ``flags``, and all else follows from it. Pure; it knows no library.
 
 From the table follow which flags lemonbus sets itself and which a client may send (``user_arguments.py``), how our own server
 reads its command line, and which flags a kept prompt cache depends on. A worker reads a user's arguments with the same

@@ -1,4 +1,4 @@
-"""A user's arguments for an engine: split into words, and checked against the engine's table of flags (``flags.py`` of its recipe). Pure.
+"""A user's arguments for an engine: split into words, and checked against the engine's table of flags, ``flags`` of its recipe. Pure.
 
 An engine's command line can read any file, write files, open ports and run programs. The administrator's own arguments
 (the configuration file, flags and environment of ``lemonbus serve``) may do all this, except what lemonbus sets itself.

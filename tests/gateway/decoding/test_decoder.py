@@ -296,6 +296,7 @@ def test_one_client_leaves_a_decoder_to_others() -> None:
         base64.urlsafe_b64encode(FILE).decode(),
         "\r\n".join(CODED[at : at + 76] for at in range(0, len(CODED), 76)),
     ],
+    ids=["padded", "not padded", "for URLs", "in lines"],
 )
 def test_a_file_in_base64_is_answered_in_base64(decoder: DecoderSession, spelling: str) -> None:
     decoded = decode(decoder, spelling)
