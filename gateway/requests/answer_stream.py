@@ -101,7 +101,7 @@ class AnswerStream:
         self._piece = first = pieces.first()
         if pieces.left:
             self._events = PieceEvents(request.endpoint)
-            # What is to happen after the request happens after its last piece.
+            # Only the last piece has the idle time, which begins after the whole request.
             request = msgspec.structs.replace(request, body=first.body, weight=first.weight, ttl=None)
         self._exchange = exchange = context.exchange = self._started(request)
         if request.weight:

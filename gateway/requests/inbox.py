@@ -50,7 +50,7 @@ class Inbox:
     def put(self, event: Event) -> Failure | None:
         """Add an event; return the failure that ends the attempt, if this one does.
 
-        Events of other attempts, after the end, or received before change nothing. A gap in the numbers is
+        Events of other attempts, events after the end, and events that were received before are ignored. A gap in the numbers is
         ``events_lost``; exceeding the limit is ``client_too_slow``.
         """
         if event.attempt != self.attempt or self.outcome is not None or event.seq < self._expected:

@@ -19,7 +19,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
     ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
     for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
-    ``context``, ``earlier``, ``address``, ``digest``: see there; :mod:`gateway.requests.answer_stream` sets the last two.
+    ``context``, ``earlier``, ``address``, ``digest``: as in ``SubmitRequest``. :mod:`gateway.requests.answer_stream` sets the last
+    three.
     ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 

@@ -21,14 +21,14 @@ PREPARED = "prepared"
 """All modules are imported."""
 
 CLOSED = "closed"
-"""``closed N``: the supervisor has closed the N-th channel that the fork server was given, or that channel did not arrive."""
+"""``closed N``: the supervisor has closed channel N of those that the fork server was given, or that channel did not arrive."""
 
 # Keeper → fork server
 START = "start"
 """Start a supervisor; the descriptor is the supervisor's end of a new channel."""
 
 SERVE = "serve"
-"""``serve N``: take the present supervisor's orders to fork workers and jobs; the descriptor is this end of their channel, the N-th."""
+"""``serve N``: take the present supervisor's orders to fork workers and jobs; the descriptor is the fork server's end of channel N."""
 
 # Supervisor → keeper
 STARTED = "started"

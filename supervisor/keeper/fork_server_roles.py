@@ -25,7 +25,7 @@ class Role(enum.Enum):
     PRESENT = enum.auto()
     """It forks the next supervisor."""
     NEXT = enum.auto()
-    """That of the new version, until the supervisor has ended that makes way for it."""
+    """The new release's, until the supervisor that it replaces has ended."""
     FORMER = enum.auto()
     """That of the old version, until a supervisor of the new one serves."""
 

@@ -11,7 +11,7 @@ STARTUP_SILENCE_S = 120.0
 FRESH_S = 3.0
 """The greatest age of a heartbeat that still shows that all is well."""
 MAX_STEP_S = 2.0
-"""A longer time between two looks means that the keeper itself was stopped. Then the rest of it proves nothing."""
+"""A longer time between two looks means that the keeper itself was stopped. Then only this much of it counts as silence."""
 
 _BEFORE_THE_FIRST = frozenset({SupervisorState.ORDERED, SupervisorState.STARTING})
 """States before the first heartbeat. A fork takes a moment: a fork server that takes longer is stopped."""
@@ -25,7 +25,7 @@ class Heartbeat:
         self._looked = now
         self._silence = 0.0
         self.watched = 0.0
-        """Seconds since then."""
+        """For how many seconds it has been watched; time in which the keeper was stopped does not count."""
 
     def beat(self) -> None:
         """Note a sign of life."""

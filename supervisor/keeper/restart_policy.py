@@ -117,7 +117,7 @@ def upgrade_event(upgrade: UpgradeState, end: SupervisorEnd, *, can_fork: bool) 
 def reason_to_kill(
     state: SupervisorState, heartbeat: Heartbeat, upgrade: UpgradeState, server: ServerState, *, overdue: bool
 ) -> str:
-    """Return why the supervisor is to be killed, empty if it is not. ``overdue``: it was told to end, long ago."""
+    """Return why the supervisor is to be killed, empty if it is not. ``overdue``: the time in which it had to end is over."""
     if heartbeat.is_lost(state):
         return "it was killed because it gave no sign of life"
     if upgrade in UNCONFIRMED and server not in TO_END and heartbeat.watched >= UPGRADE_TIMEOUT_S:

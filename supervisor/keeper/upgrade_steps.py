@@ -30,7 +30,7 @@ class UpgradeEvent(enum.Enum):
     ORDER = enum.auto()
     """The present supervisor is told to hand over."""
     REPLACE = enum.auto()
-    """It has ended, however: the next one is of the new release."""
+    """The present supervisor has ended, in whatever way. The next one is of the new release."""
     TRY_AGAIN = enum.auto()
     """Something else has killed the supervisor of the new release."""
     SERVE = enum.auto()

@@ -49,7 +49,7 @@ def request_submitted(
 
 
 def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
-    """If an attempt is submitted again that waits, runs or has ended, return True and tell its gateway where it is.
+    """Return whether this attempt was submitted before. If it runs or has ended, also tell its gateway where.
 
     ``name``: that of its model.
     """

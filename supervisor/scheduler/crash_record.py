@@ -1,11 +1,11 @@
 """Which requests an engine died of recently, and what is refused because of it. Pure: times are arguments.
 
 A request that kills its engine costs all clients of the model a load. So it is remembered for a while: it is refused if
-the same client sends it again, and a client with several such requests may send none to the model. A death counts
-against the model's breaker only if it is the first that its client caused in this time. So a single client cannot close
-the model to others, while a model that dies of every request is still found out, by several clients. If requests of
-several clients may have caused a death, it counts only if none of these was a suspect before: a client that hangs up is
-not tried again alone, and could otherwise close the model to others without ever being found out.
+the same client sends it again, and a client with several such requests may send none to the model. Only the first
+death that a client causes in this time counts against the model's breaker. So a single client cannot close the model to
+others, while a model that dies of every request is still found out, by several clients. If requests of several clients
+may have caused a death, it counts only if none of these clients was suspected before. Otherwise a client that always
+hangs up, and is therefore never tried again alone, could close the model to others without being found out.
 """
 
 from __future__ import annotations

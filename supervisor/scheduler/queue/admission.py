@@ -12,7 +12,7 @@ from supervisor.scheduler.state import SchedulerState
 def refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest, now: float) -> Failure | None:
     """Return why a request may not wait for ``model``, None if it may.
 
-    Its ``retry_after`` is, for a full queue, about the time in which the requests before it end.
+    For a full queue, its ``retry_after`` estimates when the requests ahead will have ended.
     """
     if state.closing:
         return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)

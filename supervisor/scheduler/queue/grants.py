@@ -120,9 +120,8 @@ def grant_queued(
 ) -> None:
     """Grant while slots are free, for requests before the order ``before``.
 
-    Nothing overtakes the next request of all keys.
-
-    Reads need not be next: they take no slot that an earlier request waits for.
+    The request whose turn it is, of those of all keys, is never overtaken by one that takes a slot. Reads may run before it:
+    they take none.
     """
     for running in model.grants.values():
         if running.weight > running.usual_weight and now - running.began >= ALONE_S:
