@@ -272,7 +272,7 @@ class SupervisorSession:
         if self.on_shutdown is not None:
             self.on_shutdown(grace)
 
-    def lose_supervisor(self) -> None:
+    def keeper_ended(self) -> None:
         """Fail the requests that no worker has. Running ones may go on during the grace period."""
         if self.admission.state is AdmissionState.LOST:
             return

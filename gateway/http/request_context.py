@@ -45,7 +45,7 @@ def _no_connection() -> None:
     """Do nothing: there is no connection (tests)."""
 
 
-def may_go_on(_model: str) -> Failure | None:
+def never_withdrawn(_model: str) -> Failure | None:
     """Return None: nothing was admitted that could be withdrawn."""
     return None
 
@@ -103,7 +103,7 @@ class RequestContext(msgspec.Struct, eq=False):
 
     For resources where only some requests change it. A resource where all do names its methods in ``changes``.
     """
-    withdrawal: Callable[[str], Failure | None] = may_go_on
+    withdrawal: Callable[[str], Failure | None] = never_withdrawn
     """Returns why an admitted request may not go on: for example, its key was revoked.
 
     Takes the registered name of the model that it uses, empty if unknown.
@@ -167,7 +167,7 @@ class RequestContext(msgspec.Struct, eq=False):
         self.exchange = None
         self.check_admin = _never
         self.check_change = _refuse
-        self.withdrawal = may_go_on
+        self.withdrawal = never_withdrawn
 
     def level(self, path: str) -> str:
         """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's."""

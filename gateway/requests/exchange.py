@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.http.client_disconnect import CLIENT_LEFT, CUT_DELAY_S
-from gateway.http.request_context import may_go_on
+from gateway.http.request_context import never_withdrawn
 from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission_states import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
@@ -94,7 +94,7 @@ class RequestExchange:
         caller: Caller | None = None,
         download_refusal: str = "",
         reservation: int = 0,
-        withdrawal: Callable[[str], Failure | None] = may_go_on,
+        withdrawal: Callable[[str], Failure | None] = never_withdrawn,
     ) -> None:
         """Prepare; nothing is sent before :meth:`begin`.
 

@@ -193,7 +193,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         session.on_pause, session.on_resume = worker.pause_accepting, worker.resume_accepting
         worker.bus = GatewayBus(session, self.process_context)
         install_error_handler(gevent.get_hub())
-        worker.watch_process(self.process_context.keeper, session.lose_supervisor)
+        worker.watch_process(self.process_context.keeper, session.keeper_ended)
         worker.watch_process(worker.ppid, worker.master_died)
         memory.tune_gc()
         logs.get_logger().info("gateway worker up", gateway=session.id)

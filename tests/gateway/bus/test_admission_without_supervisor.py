@@ -48,7 +48,7 @@ def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Sessi
     running, waiting = gateway.start(), gateway.start()
     gateway.deliver(running, EventKind.DELTA)
     gateway.end_supervisor()
-    gateway.session.lose_supervisor()
+    gateway.session.keeper_ended()
     assert (running.failure, waiting.failure and waiting.failure.code) == (None, Code.SUPERVISOR_LOST)
     hellos = len(gateway.bus.snapshots)
     gateway.session.supervisor_ended()

@@ -183,7 +183,7 @@ def test_without_a_supervisor_an_ended_connection_fails_the_requests_of_its_work
     exchange, other = opened.start(), opened.start()
     opened.grant(exchange)
     other.granted("w2", "tiny", 1)
-    steps = [end_worker, opened.session.lose_supervisor]
+    steps = [end_worker, opened.session.keeper_ended]
     for step in steps if first == "worker" else reversed(steps):
         assert exchange.failure is None
         step()
@@ -215,7 +215,7 @@ def test_an_exception_while_one_request_fails_keeps_no_other_from_its_failure(
         opened.handlers.on_message(WorkerGone("w1", Failure(Code.WORKER_GONE, "it ended")), b"")
         code = Code.WORKER_GONE
     elif end == "supervisor":
-        opened.session.lose_supervisor()
+        opened.session.keeper_ended()
         code = Code.SUPERVISOR_LOST
     else:
         opened.session.fail_everything()
@@ -232,7 +232,7 @@ def test_a_call_whose_reader_cannot_be_told_of_its_failure_keeps_no_other_from_i
 
     calls = [opened.session.start_call({}, GetHealth) for _ in range(2)]
     calls[0].on_failure = fail
-    opened.session.lose_supervisor()
+    opened.session.keeper_ended()
     for call in calls:
         with pytest.raises(LemonbusError):
             call.next(0.0)
