@@ -131,7 +131,7 @@ class SupervisorSession:
         ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
-        self.admission.admit()
+        self._admit(request)
         context.check_access()
         caller = context.caller
         if caller is not None and caller.tokens_per_minute:
@@ -151,7 +151,7 @@ class SupervisorSession:
         try:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
-                self.admission.admit()  # other greenlets ran meanwhile
+                self._admit(request)  # other greenlets ran meanwhile
             # Not earlier: a new connection sends everything in it.
             self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
@@ -159,6 +159,12 @@ class SupervisorSession:
             self.release(exchange)
             raise
         return exchange
+
+    def _admit(self, request: InferenceRequest) -> None:
+        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains."""
+        served = self._connection.welcomed and self.admission.state is not AdmissionState.LOST
+        if request.earlier is None or not served:
+            self.admission.admit()
 
     def release(self, exchange: RequestExchange) -> None:
         """Forget the exchange, and remove its spool file. Idempotent."""

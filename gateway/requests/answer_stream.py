@@ -21,7 +21,7 @@ from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
 from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
 from gateway.requests.request_session import RequestSession
-from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
+from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
 from protocol.messages.events import Outcome, total_outcome
 from protocol.requests.request_limits import fields_within_limits
 
@@ -124,17 +124,18 @@ class AnswerStream:
         if not self._pieces.left:
             return False
         seconds = self._ended_outcome().total_s
-        self._earlier = msgspec.structs.replace(self.outcome, token_times=b"")
-        self._tokens += self._exchange.inbox.tokens
+        earlier, tokens = msgspec.structs.replace(self.outcome, token_times=b""), self.tokens
         self._session.release(self._exchange)
         self._piece = piece = self._pieces.following(seconds)
         ttl = None if self._pieces.left else self._request.ttl
-        request = msgspec.structs.replace(
-            self._request, body=piece.body, weight=piece.weight, ttl=ttl, earlier=self._earlier
-        )
+        request = msgspec.structs.replace(self._request, body=piece.body, weight=piece.weight, ttl=ttl, earlier=earlier)
         context = self._context
-        exchange = self._session.start_exchange(request, context, 0)
+        try:
+            exchange = self._session.start_exchange(request, context, 0)
+        except LemonbusError as problem:
+            raise self._with_tokens(problem.failure).raised() from None
         self._exchange = context.exchange = exchange
+        self._earlier, self._tokens = earlier, tokens
         exchange.cut = self._watch.cut
         if self._cancelled:  # while other greenlets ran
             self.cancel()
@@ -229,7 +230,10 @@ class AnswerStream:
     def _failure_to_raise(self) -> Failure:
         failure = self._exchange.failure
         assert failure is not None  # noqa: S101 - the caller looked
-        return msgspec.structs.replace(failure, tokens_sent=self.tokens)
+        return self._with_tokens(failure)
+
+    def _with_tokens(self, failure: Failure) -> Failure:
+        return msgspec.structs.replace(failure, tokens_sent=self.tokens, model=failure.model or self.model)
 
     def __iter__(self) -> AnswerStream:
         return self

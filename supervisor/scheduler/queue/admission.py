@@ -22,8 +22,8 @@ def refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest
             return with_model(model, failure)
     if model.backoff.pause(now) and not (model.worker and model.worker.serves):
         return model.backoff.refusal(model.name, now)
-    if request.attempt > 1 or request.age is not None:
-        return None  # it was accepted before
+    if request.attempt > 1 or request.age is not None or request.earlier is not None:
+        return None  # it, or its first piece, was accepted before
     return _full_queue(state, model, request)
 
 

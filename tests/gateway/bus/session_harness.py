@@ -54,10 +54,13 @@ class SessionHarness:
     def welcome(self) -> None:
         self.handlers.on_message(Welcome("b1", 1), b"")
 
-    def start(self, label: str = "r.1", key: ApiKey | None = None, body: bytes = b"{}") -> RequestExchange:
+    def start(
+        self, label: str = "r.1", key: ApiKey | None = None, body: bytes = b"{}", earlier: Outcome | None = None
+    ) -> RequestExchange:
         context = RequestContext(label)
         context.api_key = key
-        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), context)
+        request = InferenceRequest("chat/completions", "tiny", body, label, earlier=earlier)
+        return self.session.start_exchange(request, context)
 
     def grant(self, exchange: RequestExchange, worker: str = "w1") -> None:
         grant = GrantedAttempt(exchange.number, exchange.attempt, worker, "tiny")

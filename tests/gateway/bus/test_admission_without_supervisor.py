@@ -13,7 +13,7 @@ from gateway.http.body_memory import BodyMemory, HeldBody
 from gateway.requests.admission_states import ADMISSION_FAILURES, MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
 from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.events import EventKind
+from protocol.messages.events import EventKind, Outcome
 from protocol.messages.health import GetHealth
 from protocol.messages.peers import PauseAccepting, Shutdown
 from tests.gateway.bus.session_harness import SessionHarness
@@ -72,6 +72,22 @@ def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(ga
     gateway.welcome()
     with pytest.raises(LemonbusError, match="stopping"):
         gateway.start()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_later_piece_needs_only_a_supervisor(gateway: SessionHarness, replaced: bool) -> None:
+    gateway.session.drain(10.0, replaced=replaced)
+    assert gateway.start(earlier=Outcome()).failure is None
+    gateway.end_supervisor()
+    with pytest.raises(LemonbusError) as refused:
+        gateway.start(earlier=Outcome())
+    assert refused.value.failure.code is Code.DRAINING
+    gateway.welcome()
+    assert gateway.start(earlier=Outcome()).failure is None
+    gateway.session.lose_supervisor()
+    with pytest.raises(LemonbusError) as lost:
+        gateway.start(earlier=Outcome())
+    assert lost.value.failure.code is Code.SUPERVISOR_LOST
 
 
 def test_what_waits_for_a_supervisor_of_another_version_is_to_be_repeated(gateway: SessionHarness) -> None:

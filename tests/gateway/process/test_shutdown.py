@@ -15,8 +15,12 @@ from protocol.messages import peers
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
-from tests.gateway.process.chat_requests import CHAT, PATH, error_of, open_request
+from tests.gateway.process.chat_requests import CHAT, PATH, answer_whole, error_of, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
+
+LIST_PATH = "/v1/completions"
+LIST = {"model": "tiny", "prompt": ["hi"] * 40}
+"""Two pieces."""
 
 
 def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
@@ -38,6 +42,40 @@ def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
         assert harness.gateway is not None
         harness.gateway.send_signal(signal.SIGTERM)
         assert harness.gateway.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize(
+    "order", [peers.Draining(DEADLINE), peers.Shutdown(DEADLINE, "replaced")], ids=["draining", "replaced"]
+)
+def test_a_list_that_has_begun_gets_its_later_pieces(tmp_path: Path, order: msgspec.Struct) -> None:
+    with running_gateway(tmp_path / "r") as harness, open_request(harness, LIST, LIST_PATH) as connection:
+        first = harness.next_request()
+        harness.do(lambda: harness.send(first.gateway, order))
+        wait_for(lambda: harness.get("/health")[0] == 503)
+        harness.do(lambda: answer_whole(harness, first))
+        later = harness.next_request()
+        assert later.message.earlier is not None
+        harness.do(lambda: answer_whole(harness, later))
+        status, _, body = parsed(read_to_end(connection))
+        assert (status, len(msgspec.json.decode(body)["choices"])) == (200, 2)
+
+
+def test_a_later_piece_that_no_supervisor_can_run_fails_with_the_tokens_before_it(tmp_path: Path) -> None:
+    with (
+        running_gateway(tmp_path / "r") as harness,
+        open_request(harness, {**LIST, "stream": True}, LIST_PATH) as connection,
+    ):
+        first = harness.next_request()
+        harness.do(lambda: harness.grant(first))
+        harness.do(lambda: harness.publish(first, first.tokens(0, 1)))
+        seen = read_until(connection, b"}\n\n")
+        harness.listener.close()
+        harness.end_keeper()
+        wait_for(lambda: refused(harness.port))
+        harness.do(lambda: harness.publish(first, [first.done(1)]))
+        body = parsed(seen + read_to_end(connection))[2]
+        error = msgspec.json.decode(body.rpartition(b"data: ")[2])["error"]
+        assert (error["code"], error["model"], error["tokens_sent"]) == ("supervisor_lost", "tiny", 1)
 
 
 def test_the_keepers_death_closes_the_listener_and_lets_streams_end(tmp_path: Path) -> None:

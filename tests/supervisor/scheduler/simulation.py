@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
@@ -29,6 +30,7 @@ class Simulation(EffectPlayer):
         ttl: float | None = None,
         digest: str = "",
         options: dict[str, int] | None = None,
+        earlier: Outcome | None = None,
     ) -> RequestKey:
         """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
@@ -46,6 +48,7 @@ class Simulation(EffectPlayer):
             caller=of,
             ttl=ttl,
             digest=digest,
+            earlier=earlier,
         )
         target = ModelTarget(name, "llm", spec(name))
         if options:

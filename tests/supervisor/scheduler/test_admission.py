@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code
+from protocol.messages.events import Outcome
 from tests.supervisor.scheduler.simulation import loaded
 
 
@@ -36,3 +37,13 @@ def test_a_queue_full_of_bytes_refuses() -> None:
     for _ in range(3):
         sim.submit("a", size=90)
     assert sim.refusals[sim.submit("a", size=90)].code is Code.OVERLOADED
+
+
+@pytest.mark.parametrize("limits", [{"queue_requests": 3}, {"queue_bytes": 40}])
+def test_a_full_queue_takes_the_later_pieces_of_a_request(limits: dict[str, int]) -> None:
+    sim = loaded("a", **limits)
+    queued = [sim.submit("a") for _ in range(12)]
+    assert queued[-1] in sim.refusals
+    piece = sim.submit("a", earlier=Outcome())
+    assert piece not in sim.refusals
+    assert sim.state.models["a"].queue.has(piece), "it waits its turn"
