@@ -84,7 +84,7 @@ def test_a_later_piece_needs_only_a_supervisor(gateway: SessionHarness, replaced
     assert refused.value.failure.code is Code.DRAINING
     gateway.welcome()
     assert gateway.start(earlier=Outcome()).failure is None
-    gateway.session.lose_supervisor()
+    gateway.session.keeper_ended()
     with pytest.raises(LemonbusError) as lost:
         gateway.start(earlier=Outcome())
     assert lost.value.failure.code is Code.SUPERVISOR_LOST
