@@ -228,6 +228,8 @@ class SupervisorConnection:
                 reservation=exchange.reservation,
                 admitted=exchange.rate_limits is not None,
                 earlier=request.earlier,
+                more=request.more,
+                after=request.after,
                 address=request.address,
                 digest=request.digest,
             ),

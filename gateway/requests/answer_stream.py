@@ -102,7 +102,7 @@ class AnswerStream:
         if pieces.left:
             self._events = PieceEvents(request.endpoint)
             # Only the last piece has the idle time, which begins after the whole request.
-            request = msgspec.structs.replace(request, body=first.body, weight=first.weight, ttl=None)
+            request = msgspec.structs.replace(request, body=first.body, weight=first.weight, ttl=None, more=True)
         self._exchange = exchange = context.exchange = self._started(request)
         if request.weight:
             context.inference = context.inference or request.endpoint
@@ -127,8 +127,15 @@ class AnswerStream:
         earlier, tokens = msgspec.structs.replace(self.outcome, token_times=b""), self.tokens
         self._session.release(self._exchange)
         self._piece = piece = self._pieces.following(seconds)
-        ttl = None if self._pieces.left else self._request.ttl
-        request = msgspec.structs.replace(self._request, body=piece.body, weight=piece.weight, ttl=ttl, earlier=earlier)
+        request = msgspec.structs.replace(
+            self._request,
+            body=piece.body,
+            weight=piece.weight,
+            ttl=None if self._pieces.left else self._request.ttl,
+            earlier=earlier,
+            more=self._pieces.left,
+            after=self._exchange.number,
+        )
         context = self._context
         try:
             exchange = self._session.start_exchange(request, context, 0)

@@ -267,4 +267,6 @@ class RequestExchange:
         if not self.over:
             self._dispatcher.cancel(self, reason)
             self.failure = Failure(reason, CLIENT_LEFT, model=self.model)
+        elif self.request.more:
+            self._dispatcher.cancel(self, reason)  # the next piece will not come
         self._dispatcher.forget(self)

@@ -19,8 +19,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
     ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
     for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
-    ``context``, ``earlier``, ``address``, ``digest``: as in ``SubmitRequest``. :mod:`gateway.requests.answer_stream` sets the last
-    three.
+    ``context``, ``earlier``, ``more``, ``after``, ``address``, ``digest``: as in ``SubmitRequest``.
+    :mod:`gateway.requests.answer_stream` sets the last five.
     ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 
@@ -34,6 +34,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     ttl: float | None = None
     context: int = 0
     earlier: Outcome | None = None
+    more: bool = False
+    after: int = 0
     names: Mapping[str, str] = {}
     address: str = ""
     digest: str = ""

@@ -78,6 +78,10 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """An earlier supervisor had admitted it, so its key's limits do not refuse it now."""
     earlier: Outcome | None = None
     """The cost of the pieces before it, if it is a later piece of a request with a long list that was already admitted and counted."""
+    more: bool = False
+    """Whether another piece follows its end. If the server ends, its engine is kept for that one."""
+    after: int = 0
+    """The number of the piece before it, if that had ``more``."""
     address: str = ""
     """The client's address, on a server without keys: deaths of engines count against it."""
     digest: str = ""

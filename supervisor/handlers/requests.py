@@ -70,6 +70,8 @@ class InferenceRequests:
     def _submit(self, peer: str, message: SubmitRequest, payload: bytes) -> None:
         """Submit a gateway's request to the scheduler."""
         key = RequestKey(peer, message.number, message.attempt)
+        if message.after:
+            self._scheduler.expect_no_piece_after(peer, message.after)
         if message.retry_reason:
             self._metrics.attempt_retried(message.retry_reason)
         elif message.caller is not None and not message.reservation and message.earlier is None:

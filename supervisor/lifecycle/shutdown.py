@@ -87,7 +87,7 @@ class GracefulShutdown:
     def _check(self) -> None:
         if self._gateway.child is None:
             self._shut_listener()
-        if self._scheduler.view.running == 0:
+        if not self._scheduler.view.running and not self._scheduler.view.queued:
             self._stop_rest()
         if len(self._processes) == 0:
             self._loop.stop()

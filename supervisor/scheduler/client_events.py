@@ -98,8 +98,18 @@ def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, p
     send_run(state, model, model.worker, QueuedRequest(key, request, payload, 0, 0.0))
 
 
+def expect_no_piece_after(state: SchedulerState, gateway: str, number: int) -> None:
+    """The piece after this one of a long list has come, or never will. This one's end may still have to be reported."""
+    for model in state.models.values():
+        model.unfinished.discard((gateway, number))
+        for key, running in model.grants.items():
+            if (key.gateway, key.number) == (gateway, number):
+                running.more = False
+
+
 def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> None:
     """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
+    expect_no_piece_after(state, key.gateway, key.number)
     for model in state.models.values():
         if key in model.grants:
             if model.worker:
@@ -245,15 +255,15 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
         for call in model.unloaders:
             call.abandoned = call.abandoned or call.peer == gateway
         model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
+        model.unfinished = {key for key in model.unfinished if key[0] != gateway}
         for key in model.grants:
             if key.gateway == gateway and model.worker:
                 state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
 
 
 def close(state: SchedulerState) -> None:
-    """Accept nothing new and refuse what waits; what runs goes on."""
+    """Accept nothing new and refuse what waits; what has begun goes on."""
     state.closing = True
-    failure = Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
     for model in list(state.models.values()):
         model_changes.stop_keeping(model)
-        answers.refuse_waiting(state, model, failure)
+        answers.refuse_at_end(state, model)

@@ -39,7 +39,9 @@ def reconcile(state: SchedulerState, now: float) -> None:
     state.settled = False  # if something raises, the next event tries again
     models = list(state.models.values())
     for model in models:
-        if not state.closing:
+        if state.closing:
+            answers.refuse_at_end(state, model)  # its engine may have died since
+        else:
             idle_ttl.unload_expired(state, model, now)
             model_changes.update_demand(state, model, now)
         _restart(state, model, now)
@@ -127,6 +129,8 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
     """Stop a draining model that no longer has clients."""
     worker = model.worker
     if worker is None or model.state is not ModelState.DRAINING or model.has_clients:
+        return
+    if state.closing and model.serves_to_the_end and (model.queue or model.unfinished):
         return
     asked = bool(model.unloaders) or model.pending_spec is not None or state.closing
     evicted = claim is not None and claim.sure

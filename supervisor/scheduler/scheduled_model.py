@@ -21,7 +21,7 @@ from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
-from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant
+from supervisor.scheduler.queue.work_items import PendingCall, SlotGrant
 
 _COUNTS_AS_LOADED: Final = frozenset(
     {WorkerState.LOADING, WorkerState.READY, WorkerState.DRAINING, WorkerState.ENGINE_LOST, WorkerState.LEAVING}
@@ -123,6 +123,8 @@ class ScheduledModel:
         """Requests before this order waited for the load, and are served before the model is evicted."""
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
+        self.unfinished: set[tuple[str, int]] = set()
+        """(gateway, number) of ended pieces of long lists whose next pieces are still to come."""
         self.backoff = Backoff(restarts)
         self.fair_share = FairShare()
         self.service_s = 0.0
@@ -154,6 +156,12 @@ class ScheduledModel:
     def has_clients(self) -> bool:
         """Whether a client may still want something that its engine does."""
         return not self.grants.keys() <= self.abandoned
+
+    @property
+    def serves_to_the_end(self) -> bool:
+        """Whether its engine serves the rest of what has begun if the server ends."""
+        leaves = bool(self.unloaders) or self.pending_spec is not None
+        return self.worker is not None and self.worker.serves and not leaves
 
     @property
     def stuck(self) -> bool:
@@ -199,11 +207,6 @@ class ScheduledModel:
         """Whether it is to be loaded: something waits for it, or it is kept loaded."""
         return self.keep_loaded or bool(self.queue) or bool(self.loaders)
 
-    def take_all(self) -> list[QueuedRequest]:
-        """Empty the queue and return it."""
-        queue, self.queue = self.queue, RequestQueue()
-        return list(queue)
-
     def expect_return(self, key: RequestKey, order: int) -> None:
         """Keep the position of a request that will be retried."""
         while len(self.returning) >= _MAX_RETURNING:
@@ -213,6 +216,7 @@ class ScheduledModel:
     def end_runs(self) -> None:
         """Forget all grants: the engine is gone."""
         self.grants.clear()
+        self.unfinished.clear()
         self.abandoned.clear()
 
     def used_until(self, end: float) -> None:

@@ -2,7 +2,7 @@
 
 What happens to a request, in the order of the decisions:
 
-1. the server is closing → refuse (503 draining)
+1. the server is closing → refuse (503 draining), unless it is a later piece of a long list and the engine still serves
 2. the model's last load failed a moment ago, or its breaker is open → refuse (503, reason, Retry-After)
 3. its queue is full, in requests of the same key or in bytes → refuse (503 overloaded, Retry-After from measured service time)
 4. otherwise it waits in its model's queue, and :mod:`supervisor.scheduler.reconcile` goes on. Within a key it is first come,
@@ -79,6 +79,10 @@ class Scheduler:
     def request_cancelled(self, key: RequestKey, reason: str) -> None:
         """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
         client_events.request_cancelled(self._state, key, reason)
+
+    def expect_no_piece_after(self, gateway: str, number: int) -> None:
+        """The piece after this one of a long list has come."""
+        client_events.expect_no_piece_after(self._state, gateway, number)
 
     def refuse(self, key: RequestKey, failure: Failure) -> None:
         """End an attempt (or a call, with attempt 0) before it reached a worker."""

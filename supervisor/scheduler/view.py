@@ -125,8 +125,8 @@ class SchedulerView:
 
     @property
     def running(self) -> int:
-        """Attempts that engines are working on, including reads, of all models."""
-        return sum(len(model.grants) for model in self._state.models.values())
+        """Attempts that engines are working on, including reads, and long lists between two pieces, of all models."""
+        return sum(len(model.grants) + len(model.unfinished) for model in self._state.models.values())
 
     @property
     def queued(self) -> int:

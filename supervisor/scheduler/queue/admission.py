@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocol.failures import Code, Failure
 from protocol.messages.work import SubmitRequest
 from supervisor.scheduler import spare_workers
+from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
 from supervisor.scheduler.state import SchedulerState
 
@@ -14,8 +15,8 @@ def refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest
 
     For a full queue, its ``retry_after`` estimates when the requests ahead will have ended.
     """
-    if state.closing:
-        return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
+    if state.closing and not (request.earlier is not None and model.serves_to_the_end):
+        return answers.server_ends(state)
     if model.worker is None and state.spawn_problem is not None:
         failure = spare_workers.refusal_without_workers(state, now)
         if failure is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import Loaded, PolicyOverrides
 from supervisor.scheduler import model_changes
@@ -52,11 +52,25 @@ def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:
     model.unloaders.clear()
 
 
-def refuse_waiting(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
-    """Refuse all requests and loads that wait for a model."""
+def server_ends(state: SchedulerState) -> Failure:
+    """Return why a request is refused while the server ends."""
+    return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
+
+
+def refuse_at_end(state: SchedulerState, model: ScheduledModel) -> None:
+    """Refuse what waits for a model while the server ends, except later pieces of long lists if its engine still serves."""
+    refuse_waiting(state, model, server_ends(state), later_pieces=not model.serves_to_the_end)
+
+
+def refuse_waiting(
+    state: SchedulerState, model: ScheduledModel, failure: Failure, *, later_pieces: bool = True
+) -> None:
+    """Refuse all requests and loads that wait for a model; ``later_pieces``: also those of lists that have begun."""
     failure = with_model(model, failure)
-    for waiting in model.take_all():
-        state.refuse(waiting.key, failure)
+    for waiting in model.queue:
+        if later_pieces or waiting.request.earlier is None:
+            model.queue.remove(waiting.key)
+            state.refuse(waiting.key, failure)
     refuse_loads(state, model, failure)
     if model.provisional and model.unused():
         model_changes.forget(state, model)

@@ -71,6 +71,7 @@ def grant(
         charged=charged,
         earlier=request.earlier,
         origin=origin_of(request),
+        more=request.more,
     )
     model.last_use = now
     if state.limits.verbose:

@@ -64,7 +64,18 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds. A read holds none, but still keeps the engine from being stopped."""
 
-    __slots__ = ("began", "caller", "charged", "earlier", "order", "origin", "progress", "usual_weight", "weight")
+    __slots__ = (
+        "began",
+        "caller",
+        "charged",
+        "earlier",
+        "more",
+        "order",
+        "origin",
+        "progress",
+        "usual_weight",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -76,14 +87,16 @@ class SlotGrant:
         charged: float = 0.0,
         earlier: Outcome | None = None,
         origin: RequestOrigin = RequestOrigin(),  # noqa: B008 - a frozen value
+        more: bool = False,
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with or without a key.
 
         ``usual_weight``: the slots that it needs, fewer than it has if it is to run alone for a while.
-        ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``: see
+        ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``, ``more``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.earlier = earlier
+        self.more = more
         self.origin = origin
         self.caller = caller
         self.charged = charged

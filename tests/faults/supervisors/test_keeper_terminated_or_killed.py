@@ -66,6 +66,28 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: d
     server.assert_nothing_left()
 
 
+def test_sigterm_lets_a_long_list_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", slots=1, load=[LOOP], gateway_workers=1, grace=120, **pausing)
+    server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
+    # So large that each is a piece of its own.
+    body = {"model": LOOP, "prompt": ["hi " * 4000] * 2, "max_tokens": 9, "stream": True}
+    stream = server.client.start("POST", "/v1/completions", body)
+    stream.until(lambda it: len(it.events) > 2)  # the first piece pauses
+    server.signal(signal.SIGTERM)
+    wait_for(lambda: server.client.get("/health").status == 503, "it ends")
+    with processes.stopped(engine):
+        pass
+    stream.until(lambda it: sum(chunk["choices"][0]["index"] == 1 for chunk in it.chunks) > 2)  # the second one pauses
+    with processes.stopped(engine):
+        pass
+    stream.finish(100)
+    assert stream.done
+    assert stream.complete
+    assert server.wait_exit() == 0
+    server.assert_nothing_left()
+
+
 def test_the_grace_has_an_end(start_server: StartServer, pausing: dict[str, Any]) -> None:
     server = start_server("tiny-loop", load=[LOOP], grace=0.5, **pausing)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)

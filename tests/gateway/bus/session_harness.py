@@ -55,11 +55,16 @@ class SessionHarness:
         self.handlers.on_message(Welcome("b1", 1), b"")
 
     def start(
-        self, label: str = "r.1", key: ApiKey | None = None, body: bytes = b"{}", earlier: Outcome | None = None
+        self,
+        label: str = "r.1",
+        key: ApiKey | None = None,
+        body: bytes = b"{}",
+        earlier: Outcome | None = None,
+        more: bool = False,
     ) -> RequestExchange:
         context = RequestContext(label)
         context.api_key = key
-        request = InferenceRequest("chat/completions", "tiny", body, label, earlier=earlier)
+        request = InferenceRequest("chat/completions", "tiny", body, label, earlier=earlier, more=more)
         return self.session.start_exchange(request, context)
 
     def grant(self, exchange: RequestExchange, worker: str = "w1") -> None:

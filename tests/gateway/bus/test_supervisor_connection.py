@@ -233,3 +233,12 @@ def test_workers_that_ended_meanwhile_end_their_attempts_once_the_supervisor_has
     assert (silent.attempt, silent.failure) == (2, None)
     assert begun.failure is not None
     assert begun.failure.code is Code.WORKER_GONE
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_the_supervisor_hears_that_no_other_piece_of_a_list_will_come(gateway: SessionHarness, more: bool) -> None:
+    ended = gateway.start(more=more)
+    gateway.deliver(ended, EventKind.DELTA, EventKind.DONE)
+    ended.abandon(Code.CANCELLED)
+    cancels = [each for each in gateway.bus.sent if isinstance(each, Cancel)]
+    assert cancels == ([Cancel("g1", ended.number, 1, Code.CANCELLED)] if more else [])

@@ -55,6 +55,8 @@ def test_a_list_that_has_begun_gets_its_later_pieces(tmp_path: Path, order: msgs
         harness.do(lambda: answer_whole(harness, first))
         later = harness.next_request()
         assert later.message.earlier is not None
+        assert (first.message.more, later.message.more) == (True, False)
+        assert later.message.after == first.message.number
         harness.do(lambda: answer_whole(harness, later))
         status, _, body = parsed(read_to_end(connection))
         assert (status, len(msgspec.json.decode(body)["choices"])) == (200, 2)

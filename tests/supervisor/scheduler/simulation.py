@@ -31,6 +31,8 @@ class Simulation(EffectPlayer):
         digest: str = "",
         options: dict[str, int] | None = None,
         earlier: Outcome | None = None,
+        more: bool = False,
+        after: RequestKey | None = None,
     ) -> RequestKey:
         """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
@@ -49,7 +51,11 @@ class Simulation(EffectPlayer):
             ttl=ttl,
             digest=digest,
             earlier=earlier,
+            more=more,
+            after=after.number if after else 0,
         )
+        if after:
+            self.scheduler.expect_no_piece_after(gateway, after.number)
         target = ModelTarget(name, "llm", spec(name))
         if options:
             target = target._replace(spec=spec(name, options=options), fallback=target.spec)

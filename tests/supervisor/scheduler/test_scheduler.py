@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.messages.events import Outcome
 from protocol.messages.work import SubmitRequest
 from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.simulation import Simulation, loaded
@@ -62,6 +65,68 @@ def test_a_hang_up_removes_a_request_from_the_queue() -> None:
     keys = [sim.submit("a") for _ in range(3)]
     sim.cancel(keys[2])
     assert sim.scheduler.view.queued == 0
+
+
+def serving(sim: Simulation) -> bool:
+    return bool(sim.of_state(WorkerState.READY, WorkerState.DRAINING))
+
+
+@pytest.mark.parametrize("next_came_first", [False, True])
+def test_shutdown_lets_all_pieces_of_a_list_end(next_came_first: bool) -> None:
+    sim = loaded("a")
+    first = sim.submit("a", more=True)
+    running = [first, sim.submit("a")]
+    sim.scheduler.close()
+    sim.settle()
+    if not next_came_first:
+        for key in running:
+            sim.finish(key)
+        sim.run_until_idle()
+        assert serving(sim), "the next piece is to come"
+        assert sim.scheduler.view.running == 1
+    later = sim.submit("a", earlier=Outcome(), after=first)
+    assert later not in sim.refusals
+    if next_came_first:
+        assert sim.scheduler.view.queued == 1, "it waits its turn"
+        for key in running:
+            sim.finish(key)
+    assert sim.scheduler.view.running == 1
+    sim.finish(later)
+    sim.run_until_idle()
+    assert not serving(sim)
+    assert sim.scheduler.view.running == 0
+
+
+@pytest.mark.parametrize("gone", ["its client", "its gateway"])
+def test_shutdown_does_not_wait_for_a_piece_that_will_not_come(gone: str) -> None:
+    sim = loaded("a")
+    first = sim.submit("a", more=True)
+    sim.scheduler.close()
+    sim.settle()
+    sim.finish(first)
+    assert serving(sim)
+    if gone == "its client":
+        sim.scheduler.request_cancelled(first, "client gone")
+        sim.settle()
+    else:
+        sim.gateway_dies("g1")
+    sim.run_until_idle()
+    assert not serving(sim)
+    assert sim.scheduler.view.running == 0
+
+
+def test_shutdown_refuses_a_later_piece_whose_engine_is_gone() -> None:
+    sim = loaded("a")
+    first, _running = sim.submit("a", more=True), sim.submit("a")
+    sim.scheduler.close()
+    sim.settle()
+    sim.finish(first)
+    later = sim.submit("a", weight=2, earlier=Outcome(), more=True, after=first)
+    assert sim.scheduler.view.queued == 1
+    (worker,) = sim.of_state(WorkerState.DRAINING)
+    sim.engine_dies(worker)
+    assert sim.refusals[later].code is Code.DRAINING
+    assert (sim.scheduler.view.running, sim.scheduler.view.queued) == (0, 0)
 
 
 def test_shutdown_refuses_queued_and_finishes_running_requests() -> None:
