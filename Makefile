@@ -9,6 +9,8 @@ ARGS   ?=
 TESTS  ?=
 JOBS   ?= 4
 MINUTES ?= 2
+# A number makes `make soak` repeat the same requests and faults; without one, they are new each time.
+SEED   ?=
 CASES  ?= 20000
 
 VENV   := .venv
@@ -60,8 +62,8 @@ properties: $(VENV)/.test
 
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SEED:%=--seed %) $(ARGS)
 
 fuzz: export PYTHONDONTWRITEBYTECODE :=
 fuzz: $(VENV)/.test

@@ -76,6 +76,9 @@ def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
             patch.delenv(name)
         patch.setenv("HF_HOME", str(folder))
+        # All servers of the tests are on this machine.
+        for name in ("NO_PROXY", "no_proxy"):
+            patch.setenv(name, "127.0.0.1,localhost,::1")
 
     with pytest.MonkeyPatch.context() as patch:
         forget(patch)

@@ -1,6 +1,6 @@
 """How much media a request may contain, and what decoding it may cost, on all routes. docs/media.md tells clients.
 
-`images` and `audio_duration` check them, in a decoder process (`decoder_process`).
+`images` and `audio_duration` check them, in a decoder process (`decoder_process`); `gateway/requests/request_media.py` counts those of a request.
 The bytes of a request are limited by :mod:`gateway.http.bodies.body_limits`, those of images that are fetched by
 :mod:`gateway.fetching.request_images`.
 """

@@ -7,23 +7,19 @@ arrives as :class:`~protocol.failures.LemonbusError`. Do not catch it: ``gateway
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from gateway.http.bodies import body_decoding
 from gateway.http.client_disconnect import HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.list_pieces import ListPieces, PieceEvents, joined_answer
-from gateway.requests.request_digest import request_digest
-from gateway.requests.request_media import with_decoded_media
+from gateway.requests.preparation import prepared
 from gateway.requests.request_session import RequestSession
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure, LemonbusError
 from protocol.messages.events import Outcome, total_outcome
-from protocol.requests.request_limits import fields_within_limits
 
 Environ = dict[str, Any]
 RATE_LIMITS_WAIT_S: Final = 0.5
@@ -85,18 +81,10 @@ class AnswerStream:
     _cancelled = False
 
     def __init__(self, session: RequestSession, env: Environ, request: InferenceRequest) -> None:
-        """Send the request.
-
-        Raises ``invalid_request`` if a part that engines compile is too large, or if media are refused.
-        """
+        """Prepare the request and send it, or its first piece. Raises what :func:`prepared` raises."""
         self._session = session
         self._context = context = request_context(env)
-        body = request.body
-        fields = body_decoding.in_steps(len(body), env, partial(fields_within_limits, body, request.names))
-        digest = request_digest(request.endpoint, body, fields)
-        address = "" if context.api_key else env.get("REMOTE_ADDR") or ""
-        request = msgspec.structs.replace(request, address=address, digest=digest)
-        self._request = request = with_decoded_media(session, env, request, fields)
+        self._request = request = prepared(session, env, request)
         self._pieces = pieces = ListPieces(request.endpoint, request.body, request.weight)
         self._piece = first = pieces.first()
         if pieces.left:

@@ -20,7 +20,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
     for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
     ``context``, ``earlier``, ``more``, ``after``, ``address``, ``digest``: as in ``SubmitRequest``.
-    :mod:`gateway.requests.answer_stream` sets the last five.
+    ``preparation`` and ``answer_stream`` set the last five.
     ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 

@@ -110,12 +110,12 @@ def test_a_full_disk_is_reported_before_the_download(releases: ReleaseServer, tm
 
 
 def test_a_disk_that_fills_up_meanwhile(releases: ReleaseServer, tmp_path: Path) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
     try:
         assert "could not be written: File too large" in refused(order(releases, tmp_path), tmp_path)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [piece.stat().st_size for piece in partial_downloads(tmp_path)] == [200_000]
     run(order(releases, tmp_path))
     assert releases.requests[-1] == (NAME, 200_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import random
 import struct
 import zlib
 from typing import Final
@@ -35,6 +36,11 @@ def png_of(width: int, height: int, rows: bytes, *others: tuple[bytes, bytes]) -
 def playlist(address: str) -> bytes:
     """Return an HLS playlist whose only segment is at an address."""
     return f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{address}/segment.ts\n#EXT-X-ENDLIST\n".encode()
+
+
+def noise(width: int, height: int) -> Image.Image:
+    """Return grey noise, the same in each process: Pillow's own differs, and the values of a test are in its name."""
+    return Image.frombytes("L", (width, height), random.Random(7).randbytes(width * height)).convert("RGB")
 
 
 def written(image: Image.Image, kind: str, **options: object) -> bytes:

@@ -103,7 +103,7 @@ def another_program(server: LemonbusServer, folder: Path) -> Iterator[str]:
     repository = folder / "hf/hub/models--LiquidAI--LFM2-1.2B-GGUF"
     snapshot = repository / "snapshots/abc"
     snapshot.mkdir(parents=True)
-    os.link(next((folder / "hf/hub").glob("models--unsloth--Phi*/blobs/*")), snapshot / "LFM2-1.2B-Q4_K_M.gguf")
+    os.link(min((folder / "hf/hub").glob("models--unsloth--Phi*/blobs/*")), snapshot / "LFM2-1.2B-Q4_K_M.gguf")
     yield "LFM2-1.2B-GGUF"
     shutil.rmtree(repository)
 

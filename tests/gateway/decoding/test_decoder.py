@@ -31,10 +31,10 @@ from gateway.decoding.decoder_process import (
 )
 from gateway.decoding.limits import DECODE_TIMEOUT_S, MAX_DECODERS_OF_CLIENT, MAX_PIXELS, MAX_SCANS
 from protocol.failures import LemonbusError
-from tests.support.media import PNG_HEAD, chunk, many_scans, playlist, png_of, written
+from tests.support.media import PNG_HEAD, chunk, many_scans, noise, playlist, png_of, written
 
 BUDGET = Budget(MAX_PIXELS, 2**31)
-NOISE = Image.effect_noise((64, 48), 60).convert("RGB")
+NOISE = noise(64, 48)
 
 
 FILE = written(NOISE, "PNG")

@@ -32,8 +32,10 @@ def images() -> Iterator[ImageServer]:
 def fetching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
     folder = tmp_path_factory.mktemp("fetching")
     settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.0/8"], "fetch_images_timeout": 600.0}
-    with running_gateway(folder, fetch_images=True, **settings) as harness:
-        yield harness
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RES_OPTIONS", "timeout:1 attempts:1")  # a name server may be unreachable
+        with running_gateway(folder, fetch_images=True, **settings) as harness:
+            yield harness
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.audio import wav
 from tests.support.clients.http_client import engine_client
-from tests.support.media import data_url, matroska, playlist, written
+from tests.support.media import data_url, matroska, noise, playlist, written
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -207,11 +207,11 @@ def test_an_image_is_read_in_every_api(trap: Trap, call: Callable[[str], Call]) 
 @pytest.mark.parametrize(
     "data",
     [
-        written(Image.effect_noise((40, 30), 60).convert("RGB"), "JPEG"),
-        written(Image.effect_noise((40, 30), 60).convert("RGB"), "WEBP"),
-        written(Image.effect_noise((40, 30), 60).convert("P"), "GIF"),
-        written(Image.effect_noise((40, 30), 60).convert("RGB"), "BMP"),
-        written(Image.effect_noise((40, 30), 60).convert("CMYK"), "JPEG"),
+        written(noise(40, 30), "JPEG"),
+        written(noise(40, 30), "WEBP"),
+        written(noise(40, 30).convert("P"), "GIF"),
+        written(noise(40, 30), "BMP"),
+        written(noise(40, 30).convert("CMYK"), "JPEG"),
         written(Image.frombytes("I;16", (16, 16), bytes(512)), "PNG"),
     ],
     ids=["jpeg", "webp", "gif", "bmp", "cmyk", "16 bits"],
