@@ -38,7 +38,7 @@ def snapshot(pending: PendingRequests) -> GatewaySnapshot:
     now = time.monotonic()
     return GatewaySnapshot(
         [
-            RequestSnapshot(each.number, each.attempt, now - each.since, each.worker, each.caller)
+            RequestSnapshot(each.number, each.attempt, now - each.since, each.worker, each.caller, each.request.more)
             for each in pending.exchanges.values()
             if not each.over
         ]

@@ -90,6 +90,8 @@ class RequestSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str = ""
     """Where it runs. Empty: unknown, and a ``SubmitRequest`` for it follows on this connection."""
     caller: Caller | None = None
+    more: bool = False
+    """As in ``SubmitRequest``."""
 
 
 class GatewaySnapshot(msgspec.Struct, frozen=True, omit_defaults=True):

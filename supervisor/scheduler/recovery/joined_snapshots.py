@@ -107,7 +107,9 @@ def _running_worker(
         key = RequestKey(each.gateway, each.number, each.attempt)
         request = waiting.get(key)
         caller = request.caller if request is not None else None
-        attempts.append(RunningAttempt(key, each.weight, arrived - each.age, caller, each.abandoned))
+        more = request is not None and request.more
+        began = arrived - each.age
+        attempts.append(RunningAttempt(key, each.weight, began, caller, abandoned=each.abandoned, more=more))
     return RunningWorker(
         worker=worker,
         state=snapshot.state,

@@ -32,13 +32,14 @@ _KEPT_BY_A_WORKER: Final = frozenset({WorkerState.SPAWNED, WorkerState.SPARE, Wo
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt that a worker's engine works on. ``caller``: also None if its gateway is gone."""
+    """An attempt that a worker's engine works on. ``caller``: also None if its gateway is gone. ``more``: as in ``SubmitRequest``."""
 
     key: RequestKey
     weight: int
     began: float
     caller: Caller | None = None
     abandoned: bool = False
+    more: bool = False
 
 
 class RunningWorker(NamedTuple):
@@ -153,7 +154,7 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
         model = _model_of(state, worker_id)
         if model is not None:
             model.grants[attempt.key] = SlotGrant(
-                attempt.weight, attempt.weight, attempt.began, next(state.order), attempt.caller
+                attempt.weight, attempt.weight, attempt.began, next(state.order), attempt.caller, more=attempt.more
             )
             if attempt.abandoned:
                 model.abandoned.add(attempt.key)

@@ -242,3 +242,9 @@ def test_the_supervisor_hears_that_no_other_piece_of_a_list_will_come(gateway: S
     ended.abandon(Code.CANCELLED)
     cancels = [each for each in gateway.bus.sent if isinstance(each, Cancel)]
     assert cancels == ([Cancel("g1", ended.number, 1, Code.CANCELLED)] if more else [])
+
+
+def test_a_new_supervisor_learns_that_another_piece_follows(gateway: SessionHarness) -> None:
+    gateway.grant(gateway.start(more=True))
+    gateway.end_supervisor()
+    assert [each.more for each in gateway.bus.snapshots[-1].requests] == [True]

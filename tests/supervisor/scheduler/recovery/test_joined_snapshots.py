@@ -128,3 +128,9 @@ def test_ages_are_subtracted_from_the_time_at_which_they_arrived() -> None:
 )
 def test_a_worker_that_contradicts_itself_is_not_taken_over(fields: dict[str, Any], consistent: bool) -> None:
     assert is_consistent(WorkerSnapshot(**fields)) == consistent
+
+
+def test_a_piece_of_a_list_is_still_followed_by_another() -> None:
+    snapshot = GatewaySnapshot([RequestSnapshot(7, 1, 4.0, "w1", more=True)])
+    world = join_snapshots({"w1": worker(has=True)}, {"g1": snapshot}, ARRIVALS)
+    assert [each.more for each in world.workers[0].attempts] == [True]

@@ -60,6 +60,15 @@ def test_a_ready_model_serves_at_once() -> None:
     assert any(isinstance(effect, NotifyGrant) for effect in submit(scheduler, RequestKey("g1", 8, 1)))
 
 
+def test_the_engine_of_a_list_that_has_begun_is_kept_for_its_next_piece() -> None:
+    scheduler, _ = recovered(ready("w1", "a", RunningAttempt(KEY, 1, 80.0, more=True)))
+    scheduler.close()
+    scheduler.attempt_ended(KEY, "", NOW)
+    scheduler.reconcile(NOW)
+    assert scheduler.view.running == 1
+    assert scheduler._state.models["a"].state is ModelState.DRAINING
+
+
 def test_a_load_goes_on_without_its_caller() -> None:
     scheduler, effects = recovered(RunningWorker("w1", WorkerState.LOADING, spec("a")))
     assert scheduler._state.models["a"].state is ModelState.LOADING
