@@ -15,7 +15,7 @@ from PIL import Image
 from gateway.api.common.inference.chat_fields import with_inline_media
 from gateway.decoding.limits import MAX_MEDIA
 from gateway.fetching.image_source import only_inline
-from gateway.requests import answer_stream, request_media
+from gateway.requests import preparation, request_media
 from protocol.failures import LemonbusError
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
@@ -137,8 +137,8 @@ def test_other_greenlets_run_between_the_steps_over_a_large_body(
 
         monkeypatch.setattr(module, name, noting)
 
-    note(answer_stream, "fields_within_limits")
-    note(answer_stream, "request_digest")
+    note(preparation, "fields_within_limits")
+    note(preparation, "request_digest")
     note(request_media, "reserve")
     ask.answers["chat/completions"] = {"choices": []}
     others = gevent.spawn(take_turns)
