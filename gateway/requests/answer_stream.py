@@ -117,6 +117,7 @@ class AnswerStream:
         self._piece = piece = self._pieces.following(seconds)
         request = msgspec.structs.replace(
             self._request,
+            model=self._request.model or self.model,  # an unnamed model stays the one that was chosen
             body=piece.body,
             weight=piece.weight,
             ttl=None if self._pieces.left else self._request.ttl,

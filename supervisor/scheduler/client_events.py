@@ -101,7 +101,7 @@ def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, p
 def expect_no_piece_after(state: SchedulerState, gateway: str, number: int) -> None:
     """The piece after this one of a long list has come, or never will. This one's end may still have to be reported."""
     for model in state.models.values():
-        model.unfinished.discard((gateway, number))
+        model.unfinished.pop((gateway, number), None)
         for key, running in model.grants.items():
             if (key.gateway, key.number) == (gateway, number):
                 running.more = False
@@ -255,10 +255,12 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
         for call in model.unloaders:
             call.abandoned = call.abandoned or call.peer == gateway
         model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
-        model.unfinished = {key for key in model.unfinished if key[0] != gateway}
-        for key in model.grants:
-            if key.gateway == gateway and model.worker:
-                state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
+        model.unfinished = {key: caller for key, caller in model.unfinished.items() if key[0] != gateway}
+        for key, running in model.grants.items():
+            if key.gateway == gateway:
+                running.more = False
+                if model.worker:
+                    state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
 
 
 def close(state: SchedulerState) -> None:

@@ -12,6 +12,7 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
+from protocol.messages.work import Caller
 from protocol.models.recipes import ModelSpec
 from protocol.state_table import next_state
 from protocol.worker_states import WorkerEvent, WorkerState
@@ -123,8 +124,8 @@ class ScheduledModel:
         """Requests before this order waited for the load, and are served before the model is evicted."""
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
-        self.unfinished: set[tuple[str, int]] = set()
-        """(gateway, number) of ended pieces of long lists whose next pieces are still to come."""
+        self.unfinished: dict[tuple[str, int], Caller | None] = {}
+        """(gateway, number) of ended pieces of long lists whose next pieces are still to come → the request's API key."""
         self.backoff = Backoff(restarts)
         self.fair_share = FairShare()
         self.service_s = 0.0

@@ -232,17 +232,19 @@ class SchedulerView:
     # API keys
 
     def requests_of_key(self, key: str) -> int:
-        """Return how many requests of an API key wait or run, by its name."""
-        return sum(
-            model.queue.count_of(key) + sum(_is_of_key(grant.caller, key) for grant in model.grants.values())
-            for model in self._state.models.values()
-        )
+        """Return how many requests of an API key wait or run, by its name; a long list also between two of its pieces."""
+        return len(self._running_of_key(key)) + sum(model.queue.count_of(key) for model in self._state.models.values())
 
     def promised_tokens(self, key: str) -> int:
         """Return how many tokens the waiting and running requests of an API key may generate, as their clients asked."""
-        callers = (grant.caller for model in self._state.models.values() for grant in model.grants.values())
-        running = sum(caller.max_tokens for caller in callers if caller is not None and caller.key == key)
+        running = sum(caller.max_tokens for caller in self._running_of_key(key))
         return running + sum(model.queue.promised_to(key) for model in self._state.models.values())
+
+    def _running_of_key(self, key: str) -> list[Caller]:
+        models = self._state.models.values()
+        callers = [grant.caller for model in models for grant in model.grants.values()]
+        callers += [caller for model in models for caller in model.unfinished.values()]
+        return [caller for caller in callers if caller is not None and caller.key == key]
 
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""

@@ -149,7 +149,7 @@ def attempt_ended(
             continue
         model.abandoned.discard(key)
         if not code and grant.more:
-            model.unfinished.add((key.gateway, key.number))
+            model.unfinished[key.gateway, key.number] = grant.caller
         model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
         if not code and output_tokens:
             model.fair_share.learn(output_tokens)

@@ -97,18 +97,31 @@ def test_shutdown_lets_all_pieces_of_a_list_end(next_came_first: bool) -> None:
     assert sim.scheduler.view.running == 0
 
 
-@pytest.mark.parametrize("gone", ["its client", "its gateway"])
+def test_a_list_counts_against_its_key_between_two_pieces() -> None:
+    sim = loaded("a")
+    first = sim.submit("a", caller="k", size=7, more=True)
+    sim.finish(first)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (1, 7)
+    later = sim.submit("a", caller="k", size=7, earlier=Outcome(), after=first)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (1, 7)
+    sim.finish(later)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (0, 0)
+
+
+@pytest.mark.parametrize("gone", ["its client", "its gateway", "its gateway, before the end"])
 def test_shutdown_does_not_wait_for_a_piece_that_will_not_come(gone: str) -> None:
     sim = loaded("a")
     first = sim.submit("a", more=True)
     sim.scheduler.close()
     sim.settle()
+    if gone == "its gateway, before the end":
+        sim.gateway_dies("g1")
     sim.finish(first)
-    assert serving(sim)
+    assert serving(sim) or gone == "its gateway, before the end"
     if gone == "its client":
         sim.scheduler.request_cancelled(first, "client gone")
         sim.settle()
-    else:
+    elif gone == "its gateway":
         sim.gateway_dies("g1")
     sim.run_until_idle()
     assert not serving(sim)
