@@ -27,7 +27,7 @@ MAX_GROWTH: Final = 32.0
 """How many times as large the largest piece may be."""
 MAX_GROWTH_AT_ONCE: Final = 4.0
 MAX_REPEATED_BYTES: Final = 1024 * 1024
-"""JSON of the other fields of a request that is cut into pieces; each piece repeats them. The limit is that of all fields of the engines together."""
+"""JSON of the other fields of a request that is cut into pieces; each piece repeats them. They may be as long as all fields that engines know together."""
 TARGET_S: Final = 0.25
 """Seconds that the engine should work on a piece: another request may have to wait this long. docs/performance.md says what that costs."""
 

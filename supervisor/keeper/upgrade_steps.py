@@ -9,7 +9,7 @@ class UpgradeState(enum.Enum):
     """How far an upgrade is."""
 
     NONE = enum.auto()
-    """There is no upgrade."""
+    """No upgrade is under way."""
     IMPORTING = enum.auto()
     """The fork server of the installed release imports it."""
     PREPARED = enum.auto()

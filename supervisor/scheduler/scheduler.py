@@ -81,7 +81,7 @@ class Scheduler:
         client_events.request_cancelled(self._state, key, reason)
 
     def expect_no_piece_after(self, gateway: str, number: int) -> None:
-        """The piece after this one of a long list has come."""
+        """The piece after this one of a long list has come, or never will."""
         client_events.expect_no_piece_after(self._state, gateway, number)
 
     def refuse(self, key: RequestKey, failure: Failure) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from msgspec import structs
 
@@ -244,7 +244,7 @@ class SchedulerView:
         models = self._state.models.values()
         callers = [grant.caller for model in models for grant in model.grants.values()]
         callers += [caller for model in models for caller in model.unfinished.values()]
-        return [caller for caller in callers if caller is not None and caller.key == key]
+        return [caller for caller in callers if _is_of_key(caller, key)]
 
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""
@@ -297,5 +297,5 @@ def _worker(worker: ScheduledWorker) -> WorkerView:
     )
 
 
-def _is_of_key(caller: Caller | None, key: str) -> bool:
+def _is_of_key(caller: Caller | None, key: str) -> TypeGuard[Caller]:
     return caller is not None and caller.key == key

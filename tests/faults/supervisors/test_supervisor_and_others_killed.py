@@ -37,7 +37,7 @@ def test_the_socket_of_a_worker_that_died_too_is_removed(loop_server: LemonbusSe
     assert loop_server.client.chat(LOOP, max_tokens=3).status == 200
     before = sockets(loop_server)
     for socket in before:
-        with contextlib.suppress(FileNotFoundError):  # that of a worker which another test has killed
+        with contextlib.suppress(FileNotFoundError):  # another test has killed its worker
             os.utime(socket, (1.0, 1.0))
     for _ in range(3):  # so that no supervisor lives for long
         kill_supervisor(loop_server, *(each.pid for each in loop_server.workers()))

@@ -55,7 +55,7 @@ def numbers(snapshot: WorkerSnapshot) -> list[int]:
 def next_after_losing(worker: WorkerProcess, message: Any, payload: bytes = b"") -> WorkerSnapshot:
     """Kill the supervisor when it has just sent a message, which the worker has not read; return what the next one learns."""
     assert_answers(worker)  # it has read the supervisor's pid
-    wait_for(lambda: is_asleep(worker.process.pid), "it is no longer reading what came with the last message")
+    wait_for(lambda: is_asleep(worker.process.pid), "it has read what came with the last message")
     with stopped(worker.process.pid):
         worker.send(message, payload)
         worker.lose_supervisor()

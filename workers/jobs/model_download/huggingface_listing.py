@@ -51,7 +51,7 @@ class RemoteFile(NamedTuple):
 
     @property
     def is_gguf(self) -> bool:
-        """Whether its name is that of a GGUF."""
+        """Whether it is a GGUF file, by its name."""
         return self.name.lower().endswith(".gguf")
 
 
