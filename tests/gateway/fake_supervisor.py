@@ -247,11 +247,15 @@ class SupervisorHarness:
         while self.called(AbandonCall)[1].number != number:
             pass
 
-    def internal_errors(self) -> int:
-        """Return how many exceptions of its own code the gateway reports when it is pinged."""
+    def ping(self) -> peers.Pong:
+        """Return the gateway's answer to a ping: it has handled all earlier messages of this supervisor."""
         self.do(lambda: self.send(self.gateways[-1].id, peers.Ping(1)))
         pong: peers.Pong = self.called(peers.Pong)[1]
-        return pong.errors
+        return pong
+
+    def internal_errors(self) -> int:
+        """Return how many exceptions of its own code the gateway reports when it is pinged."""
+        return self.ping().errors
 
     def end_processes(self) -> None:
         """Kill supervisor and keeper."""

@@ -33,7 +33,8 @@ class ReceivedRequest(msgspec.Struct):
         return [self.event(seq, EventKind.DELTA, CHUNK % seq, 1) for seq in range(first, last)]
 
     def done(self, seq: int, **fields: Any) -> Event:
-        return self.event(seq, EventKind.DONE, envelope.pack_payload(Outcome(**fields)))
+        outcome = Outcome(**{"model": self.message.model or "tiny", **fields})
+        return self.event(seq, EventKind.DONE, envelope.pack_payload(outcome))
 
     def failed(self, seq: int, failure: Failure) -> Event:
         return self.event(seq, EventKind.FAILED, envelope.pack_payload(failure))

@@ -208,6 +208,7 @@ def test_a_worker_that_died_meanwhile_is_settled_when_the_supervisor_has_recover
         streamed = next(each for each in arrived if each.message.stream)
         for received in arrived:
             harness.do(lambda received=received: harness.grant(received, "w7"))
+        harness.ping()  # both grants have arrived: events, which another socket brings, may overtake them
         harness.do(lambda: harness.publish(streamed, streamed.tokens(0, 1), "w7"))
         seen = read_until(begun, CHUNK % 0)
         harness.end_supervisor()
