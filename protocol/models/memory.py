@@ -1,0 +1,56 @@
+"""Memory: what a machine has, and what a loaded model needs, by place. All sizes in bytes. Pure.
+
+A *place* is the host or one device. Models on different places do not compete for memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+HOST: Final = "host"
+"""The place that is the machine's own memory. Any other place is a device, by its PCI address (``0000:c4:00.0``) or its UUID."""
+
+
+class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The memory of one place, as it was read once."""
+
+    place: str
+    total: int
+    """What the place has, or what a cgroup above this server allows."""
+    free: int
+    """What new work may use now."""
+    limit: str = ""
+    """The cgroup that leaves the least free memory; empty if it is the machine itself."""
+    name: str = ""
+    """A device's product name; empty for the host."""
+    used_percent: float | None = None
+    """How busy the device was in the last moment; None if unknown."""
+
+
+class PlaceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model needs in one place: a fixed part, and a part for each token of the context of all slots together."""
+
+    fixed: int = 0
+    per_token: float = 0.0
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model needs once it is loaded, computed from its files' headers and its options before anything is loaded."""
+
+    places: dict[str, PlaceNeed] = {}
+    context: int = 0
+    """Context tokens of each request that the options ask for; 0: the engine has none, or it is to be chosen."""
+    largest_context: int = 0
+    """The largest context that may be chosen automatically, in tokens; 0: nothing is to be chosen."""
+    slots: int = 1
+    parts: dict[str, int] = {}
+    """What the need consists of, for people: ``weights``, ``cache``, ``compute`` …"""
+    measured: bool = False
+    """Whether a former load of this model with these options was measured."""
+
+    def need(self, context: int = 0) -> dict[str, int]:
+        """Return place → bytes, with ``context`` tokens for each slot instead of :attr:`context`."""
+        tokens = (context or self.context) * self.slots
+        return {place: need.fixed + round(need.per_token * tokens) for place, need in self.places.items()}
