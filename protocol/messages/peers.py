@@ -9,6 +9,7 @@ from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
@@ -124,10 +125,12 @@ class CheckModel(msgspec.Struct, frozen=True):
 
 @control_message
 class ModelChecked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Worker → supervisor: the model can be tried. ``need`` and ``available``: bytes of memory."""
+    """Worker → supervisor: the model can be tried."""
 
-    need: int = 0
+    estimate: MemoryEstimate = MemoryEstimate()
+    """The memory that it needs once it is loaded."""
     available: int = 0
+    """Bytes of the host's memory that new work may use."""
 
 
 @control_message

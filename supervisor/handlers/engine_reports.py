@@ -32,7 +32,7 @@ class EngineReports:
 
     def _checked(self, worker: str, message: ModelChecked, _payload: bytes) -> None:
         """A worker can load a model."""
-        self._scheduler.model_checked(worker, message.need, message.available)
+        self._scheduler.model_checked(worker, sum(message.estimate.need().values()), message.available)
 
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""

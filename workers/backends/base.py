@@ -14,12 +14,15 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 
+MEMORY_FACTOR: Final = 1.2
+"""Memory that a model needs, as a multiple of the size of its files."""
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
 
@@ -215,6 +218,10 @@ class Backend(abc.ABC):
         The text of a ValueError is for clients, so it has no path.
         """
         return ModelFacts(Path(self.spec.path).stat().st_size)
+
+    def memory(self) -> MemoryEstimate:
+        """Return what the engine will need, from :attr:`model_facts`."""
+        return MemoryEstimate({HOST: PlaceNeed(int(self.model_facts.size * MEMORY_FACTOR))}, slots=self.slots)
 
     @abc.abstractmethod
     def command(self, port: int) -> list[str]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import Backend, ModelFacts
-
-MEMORY_FACTOR: Final = 1.2
-"""Memory that a model needs, as a multiple of the size of its files."""
 
 
 def available_memory(meminfo: str) -> int:
@@ -35,11 +31,12 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
         raise _unusable(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
     except ValueError as problem:
         raise _unusable(spec, str(problem), spec.path) from None
+    backend.model_facts = facts
     try:
         meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         meminfo = ""
-    return ModelChecked(need=int(facts.size * MEMORY_FACTOR), available=available_memory(meminfo)), facts
+    return ModelChecked(estimate=backend.memory(), available=available_memory(meminfo)), facts
 
 
 def _unusable(spec: ModelSpec, reason: str, path: object) -> Exception:

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
+from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from workers.backends.flm.backend import FlmBackend
 from workers.backends.flm.responses import convert_flm_transcription
@@ -101,7 +102,7 @@ def test_no_file_is_looked_at(program: Path) -> None:
     backend = made()
     assert program.exists()
     report, facts = check_model(backend.spec, backend)
-    assert (report.need, facts.context) == (1200, 0)
+    assert (report.estimate.need(), facts.context) == ({HOST: 1200}, 0)
 
 
 @pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36)])

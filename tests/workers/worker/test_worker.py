@@ -16,6 +16,7 @@ from protocol.failures import Code
 from protocol.messages.events import EventKind
 from protocol.messages.peers import CheckModel, EngineReady, LoadFailed, ModelChecked, Ping, Pong, StartEngine
 from protocol.messages.work import AttemptEnded, Run
+from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.wire import endpoints
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -213,7 +214,7 @@ def test_what_a_check_finds_without_an_engine(spare: WorkerProcess, tmp_path: Pa
     good = spec_of("tiny-chat")
     spare.send(CheckModel(good))
     report = spare.expect(ModelChecked)
-    assert 0 < report.need < report.available
+    assert 0 < report.estimate.need()[HOST] < report.available
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(Path(good.path).read_bytes()[:-1000])
     text = tmp_path / "text.gguf"
