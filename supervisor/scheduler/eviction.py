@@ -51,7 +51,7 @@ class LoadRequest(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
-class Capacity(NamedTuple):
+class LoadLimits(NamedTuple):
     """How many models of a type may be loaded, bytes of memory free right now (0: unknown), and what groups allow."""
 
     max_loaded: int
@@ -85,7 +85,7 @@ class Blocked(NamedTuple):
 Verdict = Fits | Wait | Evict | Blocked
 
 
-def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity) -> Verdict:
+def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: LoadLimits) -> Verdict:
     """Return how the model of ``request`` can be loaded.
 
     First come the models that cannot be loaded beside it, because of the NPU or of an exclusive group: they are
@@ -122,7 +122,7 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
     return Wait() if conflicts or full or for_leaving else Fits()
 
 
-def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity) -> dict[str, EvictionReason]:
+def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: LoadLimits) -> dict[str, EvictionReason]:
     """Return the models that must leave because changed settings no longer allow them beside others.
 
     Of two sides that exclude each other, the busy one stays, else the one used last. A pinned model stays, whatever its
@@ -177,7 +177,7 @@ def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel
 
 
 def _conflicts(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: LoadLimits
 ) -> list[tuple[LoadedModel, EvictionReason]]:
     """Return the models that cannot be loaded beside the wanted one, and why."""
     exclusive = {name for name, group in capacity.groups.items() if group.exclusive}
@@ -191,7 +191,7 @@ def _conflicts(
 
 
 def _limits(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: LoadLimits
 ) -> Iterator[tuple[list[LoadedModel], int, EvictionReason]]:
     """Yield the models that are counted together with the wanted one, and how many of them there may be."""
     for name in sorted(request.groups & capacity.groups.keys()):
@@ -208,14 +208,14 @@ def _npu_conflict(request: LoadRequest, loaded: LoadedModel) -> bool:
     return NpuSharing.EXCLUSIVE in (request.npu, loaded.npu) or request.type == loaded.type
 
 
-def _missing_memory(request: LoadRequest, capacity: Capacity, freed: Sequence[LoadedModel]) -> int:
+def _missing_memory(request: LoadRequest, capacity: LoadLimits, freed: Sequence[LoadedModel]) -> int:
     if not request.memory or not capacity.memory:
         return 0
     return max(0, request.memory - capacity.memory - sum(loaded.memory for loaded in freed))
 
 
 def _evicted_for_memory(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], evicted: Sequence[LoadedModel], capacity: Capacity
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], evicted: Sequence[LoadedModel], capacity: LoadLimits
 ) -> list[LoadedModel]:
     freed = [*evicted, *(loaded for loaded in loaded_models if loaded.leaving)]
     idle = sorted(

@@ -13,11 +13,11 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.eviction import (
     Blocked,
-    Capacity,
     Evict,
     EvictionReason,
     Fits,
     LoadedModel,
+    LoadLimits,
     LoadRequest,
     decide_eviction,
     models_over_limits,
@@ -63,7 +63,7 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
     """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
     spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE] if candidates else []
-    capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
+    capacity = LoadLimits(state.limits.models, state.memory, state.policies.groups)
     claims = {} if state.closing else _claims_of_settings(state, capacity)
     ahead: list[LoadedModel] = []
     for model in candidates:
@@ -92,7 +92,7 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
     return claims
 
 
-def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, EvictionClaim]:
+def _claims_of_settings(state: SchedulerState, capacity: LoadLimits) -> dict[str, EvictionClaim]:
     """Return claims on models that changed settings do not let stay beside others."""
     loaded = list(_loaded_workers(state))
     if not capacity.groups and len(loaded) <= capacity.max_loaded:
