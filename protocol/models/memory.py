@@ -27,6 +27,8 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device's product name; empty for the host."""
     used_percent: float | None = None
     """How busy the device was in the last moment; None if unknown."""
+    age: float = 0.0
+    """Seconds since it was read. The host is read when it is asked for; a device whose driver hangs gets older."""
 
 
 class PlaceNeed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from supervisor.handlers.models.downloads import Downloads
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.machine import hardware
+from supervisor.machine.machine_memory import MachineMemory
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
@@ -51,6 +52,7 @@ class Components:
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
+        self.memory = MachineMemory(settings.machine_dir, list)
         self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
         self.key_file = KeyFileWatch(loop, settings)
         self.retained_log = RetainedLog(process_context.boot, settings.log_retained)

@@ -1,4 +1,5 @@
-"""This machine's hardware as the kernel shows it under `/proc` and `/sys`: GPUs and NPUs; memory and cores by psutil.
+"""This machine as the kernel shows it under `/proc` and `/sys`: its GPUs, NPUs, cores and memory, and what limits the memory.
 
-Outside, import `hardware.read_machine`. No program is run here: vendors' tools may hang, so a job process runs them.
+Outside, import `hardware.read_machine`, `machine_memory.MachineMemory`, and `cgroups` for the control groups above this process.
+No program is run here: vendors' tools and libraries may hang, so job processes use them.
 """
