@@ -69,7 +69,10 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model whose last load or check failed, or whose breaker is open. ``failures``: how many in a row."""
+    """A model whose last load or check failed, whose breaker is open, or whose idle engine was killed for memory.
+
+    ``failures``: how many in a row.
+    """
 
     model: str
     failure: Failure

@@ -198,6 +198,8 @@ class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """The attempts in progress, with the number of tokens of their prompts and of the answers already sent. Attempts without any are left out."""
     causes: list[RequestKey] = []
     """The attempts that may have caused the death. Empty: none did, for example because a signal came from outside."""
+    killed: bool = False
+    """Whether it got a SIGKILL that lemonbus did not send: the kernel, or something that watches the memory, wants its memory."""
 
 
 @control_message

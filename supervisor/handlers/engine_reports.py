@@ -53,4 +53,4 @@ class EngineReports:
             if attempt is not None:
                 self._metrics.generation_stopped(attempt.model, each.tokens)
                 self._admission.ended(attempt.caller, each.prompt_tokens + each.tokens)
-        self._scheduler.engine_died(worker, message.failure, self._loop.now(), message.causes)
+        self._scheduler.engine_died(worker, message.failure, self._loop.now(), message.causes, killed=message.killed)

@@ -169,9 +169,11 @@ class Scheduler:
         """A check or the start of an engine failed: everything that waits is refused with the reason."""
         worker_events.load_failed(self._state, worker, failure, now)
 
-    def engine_died(self, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()) -> None:
-        """The engine of a ready model is gone. ``causes``: the attempts that it may have died of."""
-        worker_deaths.engine_died(self._state, worker, failure, now, causes)
+    def engine_died(
+        self, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = (), *, killed: bool = False
+    ) -> None:
+        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.peers.EngineDied`."""
+        worker_deaths.engine_died(self._state, worker, failure, now, causes, killed=killed)
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""

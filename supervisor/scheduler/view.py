@@ -162,7 +162,7 @@ class SchedulerView:
         return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
 
     def failed_models(self, now: float) -> list[FailedModel]:
-        """Return the models that could not be loaded, whose engines died too often, or whose files were refused."""
+        """Return the models that could not be loaded, whose engines died too often or were killed for memory, or whose files were refused."""
         known = [
             FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
             for model in self._state.models.values()

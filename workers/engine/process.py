@@ -52,6 +52,8 @@ class ExitCause(enum.Enum):
     """A signal that a process gets for something it did itself."""
     MEMORY = enum.auto()
     """The kernel killed it because memory ran out."""
+    KILLED = enum.auto()
+    """Something outside lemonbus killed it; daemons that watch the memory do so before the kernel does."""
     OTHER = enum.auto()
 
 
@@ -175,7 +177,9 @@ def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
     number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
     if number in CRASH_SIGNALS:
         return ExitCause.CRASH
-    return ExitCause.MEMORY if number == signal.SIGKILL and memory_kills and not kill_sent else ExitCause.OTHER
+    if number == signal.SIGKILL and not kill_sent:
+        return ExitCause.MEMORY if memory_kills else ExitCause.KILLED
+    return ExitCause.OTHER
 
 
 def memory_kills() -> int:

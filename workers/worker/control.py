@@ -251,7 +251,8 @@ class WorkerController:
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:
-            self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes))
+            killed = session.failure is None and exit_.cause in (ExitCause.MEMORY, ExitCause.KILLED)
+            self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes, killed=killed))
         else:
             self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
 

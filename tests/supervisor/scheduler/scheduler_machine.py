@@ -84,10 +84,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sim.load_fails(worker)
 
     @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
-    @rule(data=st.data())
-    def engine_dies(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), code=st.sampled_from([Code.BACKEND_DIED, Code.OUT_OF_MEMORY]), killed=st.booleans())
+    def engine_dies(self, data: st.DataObject, code: Code, killed: bool) -> None:
         self.sim.engine_dies(
-            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
+            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING)),
+            code=code,
+            killed=killed,
         )
 
     @precondition(lambda self: self.sim.state.workers)

@@ -179,14 +179,16 @@ class Simulation(EffectPlayer):
         self.scheduler.load_failed(worker, failure or Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
-    def engine_dies(self, worker: str, *, of_requests: bool = False) -> list[RequestKey]:
-        """``of_requests``: it died of one of those that it worked on."""
+    def engine_dies(
+        self, worker: str, *, of_requests: bool = False, code: Code = Code.BACKEND_DIED, killed: bool = False
+    ) -> list[RequestKey]:
+        """``of_requests``: it died of one of those that it worked on. ``killed``: by a signal from outside."""
         lost = self.workers[worker].running
         self.workers[worker].running = []
         for key in lost:
             self.end(key)
-        failure = Failure(Code.BACKEND_DIED, "SIGSEGV" if of_requests else "SIGKILL")
-        self.scheduler.engine_died(worker, failure, self.now, lost if of_requests else [])
+        failure = Failure(code, "SIGSEGV" if of_requests else "SIGKILL")
+        self.scheduler.engine_died(worker, failure, self.now, lost if of_requests else [], killed=killed)
         self.settle()
         return lost
 
