@@ -62,6 +62,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     queue_s: Seconds = 0.0
     """Seconds for which the request waited for a slot, before all other times begin."""
+    serial: int = 0
+    """As in :class:`~protocol.messages.work.AttemptEnded`: the gateway reports the end if its worker dies before it can."""
 
     @property
     def each_token_s(self) -> list[float]:

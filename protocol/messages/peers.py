@@ -9,6 +9,7 @@ from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
+from protocol.messages.work import AttemptEnded
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
@@ -175,16 +176,6 @@ class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = False
 
 
-class AttemptTokens(msgspec.Struct, frozen=True):
-    """The output tokens of one attempt, and those of its prompt, unless it is made again."""
-
-    gateway: str
-    number: int
-    attempt: int
-    tokens: int
-    prompt_tokens: int = 0
-
-
 @control_message
 class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine of a ready model has ended.
@@ -194,8 +185,8 @@ class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     failure: Failure
-    unfinished: list[AttemptTokens] = []
-    """The attempts in progress, with the number of tokens of their prompts and of the answers already sent. Attempts without any are left out."""
+    unfinished: list[AttemptEnded] = []
+    """The attempts in progress, with the tokens of their prompts and of the answers already sent."""
     causes: list[RequestKey] = []
     """The attempts that may have caused the death. Empty: none did, for example because a signal came from outside."""
     killed: bool = False

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
 from protocol.times import Age, IdleTime, Seconds
@@ -206,6 +207,10 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long the request waited for the grant."""
     weight: int = 1
     """The slots granted to it; 0 for a read."""
+    api_key: str = ""
+    """The name of the caller's API key, empty without keys: the report of its end names it."""
+    more: bool = False
+    """As in :class:`SubmitRequest`."""
 
 
 @control_message
@@ -213,6 +218,9 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
 
     ``code`` is empty for a finished generation, else the failure's code. A finished read has no ``outcome``.
+
+    It says all that is to be counted about the attempt, for whom and for which model. So a supervisor that takes over can
+    count an end that its predecessor did not read.
     """
 
     gateway: str
@@ -226,6 +234,21 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of its prompt, or an estimate. 0 if the engine did not get the prompt, or if the attempt is made again."""
     age: Age = 0.0
     """Since it ended: the message may have waited for others."""
+    serial: int = 0
+    """Its place among the ends that its worker has reported, from 1, so that none is counted twice; 0: there is nothing to count."""
+    model: str = ""
+    """The registered name of the worker's model."""
+    api_key: str = ""
+    """As in :class:`Run`."""
+    seconds: Seconds = 0.0
+    """How long the engine has worked on an attempt without an outcome."""
+    more: bool = False
+    """As in :class:`Run`: another piece of the same request follows."""
+
+    @property
+    def key(self) -> RequestKey:
+        """The attempt."""
+        return RequestKey(self.gateway, self.number, self.attempt)
 
 
 @control_message

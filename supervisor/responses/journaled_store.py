@@ -15,7 +15,7 @@ from protocol.messages.responses import ResponseState, StoredTurn
 from protocol.runtime import logs
 from supervisor.responses.conversation import Turn
 from supervisor.responses.journal import (
-    Journal,
+    RECORDS,
     Record,
     ResponseAbandoned,
     ResponseAdded,
@@ -24,6 +24,7 @@ from supervisor.responses.journal import (
     ResponseFinished,
 )
 from supervisor.responses.response_store import Owner, ResponseKey, ResponseStore, StoreLimits
+from supervisor.runtime.memory_journal import MemoryJournal
 
 _SPARE_BYTES: Final = 1024 * 1024
 _UNBOUNDED: Final = StoreLimits(1 << 60, 1 << 60, float("inf"))
@@ -37,7 +38,7 @@ class JournaledStore(ResponseStore):
     def __init__(self, limits: StoreLimits) -> None:
         """Begin empty and without a journal."""
         super().__init__(limits)
-        self._journal: Journal | None = None
+        self._journal: MemoryJournal[Record] | None = None
         self._hold: Callable[[int], None] = lambda _: None
 
     def use_journal(self, descriptor: int, hold: Callable[[int], None]) -> None:
@@ -46,7 +47,7 @@ class JournaledStore(ResponseStore):
         ``descriptor``: -1 for a new one. ``hold`` gets the descriptor of each new one.
         """
         self._hold = hold
-        journal = Journal(descriptor)
+        journal = MemoryJournal("responses", RECORDS, descriptor)
         limits, self._limits = self._limits, _UNBOUNDED  # replaying a full journal must not evict
         for record in journal.read():
             with contextlib.suppress(LemonbusError):  # as it was refused then

@@ -94,6 +94,11 @@ class EngineAnswer:
         return 200 <= self.status < 300
 
     @property
+    def seconds(self) -> float:
+        """How long ago the engine got the request; 0 if it has not."""
+        return self._clock() - self._began_at if self._began_at else 0.0
+
+    @property
     def tokens_sent(self) -> int:
         """Tokens that were sent to the client."""
         return self.tokens if self._run.stream else 0

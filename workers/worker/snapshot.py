@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import AttemptId, AttemptSnapshot, WorkerSnapshot
+from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
+from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.requests.attempt import Attempt
@@ -58,12 +58,12 @@ def worker_snapshot(
     state: WorkerState,
     model: ModelRecord,
     attempts: Iterable[Attempt],
-    ended: Iterable[RequestKey],
+    ended: Iterable[AttemptEnded],
     last_use: float,
     pings: int,
     now: float,
 ) -> WorkerSnapshot:
-    """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``.
+    """Return the snapshot of a worker. ``ended``: the latest ends, except those with ``returned``.
 
     ``last_use``: by the clock that shows ``now``; 0: never.
     """
@@ -79,7 +79,7 @@ def worker_snapshot(
             AttemptSnapshot(*each.key, weight=each.run.weight, age=now - each.arrived_at, abandoned=each.abandoned)
             for each in attempts
         ],
-        ended=[AttemptId(*key) for key in ended],
+        ended=list(ended),
         last_use=now - last_use if last_use else None,
         remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
     )

@@ -14,14 +14,13 @@ from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, Shutdown, StartEngine
 from protocol.messages.recovery import (
-    AttemptId,
     AttemptSnapshot,
     GatewaySnapshot,
     RememberState,
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import Run, SubmitRequest
+from protocol.messages.work import AttemptEnded, Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
@@ -93,7 +92,7 @@ class WorkerTruth:
                 AttemptSnapshot(*key, each.weight, now - each.began, each.abandoned)
                 for key, each in self.attempts.items()
             ],
-            [AttemptId(*key) for key in self.ended],
+            [AttemptEnded(*key) for key in self.ended],
             now - self.last_use if self.last_use else None,
             self.remembered,
         )
