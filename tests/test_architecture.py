@@ -60,6 +60,7 @@ ONLY_IN = {
     "xllamacpp": ("workers/engine_servers/",),
     "onnxruntime_genai": ("workers/engine_servers/",),
     "av": ("workers/engine_servers/",),
+    "pynvml": ("workers/jobs/device_memory/nvidia.py",),
     "PIL": ("gateway/decoding/images.py", "workers/"),
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from protocol.times import Age
+
 HOST: Final = "host"
 """The place that is the machine's own memory. Any other place is a device, by its PCI address (``0000:c4:00.0``) or its UUID."""
 
@@ -27,7 +29,7 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device's product name; empty for the host."""
     used_percent: float | None = None
     """How busy the device was in the last moment; None if unknown."""
-    age: float = 0.0
+    age: Age = 0.0
     """Seconds since it was read. The host is read when it is asked for; a device whose driver hangs gets older."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.ids import RequestKey
@@ -16,7 +18,7 @@ from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
-from supervisor.machine import hardware
+from supervisor.machine import hardware, pci
 from supervisor.machine.machine_memory import MachineMemory
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -31,6 +33,7 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.device_readings import DeviceReadings
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
@@ -52,7 +55,6 @@ class Components:
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
-        self.memory = MachineMemory(settings.machine_dir, list)
         self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
         self.key_file = KeyFileWatch(loop, settings)
         self.retained_log = RetainedLog(process_context.boot, settings.log_retained)
@@ -73,6 +75,16 @@ class Components:
         self.workers = WorkerProcesses(self.placement, process_context, worker_fingerprint(settings))
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
         self._make_scheduler()
+        self.devices = DeviceReadings(
+            loop=loop,
+            jobs=self.jobs,
+            bus=self.bus,
+            machine=self.machine,
+            drivers=pci.graphics_drivers(Path(settings.machine_dir)),
+            workers=lambda: [self.placement.pid(worker) for worker in self.workers.names()],
+            closing=lambda: self.scheduler.view.closing,
+        )
+        self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
 
     def _make_scheduler(self) -> None:
         """Make the scheduler, with what sends it events and carries out its decisions."""

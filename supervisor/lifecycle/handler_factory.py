@@ -126,4 +126,4 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         calls=calls,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
-    return [inspection.handlers(), installs.handlers()], taken_over
+    return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over

@@ -92,6 +92,7 @@ class Supervisor:
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(self.components.peers.of, "gateway")
         messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
+        messages.when_serving(self.components.devices.start)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()
