@@ -40,6 +40,7 @@ from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.recovery.takeover import Takeover
 from supervisor.reload.rolling_restart import RollingRestart
 from supervisor.runtime.handler_table import Handler, merge_handlers
+from supervisor.runtime.memory_pressure_watch import MemoryPressureWatch
 
 log = logs.get_logger()
 
@@ -93,6 +94,7 @@ class Supervisor:
         gateways = partial(self.components.peers.of, "gateway")
         messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
         messages.when_serving(self.components.devices.start)
+        messages.when_serving(self._watch_memory)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()
@@ -107,6 +109,12 @@ class Supervisor:
             view=self.components.scheduler.view,
             messages=self.components.messages,
             end=self.shutdown.begin_failed,
+        )
+
+    def _watch_memory(self) -> None:
+        components = self.components
+        MemoryPressureWatch(
+            components.loop, components.settings.machine_dir, components.scheduler, components.decisions
         )
 
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:

@@ -33,7 +33,9 @@ class CgroupMemory(NamedTuple):
     limit: int
     """The most that its processes may use together."""
     used: int
-    """What they use, without the page cache that the kernel can drop."""
+    """What they use, without the page cache that no process has mapped."""
+    kept: int
+    """The part of this that the kernel cannot drop. When it reaches ``limit``, the kernel kills a process."""
 
     @property
     def free(self) -> int:
@@ -93,7 +95,10 @@ def read_memory(cgroup: Cgroup) -> CgroupMemory | None:
     used = read_text(cgroup.path / _USAGE[cgroup.version])
     if not limits or not used.isdecimal():
         return None
-    return CgroupMemory(min(limits), max(0, int(used) - _droppable(facts)))
+    mapped = mapped_files(facts.get("file_mapped", 0), facts.get("shmem", 0), facts.get("unevictable", 0))
+    cached = facts.get("inactive_file", 0) + facts.get("active_file", 0)
+    kept = int(used) - cached - facts.get("slab_reclaimable", 0)
+    return CgroupMemory(min(limits), max(0, kept + min(cached, mapped)), max(0, kept))
 
 
 def _statistics(text: str) -> dict[str, int]:
@@ -107,12 +112,6 @@ def _statistics(text: str) -> dict[str, int]:
         total = {name.removeprefix("total_"): value for name, value in facts.items() if name.startswith("total_")}
         return {**facts, **total, "file_mapped": total.get("mapped_file", 0)}
     return facts
-
-
-def _droppable(facts: dict[str, int]) -> int:
-    cached = facts.get("inactive_file", 0) + facts.get("active_file", 0)
-    mapped = mapped_files(facts.get("file_mapped", 0), facts.get("shmem", 0), facts.get("unevictable", 0))
-    return max(0, cached - mapped) + facts.get("slab_reclaimable", 0)
 
 
 def mapped_files(mapped: int, shared: int, locked: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.models.memory import HOST, Capacity
 from supervisor.machine.cgroups import find_cgroups, mapped_files, read_memory
@@ -18,12 +18,22 @@ _LINE: Final = re.compile(r"^([A-Za-z_()0-9]+):\s+(\d+)(?: kB)?$", re.MULTILINE)
 _KIBI: Final = 1024
 
 
+class HostMemory(NamedTuple):
+    """The machine's memory at one moment, in bytes."""
+
+    total: int
+    free: int
+    """What is available, without the files that processes have mapped."""
+    spare: int
+    """What is available with them, and with swap: when it is used up, the kernel kills a process."""
+
+
 def read_host_memory(machine: Path) -> Capacity:
     """Return the memory of the host. ``machine`` has the ``proc`` that describes it.
 
     ``total`` is without pages reserved as huge pages, which engines cannot use; ``free`` is without swap.
     """
-    total, free = _read_machine(machine)
+    total, free, _ = read_machine_memory(machine)
     limit = ""
     for group in find_cgroups(process_root(machine)):
         memory = read_memory(group)
@@ -44,11 +54,12 @@ def process_root(machine: Path) -> Path:
     return machine if own.is_dir() and not own.is_symlink() else Path("/")
 
 
-def _read_machine(machine: Path) -> tuple[int, int]:
-    """Return the machine's memory, and how much of it is free."""
+def read_machine_memory(machine: Path) -> HostMemory:
+    """Return the machine's memory, whatever control groups leave of it."""
     text = read_text(machine / "proc/meminfo") or read_text(Path("/proc/meminfo"))
     facts = {name: int(number) * _KIBI for name, number in _LINE.findall(text)}
     available = facts.get("MemAvailable", facts.get("MemFree", 0))
     mapped = mapped_files(facts.get("Mapped", 0), facts.get("Shmem", 0), facts.get("Mlocked", 0))
     cached = facts.get("Active(file)", 0) + facts.get("Inactive(file)", 0)
-    return facts.get("MemTotal", 0) - facts.get("Hugetlb", 0), max(0, available - min(mapped, cached))
+    total = facts.get("MemTotal", 0) - facts.get("Hugetlb", 0)
+    return HostMemory(total, max(0, available - min(mapped, cached)), available + facts.get("SwapFree", 0))

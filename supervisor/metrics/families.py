@@ -75,7 +75,9 @@ def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric
 def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
     yield _counter(f"{prefix}model_loads", "Loads of models", metrics.loads)
     yield _histogram(f"{prefix}model_load_seconds", "Time from start to readiness of an engine", metrics.load_seconds)
-    yield _counter(f"{prefix}evictions", "Models unloaded for another one", metrics.evictions)
+    yield _counter(
+        f"{prefix}evictions", "Models unloaded for another one, or because memory is nearly used up", metrics.evictions
+    )
     yield _counter(f"{prefix}idle_unloads", "Models unloaded because they were idle", metrics.idle_unloads)
     yield _counter(f"{prefix}engine_restarts", "Engines started again after their end", metrics.restarts)
     yield _counter(f"{prefix}engine_crashes", "Engines that died of a request", metrics.crashes)

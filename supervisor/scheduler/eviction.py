@@ -18,6 +18,8 @@ class EvictionReason(enum.StrEnum):
     MEMORY = "memory"
     GROUP = "group"
     """A group that does not let both be loaded."""
+    PRESSURE = "pressure"
+    """No other model needs it, but memory is nearly used up."""
 
 
 class LoadedModel(NamedTuple):

@@ -12,7 +12,8 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -21,7 +22,7 @@ from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler import client_events, reconcile, spare_workers, worker_deaths, worker_events
+from supervisor.scheduler import client_events, memory_pressure, reconcile, spare_workers, worker_deaths, worker_events
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.policy import PolicySource
@@ -178,6 +179,10 @@ class Scheduler:
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""
         worker_deaths.worker_gone(self._state, worker, failure, now)
+
+    def memory_short(self, figures: Mapping[str, Any], now: float) -> None:
+        """The machine, or a control group above the server, is short of memory; ``figures`` are for the log."""
+        memory_pressure.memory_short(self._state, figures, now)
 
     def stop_spares(self, workers: Collection[str]) -> None:
         """Those of these workers that have no model are to stop: they were started with other settings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,56 +14,13 @@ from protocol.models.memory import HOST, Capacity
 from supervisor.machine.cgroups import find_cgroups, read_memory
 from supervisor.machine.host_memory import process_root, read_host_memory
 from supervisor.machine.machine_memory import MachineMemory
-from tests.support.fakes.machines import FakeMachine
+from tests.support.control_groups import memory_group
+from tests.support.fakes.recorded_host import V1_MOUNT, V2_MOUNT, RecordedHost
 from tests.support.source_code import ROOT
-from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 GIB = 1 << 30
-MEMINFO = {
-    "MemTotal": 24684092,
-    "MemFree": 18652828,
-    "MemAvailable": 23778736,
-    "Active(file)": 1903916,
-    "Inactive(file)": 2938116,
-    "Mlocked": 19824,
-    "Mapped": 39668,
-    "Shmem": 69776,
-    "Hugetlb": 0,
-}
-"""In KiB, of a virtual machine without control groups of its own."""
-V1_MOUNT = "35 31 0:32 {top} /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory"
-V2_MOUNT = "29 23 0:26 {top} /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate"
 UNLIMITED_V1 = 9223372036854771712
-
-
-class RecordedHost(FakeMachine):
-    """A machine with the files about memory."""
-
-    def meminfo(self, **facts: int) -> RecordedHost:
-        """Write ``/proc/meminfo``; ``facts`` in KiB."""
-        named = {name.replace("_file", "(file)"): number for name, number in facts.items()}
-        lines = [f"{name + ':':<16}{number:>8} kB\n" for name, number in {**MEMINFO, **named}.items()]
-        self.write("proc/meminfo", "".join(lines) + "HugePages_Total:       0\n")
-        return self
-
-    def process(self, cgroup: str, mounts: str) -> RecordedHost:
-        self.write("proc/self/cgroup", cgroup)
-        self.write("proc/self/mountinfo", f"23 28 0:21 / /proc rw - proc proc rw\n{mounts}\n")
-        return self
-
-    def v2(self, name: str, limit: int | str, used: int, high: int | str = "max", **stat: int) -> None:
-        folder = f"sys/fs/cgroup/{name}"
-        self.write(f"{folder}/memory.max", f"{limit}\n")
-        self.write(f"{folder}/memory.high", f"{high}\n")
-        self.write(f"{folder}/memory.current", f"{used}\n")
-        self.write(f"{folder}/memory.stat", "".join(f"{key} {value}\n" for key, value in stat.items()))
-
-    def v1(self, name: str, limit: int, used: int, **stat: int) -> None:
-        folder = f"sys/fs/cgroup/memory/{name}"
-        self.write(f"{folder}/memory.limit_in_bytes", f"{limit}\n")
-        self.write(f"{folder}/memory.usage_in_bytes", f"{used}\n")
-        self.write(f"{folder}/memory.stat", "".join(f"{key} {value}\n" for key, value in stat.items()))
 
 
 @pytest.fixture
@@ -216,30 +172,11 @@ print(msgspec.json.encode([before, read_host_memory(Path("/"))]).decode())
 """
 
 
-def removed(group: Path) -> bool:
-    try:
-        group.rmdir()
-    except OSError:
-        return False
-    return True
-
-
 @pytest.fixture
 def real_group() -> Iterator[Path]:
     """A control group with a limit of 256 MiB, below this process's own one."""
-    groups = find_cgroups(Path("/"))
-    if not groups:
-        pytest.skip("no control group that counts memory is visible here")
-    path = groups[0].path / f"lemonbus-test-{os.getpid()}"
-    try:
-        path.mkdir()
-        (path / ("memory.max" if groups[0].version == 2 else "memory.limit_in_bytes")).write_text(str(256 * MIB))
-    except OSError as problem:
-        if path.is_dir():
-            path.rmdir()
-        pytest.skip(f"no control group with a limit can be made here: {problem}")
-    yield path
-    wait_for(lambda: removed(path), "the control group has no process left")
+    with memory_group(256 * MIB) as group:
+        yield group
 
 
 def test_a_process_in_a_real_group(real_group: Path) -> None:

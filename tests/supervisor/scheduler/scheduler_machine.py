@@ -97,6 +97,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def worker_dies(self, data: st.DataObject) -> None:
         self.sim.worker_dies(self.pick(data, list(self.sim.state.workers)))
 
+    @rule()
+    def memory_is_short(self) -> None:
+        self.sim.memory_is_short()
+
     @rule(gateway=GATEWAYS)
     def gateway_dies(self, gateway: str) -> None:
         self.sim.gateway_dies(gateway)

@@ -208,6 +208,10 @@ class Simulation(EffectPlayer):
                 self.end(key)
         self.settle()
 
+    def memory_is_short(self) -> None:
+        self.scheduler.memory_short({"place": "the machine"}, self.now)
+        self.settle()
+
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.settle()

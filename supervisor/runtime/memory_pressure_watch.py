@@ -1,0 +1,65 @@
+"""Looks at the memory of the machine and of the control groups above the server, and tells the scheduler when one is short of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.machine.cgroups import find_cgroups
+from supervisor.machine.host_memory import process_root
+from supervisor.machine.memory_pressure import MemoryPressure, PressureJudge, is_near, read_pressure
+from supervisor.runtime.decisions import Decisions
+from supervisor.scheduler.scheduler import Scheduler
+
+INTERVAL_S: Final = 1.0
+NEAR_INTERVAL_S: Final = 0.1
+"""While less than a quarter of a place is left: an engine that loads takes hundreds of megabytes a second."""
+
+log = logs.get_logger()
+
+
+class MemoryPressureWatch:
+    """Looks at regular intervals, if a model is loaded."""
+
+    def __init__(self, loop: Loop, machine_dir: str, scheduler: Scheduler, decisions: Decisions) -> None:
+        """Begin to look; ``machine_dir`` has the ``proc`` of the machine."""
+        self._loop, self._scheduler, self._decisions = loop, scheduler, decisions
+        self._machine = Path(machine_dir)
+        self._groups = find_cgroups(process_root(self._machine))
+        self._judge = PressureJudge()
+        self._pressure: MemoryPressure | None = None
+        """That of the last look."""
+        self._look_later(INTERVAL_S)
+
+    def _look_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        if not any(model.counts_as_loaded for model in self._scheduler.view.models()):
+            self._pressure = None
+            self._look_later(INTERVAL_S)
+            return
+        readings = read_pressure(self._machine, self._groups)
+        self._look_later(NEAR_INTERVAL_S if is_near(readings) else INTERVAL_S)
+        before, self._pressure = self._pressure, self._judge.judge(readings, self._loop.now())
+        if self._pressure is not None:
+            if before is None:
+                log.warning("memory is nearly used up", **_figures(self._pressure))
+            self._scheduler.memory_short(_figures(self._pressure), self._loop.now())
+            self._decisions.reconcile()
+        elif before is not None:
+            log.info("memory is no longer short")
+
+
+def _figures(pressure: MemoryPressure) -> dict[str, object]:
+    """Return what the log says of a place that is short of memory, sizes in bytes."""
+    reading = pressure.reading
+    return {
+        "place": reading.group or "the machine",
+        "limit": reading.limit,
+        "free": reading.free,
+        "spare": reading.spare,
+        "stalled": round(pressure.stalled, 3),
+    }

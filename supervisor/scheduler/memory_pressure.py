@@ -1,0 +1,38 @@
+"""Memory is nearly used up: the model that has been idle longest is unloaded, before the kernel kills an engine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocol.worker_states import WorkerState
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.eviction import EvictionReason
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import SchedulerState
+
+
+def memory_short(state: SchedulerState, figures: Mapping[str, Any], now: float) -> None:
+    """A place is short of memory, as ``figures`` say for the log. To be told again as long as that is so.
+
+    One model is unloaded at a time: what the last one held is free when its worker has ended.
+    """
+    if state.closing or any(worker.state is WorkerState.LEAVING and worker.model for worker in state.workers.values()):
+        return
+    idle = [(model, model.worker) for model in state.models.values() if model.worker and _may_leave(model)]
+    if not idle:
+        return
+    model, worker = min(idle, key=lambda each: each[0].last_use)
+    state.count("evictions")
+    state.metrics.model_evicted(EvictionReason.PRESSURE)
+    fields = {"model": model.name, "worker": worker.id, "idle_s": round(now - model.last_use, 3), **figures}
+    state.emit(LogDecision("warning", "model evicted, memory is nearly used up", fields))
+    model_changes.unload(state, model, worker)
+
+
+def _may_leave(model: ScheduledModel) -> bool:
+    """Return whether a model is ready and idle, and nothing keeps it."""
+    waits = model.queue or model.loaders or model.unfinished or model.pending_spec is not None
+    return model.state is ModelState.READY and not model.grants and not waits and not model.pinned
