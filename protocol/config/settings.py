@@ -176,6 +176,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Log lines kept for clients that connect later."""
     mullama_metrics: bool = True
     """Whether ``/metrics`` also has the metrics that Mullama documents, under their names there (``mullama_…``)."""
+    metrics_models: Annotated[int, Meta(ge=1, le=500)] = 100
+    """Models with series of their own in ``/metrics``: the loaded ones, and those that were used last."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
     """Other host names of this server, without a port, for example a proxy's.
 

@@ -63,7 +63,7 @@ class Components:
         self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
-        self.metrics = ServerMetrics()
+        self.metrics = ServerMetrics(settings.metrics_models)
         self.stats = LatestStats()
         self.placement = LocalPlacement(loop, process_context)
         self.processes = self.placement.processes
@@ -94,6 +94,7 @@ class Components:
             self.metrics,
             ConfiguredPolicies(self.models.configuration, self.models.known),
         )
+        self.metrics.keep_series_while(lambda model: self.scheduler.view.serving(model) is not None)
         self.gateway.closing = lambda: self.scheduler.view.closing
         self.targets = ModelTargets(self.models, self.scheduler.view)
         self.internal_calls = InternalCalls(self.loop, self.scheduler)

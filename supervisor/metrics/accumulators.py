@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from protocol.messages.metrics import OTHER
 
-MAX_MODELS: Final = 32
-"""Models that have their own series; all further ones share one. Each adds a hundred lines, which take 300 µs."""
 MAX_SERIES: Final = 1000
 """Combinations of label values of one counter or histogram."""
 
@@ -24,7 +22,7 @@ Labels = tuple[str, ...]
 class LabelValues:
     """The values of a label: the first ones seen, up to a limit, then ``other``."""
 
-    def __init__(self, limit: int = MAX_MODELS) -> None:
+    def __init__(self, limit: int) -> None:
         """Keep the first ``limit`` values apart."""
         self._limit = limit
         self._known: set[str] = set()
@@ -39,6 +37,36 @@ class LabelValues:
         return value
 
 
+class RecentValues:
+    """The values of a label: those in use, and the ones seen last, up to a limit.
+
+    A further value takes the place of the one that was seen longest ago and is not in use. It is ``other`` if all are.
+    """
+
+    def __init__(self, limit: int, dropped: Callable[[str], None]) -> None:
+        """``dropped`` is called with each value that has lost its place."""
+        self._limit, self._dropped = limit, dropped
+        self.in_use: Callable[[str], bool] = lambda _value: False
+        """Whether a value must stay."""
+        self._known: dict[str, None] = {}
+        """Seen last, last."""
+
+    def bounded(self, value: str) -> str:
+        """Return the value, or ``other``."""
+        if not value:
+            return OTHER
+        if value in self._known:
+            del self._known[value]
+        elif len(self._known) >= self._limit:
+            oldest = next((each for each in self._known if not self.in_use(each)), None)
+            if oldest is None:
+                return OTHER
+            del self._known[oldest]
+            self._dropped(oldest)
+        self._known[value] = None
+        return value
+
+
 class Counter:
     """A number for each combination of label values; it only rises."""
 
@@ -46,6 +74,7 @@ class Counter:
         """``names`` of the labels. ``initial``: combinations that are shown from the start."""
         self.names = names
         self._values: dict[Labels, float] = dict.fromkeys(initial, 0)
+        self._dropped = 0.0
         self._overflow: Labels = (OTHER,) * len(names)
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -62,8 +91,13 @@ class Counter:
 
     @property
     def total(self) -> float:
-        """The sum of all of them."""
-        return sum(self._values.values())
+        """The sum of all that was ever added."""
+        return self._dropped + sum(self._values.values())
+
+    def drop(self, label: str, value: str) -> None:
+        """Show the combinations with this value of a label no more. If it comes again, they start at 0, as after a restart."""
+        for labels in _with_value(self._values, self.names, label, value):
+            self._dropped += self._values.pop(labels)
 
 
 class Distribution:
@@ -123,7 +157,19 @@ class Histogram:
         distribution.counts = [ours + theirs for ours, theirs in zip(distribution.counts, counts, strict=True)]
         distribution.sum += total
 
+    def drop(self, label: str, value: str) -> None:
+        """Show the combinations with this value of a label no more. If it comes again, they start at 0, as after a restart."""
+        for labels in _with_value(self._distributions, self.names, label, value):
+            del self._distributions[labels]
+
     @property
     def distributions(self) -> Mapping[Labels, Distribution]:
         """All combinations."""
         return self._distributions
+
+
+def _with_value(combinations: Mapping[Labels, object], names: Labels, label: str, value: str) -> list[Labels]:
+    if label not in names:
+        return []
+    index = names.index(label)
+    return [labels for labels in combinations if labels[index] == value]

@@ -13,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
-from supervisor.metrics.accumulators import MAX_MODELS, Counter, Histogram
+from supervisor.metrics.accumulators import Counter, Histogram
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import ModelSnapshot, ServerSnapshot
 
@@ -23,7 +23,7 @@ MULLAMA_PREFIX: Final = "mullama_"
 
 def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
     """Yield the families that Mullama documents, except for ``uptime_seconds`` (``exposition.py``)."""
-    loaded = [model for model in now.models if model.loaded][:MAX_MODELS]
+    loaded = [model for model in now.models if model.loaded and metrics.has_series(model.name)]
     yield _gauge(f"{prefix}info", "The server and its version", "version", {now.version: 1})
     yield _value(f"{prefix}models_loaded", "Models that are loaded", sum(model.loaded for model in now.models))
     yield _counter(f"{prefix}requests", "Requests that an engine was asked to answer", metrics.inference_requests)
@@ -81,14 +81,16 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _counter(f"{prefix}idle_unloads", "Models unloaded because they were idle", metrics.idle_unloads)
     yield _counter(f"{prefix}engine_restarts", "Engines started again after their end", metrics.restarts)
     yield _counter(f"{prefix}engine_crashes", "Engines that died of a request", metrics.crashes)
-    models = now.models[:MAX_MODELS]
+    models = [model for model in now.models if metrics.has_series(model.name)]
     loaded = [model for model in models if model.loaded]
     yield _per_model(f"{prefix}queue_depth", "Requests that wait for a slot", models, "queued")
     yield _per_model(f"{prefix}slots", "Slots of an engine", loaded, "slots")
     yield _per_model(f"{prefix}slots_busy", "Slots in use", loaded, "slots_busy")
     yield _per_model(f"{prefix}worker_memory_bytes", "Resident memory of a worker", loaded, "worker_bytes")
     yield _per_model(f"{prefix}engine_memory_bytes", "Resident memory of an engine", loaded, "engine_bytes")
-    answered = {engine.model: int(engine.text is not None) for engine in now.engines[:MAX_MODELS]}
+    answered = {
+        engine.model: int(engine.text is not None) for engine in now.engines if metrics.has_series(engine.model)
+    }
     yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
 
 

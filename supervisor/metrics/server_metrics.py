@@ -1,20 +1,20 @@
 """Everything that the supervisor counts for `/metrics`. Pure: each method only adds.
 
 Each method is called once for what its name says, as soon as the scheduler or a handler knows it. A model's name is a
-label value, so one :class:`LabelValues` handles it for all metrics: a model has its own series in all of them or in
+label value, so one :class:`RecentValues` handles it for all metrics: a model has its own series in all of them or in
 none.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from protocol.failures import Code
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
-from supervisor.metrics.accumulators import Counter, Histogram, LabelValues
+from supervisor.metrics.accumulators import Counter, Histogram, LabelValues, RecentValues
 
 DOCUMENTED_DURATION_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0)
 QUEUE_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -45,9 +45,9 @@ _CODES: Final = frozenset(code.value for code in Code)
 class ServerMetrics:
     """The counters and histograms of one server, from its start."""
 
-    def __init__(self) -> None:
-        """Start at zero."""
-        self._models = LabelValues()
+    def __init__(self, most_models: int = 100) -> None:
+        """Start at zero. ``most_models`` have series of their own: the loaded ones, and those that were used last."""
+        self._models = RecentValues(most_models, self._drop_model)
         self._endpoints = LabelValues(MAX_ENDPOINTS)
         self._dialects = LabelValues(MAX_DIALECTS)
         self._keys = LabelValues(MAX_KEYS)
@@ -68,11 +68,15 @@ class ServerMetrics:
         self.load_seconds = Histogram(LOAD_BUCKETS, "model")
         self.evictions = Counter("reason")
         self.idle_unloads = Counter(initial=[()])
-        self.restarts = Counter("reason")
+        self.restarts = Counter("model", "reason")
         self.crashes = Counter("model")
         self.retries = Counter("reason")
         self.refusals = Counter("code")
         self.key_requests = Counter("key")
+
+    def keep_series_while(self, is_loaded: Callable[[str], bool]) -> None:
+        """Tell which models are loaded. The scheduler knows, but is given these metrics when it is made."""
+        self._models.in_use = is_loaded
 
     # Requests
 
@@ -150,16 +154,25 @@ class ServerMetrics:
         """Note that a model was unloaded because it was idle."""
         self.idle_unloads.add(())
 
-    def engine_restarted(self, reason: str) -> None:
+    def engine_restarted(self, model: str, reason: str) -> None:
         """Note that an engine is started again without a request for it.
 
         ``reason``: a failure's code, or ``abandoned``.
         """
-        self.restarts.add((reason,))
+        self.restarts.add((self._models.bounded(model), reason))
 
     def engine_crashed(self, model: str) -> None:
         """Note that an engine died of a request."""
         self.crashes.add((self._models.bounded(model),))
+
+    def has_series(self, model: str) -> bool:
+        """Return whether a model that is used or wanted now has series of its own."""
+        return self._models.bounded(model) != OTHER
+
+    def _drop_model(self, model: str) -> None:
+        for each in vars(self).values():
+            if isinstance(each, Counter | Histogram):
+                each.drop("model", model)
 
     def average_speeds(self) -> dict[str, float]:
         """Return each model's tokens per second of generation, over all its finished generations."""

@@ -77,6 +77,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "breaker_window": _NOW,
     "log_retained": _NOW,
     "mullama_metrics": _NOW,
+    "metrics_models": _NOW,
     "allowed_hosts": _GATEWAYS,
     "trusted_proxies": _GATEWAYS,
     "fetch_images": _GATEWAYS,

@@ -149,7 +149,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         if claim is not None and evicted:
             state.metrics.model_evicted(claim.reason)
         else:
-            state.metrics.engine_restarted(ABANDONED)
+            state.metrics.engine_restarted(model.name, ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload
     stop(state, model, worker)
 

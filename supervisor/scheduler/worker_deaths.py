@@ -146,7 +146,7 @@ def _note_death(
             LogDecision("warning", "engine lost, its model was leaving", {**fields, "why": stop_reason(state, model)})
         )
     elif model.demanded:
-        state.metrics.engine_restarted(failure.code)
+        state.metrics.engine_restarted(model.name, failure.code)
         state.emit(LogDecision("warning", "engine lost, it is started again", fields))
     else:
         state.emit(LogDecision("warning", "engine lost, it is not needed", fields))
