@@ -6,17 +6,19 @@ value means that the section does not set it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import ModelType, OptionValue
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
 FieldName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\Z")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
+Word = Annotated[str, Meta(min_length=1, max_length=4096)]
+Label = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -47,7 +49,41 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """System message of chats that come without one; empty: none."""
 
 
-class ModelSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The keys that make a section a model of its own, which a program of the operator's own runs.
+
+    Only the configuration file has them: no client can name a program.
+    """
+
+    command: Annotated[list[Word], Meta(min_length=1, max_length=1000)] | None = None
+    """The program and its arguments. ``{port}``, ``{name}``, ``{model}`` and ``{key}`` are replaced."""
+    type: ModelType = ModelType.LLM
+    """What the model does."""
+    capabilities: list[Label] = []
+    """Labels of the model: ``vision``, ``tools``, ``reasoning`` …"""
+    served_name: Word | None = None
+    """What the server calls the model. Default: the only name that it lists, or else NAME."""
+    slots: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    """Requests that it works on at once. Default: 1."""
+    health: Annotated[str, Meta(pattern=r"^/[!-~]{0,500}\Z")] | None = None
+    """The path that a server which is ready answers with 200. Default: ``/health``, or else ``/v1/models``."""
+    stream_usage: bool = True
+    """Whether it is asked for the token counts of streams (``stream_options``)."""
+    start_timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    """Seconds within which it must be ready, instead of ``load_timeout``."""
+    stop_signal: Literal["TERM", "INT", "QUIT", "HUP", "USR1", "USR2"] = "TERM"
+    """The signal that asks the program to end."""
+    working_directory: Annotated[str, Meta(pattern=r"^/")] | None = None
+    """Where the program is started. Default: where lemonbus was."""
+    memory: Annotated[int, Meta(ge=0)] = 0
+    """Bytes that it needs; 0: unknown."""
+    api_key_file: Annotated[str, Meta(pattern=r"^/")] | None = None
+    """A file with the key that the server demands. It is read at each load."""
+    api_key_env: VariableName | None = None
+    """The environment variable of lemonbus with that key."""
+
+
+class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``[models."NAME"]``: settings of one model. NAME is any name that the model has."""
 
     aliases: list[ModelName] = []
@@ -69,13 +105,20 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How many models of the group may be loaded at once; 0: the group sets no limit."""
 
 
+OWN_ENGINE_KEYS: Final = tuple(
+    name for name in EngineSettings.__struct_fields__ if name not in RecipeDefaults.__struct_fields__
+)
+"""The names of these keys."""
+
+
 def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> ModelSettings:
     """Return the settings of a model: its own section, completed from the section of its recipe.
 
     ``options``, ``env`` and ``set`` are merged name by name, and ``drop`` has the fields of both. Any other setting is
     the model's own or, if it has none, the recipe's.
     """
-    return ModelSettings(
+    return msgspec.structs.replace(
+        model,
         options={**defaults.options, **model.options},
         args=_first(model.args, defaults.args),
         env={**defaults.env, **model.env},
@@ -87,8 +130,6 @@ def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> Mode
         set={**defaults.set, **model.set},
         drop=list(dict.fromkeys([*defaults.drop, *model.drop])),
         system_prompt=_first(model.system_prompt, defaults.system_prompt),
-        aliases=model.aliases,
-        preload=model.preload,
     )
 
 

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from protocol.config.fields import shown_value
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import (
+    OWN_ENGINE_KEYS,
+    EngineSettings,
+    GroupSettings,
+    ModelSettings,
+    RecipeDefaults,
+)
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.requests.request_rules import PROTECTED_FIELDS, field_problem
@@ -28,11 +34,12 @@ REFUSED_NAMES: Final = frozenset(
 """Variables that make a program load or run something, and keys that no engine needs."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All control characters except line ends and tabs."""
-_TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
+_TEXTS_WITH_LINES: Final = frozenset({"args", "command", "system_prompt"})
 """Settings whose text may have several lines."""
 _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_NO_ENGINE: Final = EngineSettings()
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
 
@@ -75,11 +82,17 @@ def _option_problem(name: str, value: object) -> str:
 
 
 def _variable_problem(name: str, value: object) -> str:
+    return own_variable_problem(name, value) or _variable_refusal(name)
+
+
+def own_variable_problem(name: str, value: object) -> str:
+    """Return what is wrong with a variable of the operator's own program, which may get any; empty if it is valid."""
     if not _VARIABLE.fullmatch(name):
         return "expected the name of a variable: letters, digits and _"
     if not isinstance(value, str) or len(value) > 4096 or _CONTROL.search(value) or "\n" in value:
         return f"expected a text of one line and at most 4096 characters, got {shown_value(value)}"
-    return _variable_refusal(name)
+    own = name.upper().startswith(("LEMONBUS_", "LEMONADE_"))
+    return f"{name} is not given to an engine: it is lemonbus's own" if own else ""
 
 
 def _field_problem(name: str, value: object) -> str:
@@ -139,6 +152,19 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
     for name in VISIBLE_DEVICES if section.devices else ():
         if name in section.env:
             yield (*path, "env", name), "expected no such variable, because devices sets it"
+    if isinstance(section, EngineSettings):
+        yield from _engine_contradictions(path, section)
+
+
+def _engine_contradictions(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
+    """Return keys of a program of the operator's own that contradict each other."""
+    given = [key for key in OWN_ENGINE_KEYS if getattr(section, key) != getattr(_NO_ENGINE, key)]
+    for key in given if section.command is None else ():
+        yield (*path, key), "has no effect without command"
+    if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
+        yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
+    if section.api_key_file and section.api_key_env:
+        yield (*path, "api_key_env"), "expected either this or api_key_file, not both"
 
 
 def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:

@@ -32,14 +32,22 @@ _TYPES: Final[dict[str, type[msgspec.Struct]]] = {
 _HEADERS: Final = {"models": '[models."NAME"]', "defaults": "[defaults.RECIPE]", "groups": "[groups.NAME]"}
 _EXPECTED: Final = {
     "aliases": "a list of names of at most 256 characters",
+    "api_key_env": "the name of a variable: letters, digits and _",
+    "api_key_file": "an absolute path",
     "args": "a command line, as one text",
+    "capabilities": 'a list of labels such as ["vision", "tools"]',
+    "command": 'a list such as ["vllm", "serve", "Qwen/Qwen3-8B", "--port", "{port}"]',
     "devices": 'a list such as ["0", "1"] or ["CUDA0"]',
     "drop": "a list of names of request fields",
     "env": 'a table of variables: NAME = "text"',
+    "health": "a path such as /health",
     "models": "a non-empty list of names of models",
     "options": "a table of load options: NAME = a value",
     "set": "a table of request fields: NAME = a value",
+    "slots": "a whole number from 1 up to 4096",
+    "start_timeout": "a number above 0 up to 86400",
     "system_prompt": "a text of at most 65536 characters",
+    "working_directory": "an absolute path",
 }
 """Setting → its allowed values in words, where its type does not say it."""
 MASK: Final = "********"
@@ -136,7 +144,7 @@ class _Reader:
                     self.fail((*path, key), f"unknown section; a name with dots needs quotes: {header}")
                 known = suggestion(key, fields, f"there are: {', '.join(fields)}")
                 self.fail((*path, key), f"unknown setting{known}")
-            self._setting(field, (*path, key), value)
+            self._setting(field, (*path, key), value, own_program="command" in given)
         if kind == "groups" and "models" not in given:
             self.fail(path, f"expected models, {_EXPECTED['models']}")
         section = msgspec.convert(given, _TYPES[kind])
@@ -144,9 +152,11 @@ class _Reader:
             self.fail(where, problem)
         return section
 
-    def _setting(self, field: SettingField, path: KeyPath, value: object) -> None:
-        """Check one setting, and note its line."""
+    def _setting(self, field: SettingField, path: KeyPath, value: object, *, own_program: bool) -> None:
+        """Check one setting, and note its line. ``own_program``: the section names a program of the operator's own."""
         entry_problem = section_checks.ENTRY_CHECKS.get(field.name)
+        if own_program and field.name == "env":
+            entry_problem = section_checks.own_variable_problem
         if entry_problem is not None and isinstance(value, dict):
             for name, entry in value.items():
                 self._refuse((*path, name), entry_problem(name, entry))

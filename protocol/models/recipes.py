@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -48,6 +48,8 @@ class Provision(enum.StrEnum):
     """A pinned archive of a release, unpacked into a folder of its own."""
     USER = "user"
     """The machine's administrator installs it; it is found on PATH."""
+    SECTION = "section"
+    """A section of the configuration names the program, or the server."""
 
 
 class NpuSharing(enum.StrEnum):
@@ -157,6 +159,13 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """An unregistered checkpoint with this word in its name gets this recipe."""
     hint_devices: list[str] = []
     """Of several recipes with the same hint, this is the one for the device that the request names; ``hybrid`` if it names none."""
+    section_key: str = ""
+    """The key that makes a section of the configuration a model of this recipe.
+
+    Such models have no files here, and no client can name one that is not configured. Empty: any model may have the recipe.
+    """
+    shown_device: str = ""
+    """The device of its models as health names it, if it is not one of this machine."""
     folder_file: str = ""
     """A folder of the extra models directory that contains this file is a model of this recipe."""
     restartable: bool = False
@@ -208,6 +217,8 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables of the engine that the configuration sets."""
     devices: list[str] = []
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
+    engine: dict[str, Any] = {}
+    """The keys of its section that say which program or server runs it (``OWN_ENGINE_KEYS`` of ``protocol.config.model_settings``)."""
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for. They stay valid when the configuration changes."""
     configured: str = ""

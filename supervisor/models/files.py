@@ -35,6 +35,8 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
     """Return the files of an entry, or None if one of them is missing."""
     if entry.path:
         return _in_extra_directory(entry)
+    if entry.configured:
+        return ModelFiles("", "", 0, entry.registered)
     return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
 
 

@@ -20,6 +20,7 @@ from supervisor.models import compatibility, files, user_aliases
 from supervisor.models.catalogues import adopted_models, catalogue, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.compatibility import MachineCapacity
@@ -96,7 +97,8 @@ class ModelRegistry:
         self.configuration.index(self._names.find)
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
-        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
+        configured = configured_entries(configuration.settings.models)
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries, configured)
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:

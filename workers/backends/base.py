@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -103,7 +104,11 @@ class Backend(abc.ABC):
     answers_while_busy: ClassVar[bool] = True
     """Whether the engine answers :meth:`busy` at once, rather than when it has finished its work."""
     busy_status: ClassVar[int] = 200
-    """HTTP status of the engine's answer to :meth:`busy`."""
+    """HTTP status of the engine's answer to :meth:`busy`; 0: any answer will do."""
+    stop_seconds: ClassVar[float] = 2.0
+    """How long an engine has to end after :attr:`stop_signal` before it is killed (llama-server needs 0.06 s)."""
+    ends_group: ClassVar[bool] = False
+    """Whether the engine may leave processes of its own behind, which must end with it."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Keep the model and the server's settings."""
@@ -154,9 +159,28 @@ class Backend(abc.ABC):
         """Seconds without any progress after which a busy engine counts as hung."""
         return self.settings.silence
 
+    @property
+    def load_timeout(self) -> float:
+        """Seconds within which the engine must be ready."""
+        return self.settings.load_timeout
+
+    @property
+    def stop_signal(self) -> signal.Signals:
+        """The signal that asks the engine to end."""
+        return signal.SIGTERM
+
+    @property
+    def working_directory(self) -> str | None:
+        """Where the engine is started; None: where this server was."""
+        return None
+
     def health(self) -> EngineRequest:
-        """Return the request that a running engine answers with 200; its warm-up follows that."""
+        """Return the request whose answer :meth:`is_healthy` judges; the warm-up follows it."""
         return EngineRequest("GET", "/health")
+
+    def is_healthy(self, status: int) -> bool:
+        """Return whether an answer to :meth:`health` means that the engine has loaded its model."""
+        return status == 200
 
     def idle_check(self, endpoint: str) -> str:
         """Return how the worker learns that the engine has stopped: an :class:`~protocol.models.recipes.IdleCheck`."""
@@ -229,7 +253,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """Return the engine's environment, made from the worker's."""
+        """Return the engine's environment, made from the worker's. :meth:`command` was called before."""
 
     def configured_environment(self) -> dict[str, str]:
         """Return the variables that the configuration gives to the engine: which devices it sees, and others.
@@ -268,6 +292,10 @@ class Backend(abc.ABC):
         """Raise ``unsupported_operation`` for an endpoint that models of this type do not serve."""
         if endpoint not in self.descriptor.serves.get(self.spec.type, []):
             raise self.unserved(endpoint)
+
+    def refusal(self, _endpoint: str, _status: int, _body: bytes) -> Failure | None:
+        """Return the failure for an error response that means something else here than with other engines; else None."""
+        return None
 
     def unserved(self, endpoint: str) -> LemonbusError:
         """Return the error for an endpoint that the model does not serve."""

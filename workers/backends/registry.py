@@ -14,6 +14,7 @@ from protocol.failures import Code, Failure
 from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
 from workers.backends import user_arguments
 from workers.backends.base import Backend
+from workers.backends.command import backend as command
 from workers.backends.flag_table import FlagTable
 from workers.backends.flm import backend as flm
 from workers.backends.llamacpp import backend as llamacpp
@@ -22,7 +23,7 @@ from workers.backends.recipe import FileHead, Identity, Recipe
 from workers.backends.sdcpp import backend as sdcpp
 from workers.backends.whispercpp import backend as whispercpp
 
-RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES]
+RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES, command.RECIPE]
 
 DESCRIPTORS: Final[dict[str, RecipeDescriptor]] = {each.descriptor.recipe: each.descriptor for each in RECIPES}
 """Recipe → its descriptor."""

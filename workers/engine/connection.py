@@ -194,10 +194,13 @@ class EngineConnection:
 
     # Called by the parser.
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        """Note a header that says how the response ends."""
-        if name.lower() in _LENGTH_HEADERS:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header that says how the response ends, or when to try again."""
+        lowered = name.lower()
+        if lowered in _LENGTH_HEADERS:
             self._has_length = True
+        elif lowered == b"retry-after" and value.isdigit() and len(value) < 7 and self._exchange is not None:
+            self._exchange.retry_after = float(value)
 
     def on_headers_complete(self) -> None:
         """Pass on the status."""

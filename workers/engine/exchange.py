@@ -87,6 +87,8 @@ class EngineExchange:
         self.request = request
         self.handler = handler
         self.connection: ExchangeConnection | None = None
+        self.retry_after = 0.0
+        """Seconds after which the engine asks for another try, from the headers of the response; 0: it does not say."""
 
     def allow_batched_reads(self) -> None:
         """Let the rest of the response be read in batches: its first token has been sent."""

@@ -29,8 +29,6 @@ from workers.engine.parent_death import bound_to_this_process, find_setpriv
 from workers.engine.port import ReservedPort
 from workers.engine.process_usage import ProcessUsage
 
-KILL_DELAY_S: Final = 2.0
-"""How long an engine has to end after SIGTERM before it is killed (llama-server needs 0.06 s)."""
 OOM_SCORE_STEP: Final = 300
 """Added to a worker's score for the out-of-memory killer, and again to its engine's."""
 MAX_OOM_SCORE: Final = 1000
@@ -83,7 +81,7 @@ class EngineProcess:
 
         ``label``: see :class:`~workers.engine.output_reader.OutputReader`.
         """
-        self._loop = loop
+        self._loop, self._backend = loop, backend
         self._on_exit = on_exit
         self._kill_timer: Timer | None = None
         self._kill_sent = False
@@ -99,6 +97,7 @@ class EngineProcess:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=backend.environment(dict(os.environ)),
+                    cwd=backend.working_directory,
                     bufsize=0,
                 )
         except BaseException:
@@ -134,6 +133,8 @@ class EngineProcess:
 
     def _exited(self) -> None:
         code = self._process.wait()
+        if self._backend.ends_group:
+            kill_group_members()
         if self._kill_timer is not None:
             self._kill_timer.cancel()
         self._output.drain()
@@ -147,12 +148,12 @@ class EngineProcess:
         self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause))
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it has not ended within two seconds."""
+        """Ask it to end; kill it if it has not ended within the backend's ``stop_seconds``."""
         if self._kill_timer is None:
-            self.signal(signal.SIGTERM)
+            self.signal(self._backend.stop_signal)
             # A stopped process sees SIGTERM only after SIGCONT.
             self.signal(signal.SIGCONT)
-            self._kill_timer = self._loop.call_later(KILL_DELAY_S, lambda: self.signal(signal.SIGKILL))
+            self._kill_timer = self._loop.call_later(self._backend.stop_seconds, lambda: self.signal(signal.SIGKILL))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended already."""
@@ -170,6 +171,17 @@ class EngineProcess:
     def usage(self) -> ProcessUsage:
         """Return what its process tree has used so far."""
         return process_usage.usage_of_tree(self.pid)
+
+
+def kill_group_members() -> None:
+    """Kill every other process of the group that this process leads: what an engine has started and left behind."""
+    own = os.getpid()
+    if os.getpgrp() != own:
+        return  # a test, or a shell's job: the group has other members
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if int(pid) != own and os.getpgid(int(pid)) == own:
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:

@@ -75,7 +75,7 @@ class ReadinessProbe:
             self._poll_later()
 
     def _on_health(self, status: int, _body: bytes) -> None:
-        if status != 200:
+        if not self._backend.is_healthy(status):
             self._poll_later()
             return
         warm_up = self._backend.warm_up()
@@ -117,7 +117,7 @@ class ReadinessProbe:
             self._poll_later()
             return
         probe = self._backend.busy().path
-        if status != self._backend.busy_status:
+        if self._backend.busy_status not in (status, 0):
             self._fail(f"{probe} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}")
             return
         try:

@@ -129,6 +129,7 @@ class Attempt:
     def began(self, status: int) -> None:
         """Take the status."""
         self.answer.status = status
+        self.answer.retry_after = self.exchange.retry_after if self.exchange is not None else 0.0
         self._owner.advanced(self, b"", 0)
 
     def data(self, piece: bytes) -> None:

@@ -167,7 +167,7 @@ class Cancellations:
     def _busy_slots(self, status: int, body: bytes) -> int | None:
         """Return how many slots of the engine are busy, None for an answer that does not say."""
         try:
-            if status == self._backend.busy_status:
+            if status and self._backend.busy_status in (status, 0):
                 busy = self._backend.processing(body)
                 self._unreadable_since = None
                 return busy

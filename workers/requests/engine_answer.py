@@ -20,6 +20,7 @@ from workers.stream.answer_forms import check_answer
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
+from workers.stream.sse_parser import EVENT_END
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
 from workers.stream.usage import with_usage_of_all
@@ -31,6 +32,8 @@ _AUDIO: Final = "audio/"
 _WITHOUT_PROMPT: Final = (_AUDIO, "images/")
 """Prefixes of endpoints whose engines do not count tokens."""
 _NO_REQUEST: Final = EngineRequest("", "")
+_LAST_EVENT: Final = EVENT_END + b"data: [DONE]" + EVENT_END
+"""Ends a stream that its server has ended without a marker, and an event that has arrived without its last line."""
 _NOTHING: Final = FilteredEvents(b"", 0, alive=False)
 
 Clock = Callable[[], float]
@@ -41,6 +44,9 @@ class AnswerFacts(ErrorSource, Protocol):
 
     reported_build: str
     build: str
+
+    def refusal(self, endpoint: str, status: int, body: bytes, /) -> Failure | None:
+        """Return the failure for an error response that means something else than with other engines; else None."""
 
     @property
     def alias(self) -> str:
@@ -56,6 +62,8 @@ class EngineAnswer:
         self.tokens = 0
         self.status = 0
         """0 until the engine has begun to answer."""
+        self.retry_after = 0.0
+        """Seconds after which the engine asks for another try; 0: it does not say."""
         self._run, self._backend, self._clock = run, backend, clock
         self._stream: SseFilter | None = None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
@@ -160,14 +168,20 @@ class EngineAnswer:
         body, stream = b"".join(self._body_parts), self._stream
         if not self._succeeded:
             status = self.status if self.status >= 400 else 500
-            raise failure_of_response(status, body, self._backend).raised()
+            refusal = self._backend.refusal(self._run.endpoint, status, body)
+            if refusal is not None:
+                raise refusal.raised()
+            raise failure_of_response(status, body, self._backend, self.retry_after).raised()
         if stream is None:
             return self._finish_whole(body, until_close)
+        rest = b""
+        if not stream.finished and not self.request.end_marker:
+            rest = self.feed(_LAST_EVENT).data
         if stream.error is not None:
             raise failure_of_response(500, stream.error, self._backend).raised()
         if not stream.finished:
             raise (failure_in_body(stream.rest, self._backend) or self._ended_early()).raised()
-        return b"" if self._assembler is None else self._assembler.answer()
+        return rest if self._assembler is None else self._assembler.answer()
 
     def _finish_whole(self, body: bytes, until_close: bool) -> bytes:
         reported = failure_in_body(body, self._backend)

@@ -80,8 +80,8 @@ class EngineSession:
         self._load_monitor.wake()
         listening = self.engine.reserved_port.is_listening
         self._readiness = ReadinessProbe(loop, self.pool, backend, listening, self._answers, self._load_failed)
-        late = f"it was not ready within {settings.load_timeout:g} s"
-        self._load_timer: Timer = loop.call_later(settings.load_timeout, lambda: self._load_failed(late))
+        late = f"it was not ready within {backend.load_timeout:g} s"
+        self._load_timer: Timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late))
 
     @property
     def seconds(self) -> float:
@@ -95,8 +95,9 @@ class EngineSession:
 
     @property
     def leave_seconds(self) -> float:
-        """How long :meth:`save_and_stop` may take before it ends the engine."""
-        return self._caches.leave_seconds if self._caches else 0.0
+        """How long the end of the engine may take, beyond the time that every engine has."""
+        own = self.backend.stop_seconds - Backend.stop_seconds
+        return own + (self._caches.leave_seconds if self._caches else 0.0)
 
     def end_unusable(self, reason: str) -> None:
         """End an engine whose slots cannot be freed any more."""

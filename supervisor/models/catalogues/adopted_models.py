@@ -101,7 +101,7 @@ class AdoptedModels:
 
     def restore(self, spec: ModelSpec) -> None:
         """Add the entry of a model that an earlier supervisor had loaded, if nothing else knows the model."""
-        if self._find(spec.name) is not None:
+        if self._find(spec.name) is not None or spec.engine:
             return
         if "/" in spec.name:
             self.adopt_checkpoint(spec.name, spec.recipe)

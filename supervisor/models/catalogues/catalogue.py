@@ -68,6 +68,9 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
     """Load options of this model, unless a load sets others."""
 
+    configured: bool = False
+    """Whether a section of the configuration makes the model: it has no files here, and cannot be downloaded or deleted."""
+
     @property
     def short_name(self) -> str:
         """Its name in the form ``NAME:TAG`` if it has one, else its registered name."""
@@ -105,6 +108,8 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         raise ValueError(f"{printable(name)!r} cannot be a name")
     try:
         item_fields = msgspec.convert(item, _CatalogueItem)
+        if key := _section_key(item_fields.recipe):
+            raise ValueError(f"recipe {item_fields.recipe} is only for sections of the configuration file, with {key}")
         checkpoint, mmproj = _main_checkpoint(item_fields)
         sources = item_fields.sources or [
             CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj)
@@ -183,6 +188,10 @@ def _main_checkpoint(item_fields: _CatalogueItem) -> tuple[str, str]:
 
 def _scheme(recipe: str) -> str:
     return DESCRIPTORS[recipe].checkpoint_scheme if recipe in DESCRIPTORS else ""
+
+
+def _section_key(recipe: str) -> str:
+    return DESCRIPTORS[recipe].section_key if recipe in DESCRIPTORS else ""
 
 
 def _optional_checkpoints(recipe: str) -> set[str]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.model_settings import OWN_ENGINE_KEYS, ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.requests.request_rules import RequestRules
@@ -23,7 +23,7 @@ from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()
 _NO_DEFAULTS = RecipeDefaults()
-ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
+ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *OWN_ENGINE_KEYS})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 
@@ -226,6 +226,12 @@ class ConfiguredPolicies:
             queue=settings.queue or 0,
             groups=configuration.groups_of(key.name),
         )
+
+
+def engine_keys(configured: ModelSettings) -> dict[str, Any]:
+    """Return the keys of a section that say which program or server runs the model; empty if the section names none."""
+    given: dict[str, Any] = msgspec.to_builtins(configured)
+    return {key: given[key] for key in OWN_ENGINE_KEYS if key in given}
 
 
 def engine_fingerprint(configured: ModelSettings) -> str:

@@ -22,7 +22,12 @@ from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
 from supervisor.models.options import load_options, saved_options
 from supervisor.models.options.load_options import Options
-from supervisor.models.options.model_configuration import ConfiguredOptions, ModelConfiguration, engine_fingerprint
+from supervisor.models.options.model_configuration import (
+    ConfiguredOptions,
+    ModelConfiguration,
+    engine_fingerprint,
+    engine_keys,
+)
 from supervisor.models.options.saved_options import SavedOptions
 from workers.backends.registry import DESCRIPTORS, backend_class
 
@@ -135,11 +140,12 @@ def model_spec(
         options=chosen,
         labels=entry.labels,
         size=found.size,
-        device=backend.device,
+        device=descriptor.shown_device or backend.device,
         npu=backend.npu,
         restartable=descriptor.restartable,
         env=configured.env,
         devices=configured.devices or [],
+        engine=engine_keys(configured),
         asked=asked,
         configured=engine_fingerprint(configured),
     )

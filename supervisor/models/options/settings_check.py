@@ -13,6 +13,7 @@ from protocol.failures import LemonbusError, invalid
 from protocol.models.recipes import Provision
 from supervisor.models import user_aliases
 from supervisor.models.catalogues import catalogue, user_models
+from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
@@ -124,7 +125,7 @@ def _known_models(settings: Settings) -> NameIndex:
     registered = UserModels(Path(settings.state_dir) / user_models.FILE)
     registered.refresh()
     return NameIndex(
-        *(catalogue.built_in(), registered.entries, extra.entries),
+        *(catalogue.built_in(), registered.entries, extra.entries, configured_entries(settings.models)),
         aliases=user_aliases.read_aliases(Path(settings.state_dir) / user_aliases.FILE),
         configured=ModelConfiguration(settings).aliases,
     )

@@ -86,6 +86,7 @@ def test_what_is_read_reaches_child_processes_and_can_be_compared() -> None:
 
 
 M = "[models.x]\n"
+P = f"{M}command = ['x', '{{port}}']\n"
 TEXTS = "expected a text without control characters"
 
 
@@ -100,6 +101,18 @@ TEXTS = "expected a text without control characters"
         (f"[models.{'x' * 257}]", f"1: models.{'x' * 257}: expected a name of 1 to 256 characters"),
         (f"{M}ttll = 3", "2: models.x.ttll: unknown setting; did you mean ttl?"),
         (f"{M}system-prompt = ''", "2: models.x.system-prompt: unknown setting; did you mean system_prompt?"),
+        (f"{M}slots = 3", "2: models.x.slots: has no effect without command"),
+        (f"{M}command = []", "2: models.x.command: expected a list such as"),
+        (f"{M}command = 'vllm'", "2: models.x.command: expected a list such as"),
+        (f"{M}command = ['x', '--port', '80']", "2: models.x.command: expected {port} in an argument or in env"),
+        (f"{P}slots = 0", "3: models.x.slots: expected a whole number from 1 up to 4096, got 0"),
+        (f"{P}health = 'x'", "3: models.x.health: expected a path such as /health, got 'x'"),
+        (f"{P}stop_signal = 'KILL'", "3: models.x.stop_signal: expected one of TERM, INT"),
+        (f"{P}type = 'chat'", "3: models.x.type: expected"),
+        (f"{P}working_directory = 'x'", "3: models.x.working_directory: expected an absolute path, got 'x'"),
+        (f"{P}api_key_file = '/k'\napi_key_env = 'K'", "4: models.x.api_key_env: expected either this or api_key_file"),
+        (f"{P}api_key = 'secret'", "3: models.x.api_key: unknown setting; did you mean api_key_"),
+        (f"{P}env.LEMONBUS_X = 'x'", "3: models.x.env.LEMONBUS_X: LEMONBUS_X is not given to an engine"),
         (f"{M}zzz = 3", "2: models.x.zzz: unknown setting; there are: options, args, env, devices, ttl"),
         ("[defaults.llamacpp]\naliases = ['a']", "2: defaults.llamacpp.aliases: unknown setting"),
         ("[defaults.llamacpp]\npreload = true", "2: defaults.llamacpp.preload: unknown setting"),
@@ -195,6 +208,11 @@ def test_what_is_wrong_is_named_with_its_line(text: str, expected: str) -> None:
 def test_variables_that_load_code_or_are_secret_are_refused(name: str) -> None:
     refusal = complaint(text=f"[defaults.llamacpp]\nenv.{name} = 'x'")
     assert refusal.startswith(f"{PATH}:2: defaults.llamacpp.env.{name}: {name} is not given to an engine")
+
+
+def test_a_program_of_the_operators_own_may_get_any_variable() -> None:
+    text = f"{P}env.LD_LIBRARY_PATH = '/opt/cuda'\nenv.HF_TOKEN = 'x'"
+    assert resolved(text=text).settings.models["x"].env == {"LD_LIBRARY_PATH": "/opt/cuda", "HF_TOKEN": "x"}
 
 
 def test_other_variables_are_taken() -> None:

@@ -95,6 +95,7 @@ def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
     translated += chunks.feed(
         event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}')
     )
+    translated += chunks.feed(b"data: [DONE]\n\n").removesuffix(b"data: [DONE]\n\n")
     first, last, usage = (json.loads(each[6:]) for each in translated.split(b"\n\n") if each)
     assert first["choices"] == [{"text": " a", "index": 0, "logprobs": None, "finish_reason": None}]
     assert last["choices"] == [{"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}]

@@ -38,7 +38,7 @@ class FakePool:
 
     def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
         self.attempts.append(attempt)
-        return SimpleNamespace(connection=object(), allow_batched_reads=lambda: None)
+        return SimpleNamespace(connection=object(), retry_after=0.0, allow_batched_reads=lambda: None)
 
 
 class Worker:
@@ -50,6 +50,7 @@ class Worker:
         context = ProcessContext(Path("/nowhere"), "boot", 1)
         self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
         backend = SimpleNamespace(
+            refusal=lambda *_: None,
             program="engine",
             alias="m",
             most_context=0,
