@@ -9,8 +9,8 @@ llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, re
            without a prefix only: completion, infill, embedding, props
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /metrics; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
-Operator   /internal: configuration, settings, keys, reload, upgrade
-To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
+Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
+To no dialect belong /live, /health and /readyz, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class Code(enum.StrEnum):
     OVERLOADED = "overloaded"
     STARTING = "starting"
     DRAINING = "draining"
+    DRAINED = "drained"
     LOAD_FAILED = "load_failed"
     MODEL_UNUSABLE = "model_unusable"
     BACKING_OFF = "backing_off"
@@ -100,6 +101,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.OVERLOADED: _HttpError(503, _BUSY),
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),
+    Code.DRAINED: _HttpError(503, _BUSY),
     Code.LOAD_FAILED: _HttpError(503, _MODEL),
     Code.MODEL_UNUSABLE: _HttpError(500, _MODEL),
     Code.BACKING_OFF: _HttpError(503, _MODEL),
@@ -204,6 +206,14 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     def raised(self) -> LemonbusError:
         """Return the exception that carries this failure."""
         return LemonbusError(self)
+
+
+SERVER_DRAINED: Final = Failure(
+    Code.DRAINED,
+    "an operator has drained this server: it takes no new requests until `lemonbus undrain`; try again later",
+    retry_after=10,
+)
+"""Why new requests are refused while the server is drained."""
 
 
 def failure_of_configuration(failure: Failure, model: str, *, temporary: bool = False) -> Failure:

@@ -27,6 +27,7 @@ from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.events import Event
 from protocol.messages.log_stream import LogBatch
+from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
@@ -40,6 +41,9 @@ class SessionControl(Protocol):
         self, supervisor_pid: int, code: peers.LoadedCode | None = None, keys: list[ApiKey] | None = None
     ) -> None:
         """Admit requests from now on: this supervisor has taken over this process."""
+
+    def server_changed(self, readiness: ServerReadiness) -> None:
+        """Note what the supervisor says about the whole server."""
 
     def pause_accepting(self) -> None:
         """Accept no new connections until a supervisor has taken over this process."""
@@ -110,6 +114,7 @@ class MessageHandlers:
             peers.WorkerUp: self._worker_up,
             peers.WorkerGone: self._worker_gone,
             recovery.Recovered: self._recovered,
+            ServerReadiness: self._server_changed,
             peers.Welcome: self._welcome,
             peers.Ping: self._ping,
             metrics.CollectMetrics: self._collect_metrics,
@@ -225,6 +230,9 @@ class MessageHandlers:
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
         self._session.welcomed(message.pid, message.code, message.keys)
+
+    def _server_changed(self, message: ServerReadiness, _: bytes) -> None:
+        self._session.server_changed(message)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count

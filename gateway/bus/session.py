@@ -20,7 +20,7 @@ from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
-from gateway.http.request_context import RequestContext, request_context
+from gateway.http.request_context import RequestContext, is_question, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission_states import (
     ADMISSION_FAILURES,
@@ -38,6 +38,7 @@ from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult
 from protocol.messages.peers import LoadedCode
+from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 from protocol.wire import envelope
 
@@ -110,7 +111,7 @@ class SupervisorSession:
         self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False, payload: bytes = b""
     ) -> SupervisorCall:
         """Call the supervisor and get everything that it answers; see :class:`SupervisorCall`."""
-        self.admission.admit()
+        self.admission.admit(question=not endless and is_question(env.get("REQUEST_METHOD", "")))
         request_context(env).check_access()
         number = self._pending.next_number()
         call = self._pending.calls[number] = SupervisorCall(self, number, env, build(number), payload, endless=endless)
@@ -131,7 +132,7 @@ class SupervisorSession:
         ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
-        self._admit(request)
+        self._admit(request, reservation)
         context.check_access()
         caller = context.caller
         if caller is not None and caller.tokens_per_minute:
@@ -151,7 +152,7 @@ class SupervisorSession:
         try:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
-                self._admit(request)  # other greenlets ran meanwhile
+                self._admit(request, reservation)  # other greenlets ran meanwhile
             # Not earlier: a new connection sends everything in it.
             self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
@@ -160,11 +161,18 @@ class SupervisorSession:
             raise
         return exchange
 
-    def _admit(self, request: InferenceRequest) -> None:
-        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains."""
+    def _admit(self, request: InferenceRequest, reservation: int) -> None:
+        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains.
+
+        A drain of the whole server refuses nothing that was reserved before, and no question about an engine's state.
+        """
         served = self._connection.welcomed and self.admission.state is not AdmissionState.LOST
-        if request.earlier is None or not served:
+        if request.earlier is not None and served:
+            return
+        if request.earlier is not None or reservation or request.endpoint in work.ENGINE_STATE_ENDPOINTS:
             self.admission.admit()
+        else:
+            self.admission.admit_inference()
 
     def release(self, exchange: RequestExchange) -> None:
         """Forget the exchange, and remove its spool file. Idempotent."""
@@ -221,6 +229,10 @@ class SupervisorSession:
             self._paused = False
             self.on_resume()
         self.has_started.set()
+
+    def server_changed(self, readiness: ServerReadiness) -> None:
+        """Note what the supervisor says about the whole server."""
+        self.admission.server = readiness
 
     def pause_accepting(self) -> None:
         """Leave new connections to others until :meth:`welcomed`: a supervisor of another version is about to take over."""

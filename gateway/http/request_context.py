@@ -22,13 +22,18 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
-OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
+OPEN_PATHS: Final = frozenset({"/live", "/health", "/readyz", "/openapi.json", "/docs"})
 """Paths that are answered without a key, even while the server starts or stops."""
-MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream", "/metrics")
+MONITORING_PATHS: Final = ("/live", "/health", "/readyz", "/logs/stream", "/metrics")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
-_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
+_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED})
+
+
+def is_question(method: str) -> bool:
+    """Return whether a request with this HTTP method only asks, and changes nothing."""
+    return method in ("GET", "HEAD")
 
 
 def _never() -> bool:

@@ -80,11 +80,18 @@ class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_in: Seconds
 
 
+class ModelProblem(msgspec.Struct, frozen=True):
+    """A model that the configuration names, and why it cannot be used, in words."""
+
+    model: str
+    text: str
+
+
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the whole server at one moment."""
 
     status: str
-    """``ok``, ``starting`` or ``draining``."""
+    """``ok`` or ``draining``: the server ends, or is ``drained``."""
     version: str
     boot: str
     pid: int
@@ -97,8 +104,12 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     troubled: list[FailedModel] = []
     downloads: list[str] = []
     peers: list[Peer] = []
+    drained: bool = False
+    """Whether an operator has drained it: no new requests until it is undrained."""
     problems: list[str] = []
     """What keeps the server from its work, and how to fix it."""
+    model_problems: list[ModelProblem] = []
+    """The same for models that the configuration names."""
     former_models: list[str] = []
     """Models whose workers speak another version of the protocol, and finish their requests; ``models`` has none of them."""
     counters: dict[str, int] = {}

@@ -9,6 +9,7 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.handler_table import Handler
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.scheduler import Scheduler
 
 
@@ -16,10 +17,16 @@ class EngineReports:
     """Tells the scheduler. ``admission`` and ``metrics`` count what a lost engine had generated."""
 
     def __init__(
-        self, loop: Loop, models: ModelRegistry, scheduler: Scheduler, admission: KeyAdmission, metrics: ServerMetrics
+        self,
+        loop: Loop,
+        models: ModelRegistry,
+        scheduler: Scheduler,
+        admission: KeyAdmission,
+        metrics: ServerMetrics,
+        record: ServerRecord,
     ) -> None:
         self._loop, self._models, self._scheduler = loop, models, scheduler
-        self._admission, self._metrics = admission, metrics
+        self._admission, self._metrics, self._record = admission, metrics, record
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -37,6 +44,9 @@ class EngineReports:
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""
         self._scheduler.engine_ready(worker, message, self._loop.now())
+        known = self._scheduler.view.worker(worker)
+        if known is not None:
+            self._record.loaded(known.model)
 
     def _load_failed(self, worker: str, message: LoadFailed, _payload: bytes) -> None:
         """A check or a start of an engine failed."""

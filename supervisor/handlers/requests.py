@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec import structs
 
-from protocol.failures import LemonbusError
+from protocol.failures import SERVER_DRAINED, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.events import total_outcome
 from protocol.messages.health import StatsReport
@@ -31,6 +31,7 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -49,10 +50,12 @@ class InferenceRequests:
         metrics: ServerMetrics,
         stats: LatestStats,
         calls: GatewayCalls,
+        record: ServerRecord,
     ) -> None:
         self._loop, self._models, self._targets = loop, models, targets
         self._scheduler, self._internal_calls, self._admission = scheduler, internal_calls, admission
         self._metrics, self._stats, self._calls = metrics, stats, calls
+        self._record = record
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -80,6 +83,8 @@ class InferenceRequests:
             if message.endpoint in ENGINE_STATE_ENDPOINTS:
                 self._scheduler.state_read(key, message, payload, self._targets.loaded(message))
             else:
+                if self._record.drained and not _accepted_before(message):
+                    raise SERVER_DRAINED.raised()
                 target = self._targets.of_request(message)
                 if not message.model and (entry := self._models.known(target.name)):
                     message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
@@ -97,6 +102,8 @@ class InferenceRequests:
             self._metrics.request_submitted(message.caller.key)
         call = RequestKey(peer, message.number, 0)
         try:
+            if self._record.drained:
+                raise SERVER_DRAINED.raised()
             self._targets.of_request(message)
             accepted = partial(self._calls.answer, peer, message.number, None)
             self._admission.reserve(call, message.caller, accepted)
@@ -155,3 +162,8 @@ class InferenceRequests:
         key = RequestKey(peer, message.number, message.attempt)
         self._admission.cancelled(key)
         self._scheduler.request_cancelled(key, message.reason)
+
+
+def _accepted_before(message: SubmitRequest) -> bool:
+    """Return whether a request, its first attempt, its first piece or its reservation was accepted earlier."""
+    return message.attempt > 1 or message.age is not None or message.earlier is not None or message.reservation != 0

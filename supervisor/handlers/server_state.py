@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
@@ -13,9 +13,11 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import AbandonCall
 from protocol.messages.health import (
+    FailedModel,
     GetHealth,
     GetStats,
     HealthReport,
+    ModelProblem,
     RunningModel,
     StatsReport,
 )
@@ -39,6 +41,7 @@ from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.server_counters import ServerCounters
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView
@@ -82,6 +85,7 @@ class HealthReports:
         view: SchedulerView,
         processes: ProcessFigures,
         counters: ServerCounters,
+        record: ServerRecord,
         peers: Callable[[], list[Peer]],
         downloads: Callable[[], list[str]],
         former_models: Callable[[], list[str]],
@@ -91,6 +95,7 @@ class HealthReports:
         """The functions return what is there now: processes on the bus, downloads, models of a former release, problems."""
         self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
+        self._record = record
         self._peers, self._downloads, self._former_models = peers, downloads, former_models
         self._problems, self._calls = problems, calls
         self._started_at = loop.now()
@@ -102,10 +107,11 @@ class HealthReports:
     def _get(self, peer: str, call: GetHealth, _payload: bytes) -> None:
         now = self._loop.now()
         models = self._view.models()
+        troubled = self._view.failed_models(now)
         lost = self._counters.lost()
         default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
-            status="draining" if self._view.closing else "ok",
+            status="draining" if self._view.closing or self._record.drained else "ok",
             version=RELEASE,
             boot=self._process_context.boot,
             pid=os.getpid(),
@@ -114,13 +120,15 @@ class HealthReports:
             max_models={kind.value: self._max_loaded_models for kind in ModelType},
             granted=self._view.busy,
             queued=self._view.queued,
-            troubled=self._view.failed_models(now),
+            troubled=troubled,
             downloads=self._downloads(),
             peers=self._peers(),
             problems=[
                 *([self._view.spawn_problem.message] if self._view.spawn_problem else []),
                 *self._problems(),
             ],
+            model_problems=configured_problems(self._configured(), troubled, self._record.failed_at_start),
+            drained=self._record.drained,
             former_models=self._former_models(),
             counters={
                 **self._view.counters,
@@ -137,6 +145,11 @@ class HealthReports:
             memory_total=compatibility.default_capacity().memory,
         )
         self._calls.answer(peer, call.number, report)
+
+    def _configured(self) -> set[str]:
+        """Return the models that the configuration names, by their registered names where they are known."""
+        entries = {name: self._models.known(name) for name in self._models.configuration.named}
+        return {entry.name if entry is not None else name for name, entry in entries.items()}
 
     def _running_model(self, model: ModelView, spec: ModelSpec) -> RunningModel:
         facts = model.facts
@@ -168,6 +181,25 @@ class HealthReports:
             ttl=model.ttl,
             expires_at=0.0 if expires_at is None else round(time.time() + expires_at - now, 3),
         )
+
+
+def configured_problems(
+    configured: Collection[str], troubled: Iterable[FailedModel], failed_at_start: Mapping[str, Failure]
+) -> list[ModelProblem]:
+    """Return a line for each model that the configuration names and that cannot be loaded. Pure.
+
+    ``failed_at_start``: why models could not be loaded at the start, if they have not been loaded since. A name that
+    means no model is another problem.
+    """
+    failed_at_start = {name: why for name, why in failed_at_start.items() if why.code is not Code.MODEL_NOT_FOUND}
+    lines = {
+        name: f"Model {name} could not be loaded at the start: {why.message}" for name, why in failed_at_start.items()
+    }
+    for each in troubled:
+        if each.model in configured:
+            when = f"in {each.retry_in:.0f} s" if each.retry_in else "with the next request"
+            lines[each.model] = f"Model {each.model} has failed, and is tried again {when}: {each.failure.message}"
+    return [ModelProblem(name, text) for name, text in lines.items()]
 
 
 class StatsCalls:

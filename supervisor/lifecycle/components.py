@@ -42,6 +42,7 @@ from supervisor.runtime.key_file_watch import KeyFileWatch
 from supervisor.runtime.messages import Messages
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -63,6 +64,7 @@ class Components:
         self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
+        self.record = ServerRecord()
         self.metrics = ServerMetrics(settings.metrics_models)
         self.stats = LatestStats()
         self.placement = LocalPlacement(loop, process_context)

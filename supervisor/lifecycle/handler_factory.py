@@ -42,6 +42,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         view=view,
         processes=processes,
         counters=counters,
+        record=components.record,
         peers=peers.all,
         downloads=components.download_registry.running,
         former_models=other_versions.models,

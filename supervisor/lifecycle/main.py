@@ -133,6 +133,7 @@ def _serve(
     )
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(components.messages.when_serving, reloader.hangup)
+    components.record.keep(keeper.take(channel.SERVER_RECORD), partial(keeper.hold, channel.SERVER_RECORD))
     components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     if keeper.predecessors:
         supervisor.take_over(keeper_children.find_survivors(process_context))
@@ -167,10 +168,12 @@ def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
     def finished() -> None:
         with Path(os.devnull).open("rb") as nothing:
             keeper.hold(channel.PRELOADED, nothing.fileno())
+        supervisor.readiness.started()
 
     preloaded = keeper.take(channel.PRELOADED)
     if preloaded >= 0:
         os.close(preloaded)
+        supervisor.components.record.ready = True
     else:
         supervisor.preload.on_finished = finished
         supervisor.components.messages.when_serving(supervisor.preload.load)

@@ -21,6 +21,7 @@ from protocol.runtime.process_context import ProcessContext
 from supervisor.handlers.engine_reports import EngineReports
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.peers import PeerMessages
+from supervisor.handlers.readiness import ReadinessCalls
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
 from supervisor.handlers.server_state import AbandonedCalls
@@ -66,8 +67,26 @@ class Supervisor:
         ]
         components.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(
-            settings, components.models, components.targets, components.internal_calls, components.decisions
+            settings=settings,
+            loop=loop,
+            models=components.models,
+            targets=components.targets,
+            view=components.scheduler.view,
+            internal_calls=components.internal_calls,
+            decisions=components.decisions,
+            record=components.record,
         )
+        self.readiness = ReadinessCalls(
+            loop=loop,
+            bus=components.bus,
+            peers=components.peers,
+            models=components.models,
+            view=components.scheduler.view,
+            record=components.record,
+            calls=components.calls,
+            awaited=self.preload.awaited,
+        )
+        components.messages.add(self.readiness.handlers())
         self.shutdown = GracefulShutdown(
             settings=settings,
             loop=loop,
@@ -196,6 +215,7 @@ class Supervisor:
             loop=components.loop,
             bus=bus,
             peers=peers,
+            record=components.record,
             send_sampling_defaults=self._sampling.send,
         )
         self._monitor = PeerMonitor(
@@ -235,11 +255,19 @@ class Supervisor:
             metrics=components.metrics,
             stats=components.stats,
             calls=components.calls,
+            record=components.record,
         )
         return [
             self._peer_messages.handlers(),
             inference.handlers(),
-            EngineReports(loop, models, scheduler, admission, components.metrics).handlers(),
+            EngineReports(
+                loop=loop,
+                models=models,
+                scheduler=scheduler,
+                admission=admission,
+                metrics=components.metrics,
+                record=components.record,
+            ).handlers(),
             ResponseCalls(loop, responses, components.calls).handlers(),
             AbandonedCalls(
                 scheduler, admission, components.download_registry, responses, components.retained_log

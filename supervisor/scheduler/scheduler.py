@@ -120,9 +120,11 @@ class Scheduler:
 
     # Calls about models
 
-    def load_requested(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
-        """A caller wants a model loaded with these options."""
-        client_events.load_requested(self._state, peer, number, target, now)
+    def load_requested(
+        self, peer: str, number: int, target: ModelTarget, now: float, *, repeated: bool = False
+    ) -> None:
+        """A caller wants a model loaded with these options. ``repeated``: after a failure, which still counts."""
+        client_events.load_requested(self._state, peer, number, target, now, repeated=repeated)
 
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""

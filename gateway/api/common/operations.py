@@ -42,6 +42,7 @@ BODY: Final = frozenset(
 )
 """Failures of a request with a body."""
 NOT_FOUND: Final = _failures(Code.NOT_FOUND)
+NO_MODEL: Final = _failures(Code.MODEL_NOT_FOUND)
 CONFLICT: Final = _failures(Code.CONFLICT)
 MODEL: Final = _failures(
     *(Code.NOT_FOUND, Code.MODEL_NOT_FOUND, Code.NOT_LOADED, Code.CHECKPOINT_NOT_FOUND, Code.CONFLICT, Code.ALL_PINNED),
@@ -50,7 +51,15 @@ MODEL: Final = _failures(
 )
 """Failures of finding, downloading and loading a model."""
 ENGINE: Final = _failures(
-    *(Code.CONTEXT_EXCEEDED, Code.RATE_LIMITED, Code.SPOOL_FULL, Code.RETURNED, Code.BACKEND_DIED, Code.BACKEND_ERROR),
+    *(
+        Code.DRAINED,
+        Code.CONTEXT_EXCEEDED,
+        Code.RATE_LIMITED,
+        Code.SPOOL_FULL,
+        Code.RETURNED,
+        Code.BACKEND_DIED,
+        Code.BACKEND_ERROR,
+    ),
     *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE),
 )
 """Failures of asking an engine."""
@@ -104,8 +113,8 @@ class Operation(NamedTuple):
     shown_path: str = ""
     """The path, if one route of the gateway is several in the document."""
     status: int = 200
-    may_take_longer: bool = False
-    """Whether the answer may also be 202, with the same type: the work then goes on."""
+    other_statuses: tuple[int, ...] = ()
+    """Other statuses with the same type of answer, such as 202: the work goes on."""
 
 
 class ErrorObject(msgspec.Struct, kw_only=True, omit_defaults=True):

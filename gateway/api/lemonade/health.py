@@ -88,6 +88,8 @@ class OperatorHealth(msgspec.Struct):
     """What operators need."""
 
     state: str
+    drained: bool
+    """Whether an operator has drained it: no new requests until it is undrained."""
     boot: str
     pid: int
     """Of the supervisor."""
@@ -107,8 +109,11 @@ class OperatorHealth(msgspec.Struct):
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
-    status: Literal["ok", "recovering"]
-    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on."""
+    status: Literal["ok", "recovering", "draining"]
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on. ``draining``: no new
+
+    requests are accepted, because the server ends or an operator has drained it.
+    """
     version: str
     websocket_port: int
     model_loaded: str | None
@@ -116,6 +121,8 @@ class ServerHealth(msgspec.Struct):
     all_models_loaded: list[LoadedModelEntry]
     pinned_models: dict[str, int]
     max_models: dict[str, int]
+    problems: list[str]
+    """What keeps the server from its work, and how to fix it; empty: nothing is known."""
     lemonbus: OperatorHealth
 
 
@@ -137,10 +144,11 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
     read. ``addresses``: include those of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
+    problems = [*health.problems, *(each.text for each in health.model_problems)]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
     most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
     return ServerHealth(
-        status="recovering" if health.status == RECOVERING else "ok",
+        status=_status(health),
         version=health.version,
         websocket_port=port,
         model_loaded=latest.spec.name if latest else None,
@@ -148,8 +156,10 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
         all_models_loaded=[_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
         pinned_models={kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
         max_models={**most, "transcription": most["audio"]},
+        problems=problems,
         lemonbus=OperatorHealth(
             state=health.status,
+            drained=health.drained,
             boot=health.boot,
             pid=health.pid,
             uptime_seconds=round(health.uptime, 3),
@@ -158,12 +168,16 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             models=[_running_model(model, detail=detail) for model in health.models],
             former_models=health.former_models,
             troubled=[_failed_model(model, detail=detail) for model in health.troubled],
-            problems=health.problems,
+            problems=problems,
             downloads=health.downloads,
             processes=health.peers,
             counters=health.counters,
         ),
     )
+
+
+def _status(health: HealthReport) -> Literal["ok", "recovering", "draining"]:
+    return "recovering" if health.status == RECOVERING else "draining" if health.status == "draining" else "ok"
 
 
 def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:

@@ -47,6 +47,8 @@ def _headline(server: ApiClient, health: ServerHealth) -> None:
     ours = health.lemonbus
     state = f"lemonbus {health.version} at {server.url}: {ours.state}, up {output.duration(ours.uptime_seconds)}"
     click.secho(f"{state}, {ours.granted} running, {ours.queued} waiting", bold=True)
+    if ours.drained:
+        click.echo("Drained: it takes no new requests; `lemonbus undrain` ends this.")
     for problem in ours.problems:
         click.secho(f"Problem: {output.plain(problem)}", fg="red")
     if ours.downloads:

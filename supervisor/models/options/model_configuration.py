@@ -88,6 +88,11 @@ class ModelConfiguration:
         sections = [name for name, section in self.settings.models.items() if section.preload]
         return list(dict.fromkeys([*self.settings.load, *sections]))
 
+    @property
+    def named(self) -> list[str]:
+        """Models that are to be loaded at the start, or have a section, under their names in the settings."""
+        return list(dict.fromkeys([*self.settings.load, *self.settings.models]))
+
     def index(self, find: Callable[[str], CatalogueEntry | None]) -> None:
         """Find the model that each section, each group and the setting ``pin`` mean. ``find``: any name → its entry."""
         self._merged.clear()

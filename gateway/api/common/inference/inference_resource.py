@@ -105,6 +105,7 @@ class InferenceResource(abc.ABC, Generic[R]):
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
+        self._session.admission.admit_inference()  # before the body is read
         answer_inference(self._session, req, resp, self.translated(req))
 
 

@@ -1,0 +1,97 @@
+"""What one supervisor leaves to the next one: whether the server is drained, which models failed at the start, how engines died.
+
+It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
+the keeper hold that: a supervisor that dies meanwhile leaves the former state, whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.messages.readiness import ServerReadiness
+from protocol.runtime import logs
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+"""More than a record can have."""
+
+log = logs.get_logger()
+
+
+class _Kept(msgspec.Struct, omit_defaults=True):
+    """The record, in a form that every release understands: only new fields with defaults may be added."""
+
+    drained: bool = False
+    failed_at_start: dict[str, Failure] = {}
+    """Registered name → why it could not be loaded at the start, until it is loaded."""
+
+
+class ServerRecord:
+    """The record. Until :meth:`keep`, nothing outlives this process."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._kept = _Kept()
+        self._hold: Callable[[int], None] = lambda _: None
+        self.ready = False
+        """Whether each model for the start was loaded or has failed for good. The keeper holds this by itself."""
+
+    def keep(self, descriptor: int, hold: Callable[[int], None]) -> None:
+        """Take over an earlier supervisor's record (-1: there is none), and let the keeper ``hold`` later ones."""
+        self._hold = hold
+        if descriptor < 0:
+            return
+        try:
+            self._kept = msgspec.msgpack.decode(os.pread(descriptor, _READ_BYTES, 0), type=_Kept)
+        except msgspec.MsgspecError as problem:  # another release has written it
+            log.warning("the last supervisor's record cannot be read: a drain has ended", problem=str(problem))
+        finally:
+            os.close(descriptor)
+
+    @property
+    def readiness(self) -> ServerReadiness:
+        """What the gateways must know."""
+        return ServerReadiness(self.ready, self._kept.drained)
+
+    @property
+    def drained(self) -> bool:
+        """Whether an operator has drained the server."""
+        return self._kept.drained
+
+    def set_drained(self, drained: bool) -> None:
+        """Note whether the server is drained."""
+        self._kept.drained = drained
+        self._write()
+
+    @property
+    def failed_at_start(self) -> dict[str, Failure]:
+        """Models that could not be loaded at the start, and have not been loaded since, by their names."""
+        return dict(self._kept.failed_at_start)
+
+    def start_failed(self, model: str, failure: Failure) -> None:
+        """Note that a model cannot be loaded at the start."""
+        self._kept.failed_at_start[model] = failure
+        self._write()
+
+    def loaded(self, model: str) -> None:
+        """Note that a model was loaded."""
+        if self._kept.failed_at_start.pop(model, None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            descriptor = os.memfd_create("server_record", os.MFD_CLOEXEC)
+        except OSError as problem:
+            log.warning("the next supervisor will not know of this change", problem=str(problem))
+            return
+        try:
+            os.write(descriptor, msgspec.msgpack.encode(self._kept))
+            self._hold(descriptor)
+        except OSError as problem:
+            log.warning("the next supervisor will not know of this change", problem=str(problem))
+        finally:
+            os.close(descriptor)

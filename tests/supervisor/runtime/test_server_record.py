@@ -1,0 +1,67 @@
+"""What one supervisor leaves to the next one, in memory that the keeper holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.failures import Code, Failure
+from protocol.messages.readiness import ServerReadiness
+from supervisor.runtime.server_record import ServerRecord
+
+FAILED = Failure(Code.LOAD_FAILED, "it does not start", model="big")
+
+
+class FakeKeeper:
+    """Holds the latest descriptor."""
+
+    def __init__(self) -> None:
+        self.held = -1
+
+    def hold(self, descriptor: int) -> None:
+        self.release()
+        self.held = os.dup(descriptor)
+
+    def successor(self) -> ServerRecord:
+        """Return the next supervisor's record."""
+        record = ServerRecord()
+        record.keep(os.dup(self.held) if self.held >= 0 else -1, self.hold)
+        return record
+
+    def release(self) -> None:
+        if self.held >= 0:
+            os.close(self.held)
+            self.held = -1
+
+
+@pytest.fixture
+def keeper() -> Iterator[FakeKeeper]:
+    made = FakeKeeper()
+    yield made
+    made.release()
+
+
+def test_the_next_supervisor_knows_what_the_last_one_noted(keeper: FakeKeeper) -> None:
+    first = keeper.successor()
+    assert (first.drained, first.failed_at_start) == (False, {})
+    first.set_drained(True)
+    first.start_failed("big", FAILED)
+    second = keeper.successor()
+    assert second.readiness == ServerReadiness(ready=False, drained=True)
+    assert second.failed_at_start == {"big": FAILED}
+    second.set_drained(False)
+    second.loaded("big")
+    second.loaded("other")
+    third = keeper.successor()
+    assert (third.drained, third.failed_at_start) == (False, {})
+
+
+def test_a_record_that_cannot_be_read_is_an_empty_one(keeper: FakeKeeper) -> None:
+    keeper.held = os.memfd_create("record")
+    os.write(keeper.held, b"of another release")
+    record = keeper.successor()
+    assert not record.drained
+    record.set_drained(True)
+    assert keeper.successor().drained
