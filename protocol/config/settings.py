@@ -174,8 +174,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for clients that connect later."""
-    mullama_metrics: bool = True
-    """Whether ``/metrics`` also has the metrics that Mullama documents, under their names there (``mullama_…``)."""
+    mullama_metrics: bool = False
+    """Whether ``/metrics`` has the names of metrics that Mullama documents (``mullama_…``) even if it is not asked for them."""
     metrics_models: Annotated[int, Meta(ge=1, le=500)] = 100
     """Models with series of their own in ``/metrics``: the loaded ones, and those that were used last."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []

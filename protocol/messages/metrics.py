@@ -50,10 +50,12 @@ class GetMetrics(msgspec.Struct, frozen=True):
     """→ ``bytes``: all metrics in Prometheus's text format.
 
     ``models``: patterns of the models that the caller's key may use, if not all. Series of other models are left out.
+    ``mullama``: with the metrics that Mullama documents, under their names there.
     """
 
     number: int
     models: list[str] = []
+    mullama: bool = False
 
 
 @control_message

@@ -122,7 +122,7 @@ class MetricsCalls:
             engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
             answered = [engine for engine in engines if engine.text != b""]
             now = self._snapshots.take(answered, self._metrics.average_speeds())
-            with_mullama = self._settings.mullama_metrics
+            with_mullama = call.mullama or self._settings.mullama_metrics
             text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
             self._calls.answer(peer, call.number, text)
 

@@ -29,9 +29,12 @@ def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, m
 
     ``models``: patterns of the models to show; empty: all.
     """
-    prefixes = [OWN_PREFIX, *([MULLAMA_PREFIX] if with_mullama else [])]
-    uptimes = b"".join(_uptime(prefix, now.uptime) for prefix in prefixes)
-    return uptimes + generate_latest(_Families(_shown(_all_families(prefixes, metrics, now), models, now.short_names)))
+    families = [*documented_families(OWN_PREFIX, metrics, now), *own_families(OWN_PREFIX, metrics, now)]
+    if with_mullama:
+        families += documented_families(MULLAMA_PREFIX, metrics, now)
+    families += merge_engine_families(now.engines)
+    text = generate_latest(_Families(_shown(families, models, now.short_names)))
+    return text + _mullama_uptime(now.uptime) if with_mullama else text
 
 
 def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mapping[str, str]) -> Iterator[Metric]:
@@ -53,14 +56,7 @@ def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mappi
         yield family
 
 
-def _all_families(prefixes: list[str], metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    for prefix in prefixes:
-        yield from documented_families(prefix, metrics, now)
-    yield from own_families(OWN_PREFIX, metrics, now)
-    yield from merge_engine_families(now.engines)
-
-
-def _uptime(prefix: str, seconds: float) -> bytes:
+def _mullama_uptime(seconds: float) -> bytes:
     """Return the one family that prometheus_client cannot write: the documented name of a counter lacks ``_total``."""
-    name = f"{prefix}uptime_seconds"
+    name = f"{MULLAMA_PREFIX}uptime_seconds"
     return f"# HELP {name} Seconds since the start\n# TYPE {name} counter\n{name} {seconds:.3f}\n".encode()

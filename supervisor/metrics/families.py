@@ -22,7 +22,7 @@ MULLAMA_PREFIX: Final = "mullama_"
 
 
 def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    """Yield the families that Mullama documents, except for ``uptime_seconds`` (``exposition.py``)."""
+    """Yield the families that Mullama documents, except for ``uptime_seconds``, which is a counter there."""
     loaded = [model for model in now.models if model.loaded and metrics.has_series(model.name)]
     yield _gauge(f"{prefix}info", "The server and its version", "version", {now.version: 1})
     yield _value(f"{prefix}models_loaded", "Models that are loaded", sum(model.loaded for model in now.models))
@@ -95,6 +95,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
 
 
 def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Metric]:
+    yield _value(f"{prefix}uptime_seconds", "Seconds since the start of the server", round(now.uptime, 3))
     memory = "Resident memory of the processes that belong to no model"
     yield _gauge(f"{prefix}process_memory_bytes", memory, "role", now.process_bytes)
     drops = CounterMetricFamily(f"{prefix}bus_dropped", "Messages and log records that were lost", labels=["kind"])

@@ -14,6 +14,7 @@ from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from tests.support.metric_rules import broken_rules, promtool_problems
 
 DOCUMENTED = {
     "info": ("gauge", {"version"}),
@@ -66,6 +67,8 @@ def families(text: bytes) -> dict[str, Metric]:
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documented_families(prefix: str, name: str) -> None:
     kind, labels = DOCUMENTED[name]
+    if (prefix, name) == ("lemonbus_", "uptime_seconds"):
+        kind = "gauge"  # the name of a counter would end with _total
     text = render(busy_metrics(), snapshot(models=(LOADED,)), with_mullama=True)
     assert f"# TYPE {prefix}{name} {kind}\n".encode() in text
     samples = [
@@ -111,14 +114,39 @@ def test_documented_values() -> None:
 def test_mullamas_names_can_be_left_out() -> None:
     text = render(busy_metrics(), snapshot(models=(LOADED,)), with_mullama=False)
     assert b"mullama_" not in text.replace(b'dialect="mullama"', b"")
-    assert b"lemonbus_uptime_seconds 3600.500\n" in text
+    assert b"lemonbus_uptime_seconds 3600.5\n" in text
 
 
 def test_a_server_without_models_shows_every_family() -> None:
     text = render(ServerMetrics(), snapshot(), with_mullama=True)
     for prefix in ("lemonbus_", "mullama_"):
-        for name, (kind, _) in DOCUMENTED.items():
-            assert f"# TYPE {prefix}{name} {kind}\n".encode() in text
+        for name in DOCUMENTED:
+            assert f"# TYPE {prefix}{name} ".encode() in text
+
+
+def test_the_rules_for_names_are_kept() -> None:
+    engine = EngineMetrics(LOADED.name, LLAMA % 5 + b"vllm:without_help 1\n")
+    text = render(busy_metrics(), snapshot(engine, models=(LOADED,)), with_mullama=False).decode()
+    assert broken_rules(text) == []
+    assert promtool_problems(text) == ""
+
+
+def test_the_rules_find_what_promtool_finds() -> None:
+    wrong = {
+        "a:b": ("gauge", "a colon"),
+        "a_ms": ("gauge", "an abbreviated unit"),
+        "a_percent": ("gauge", "a unit that is not a base unit"),
+        "a_gauge": ("gauge", "its type in its name"),
+        "a_count": ("gauge", "a histogram's suffix"),
+        "aB": ("gauge", "an upper-case letter"),
+        "a_total": ("gauge", "only a counter's name ends with _total"),
+        "a_seconds": ("counter", "a counter's name ends with _total"),
+    }
+    for name, (kind, problem) in wrong.items():
+        (found,) = broken_rules(f"# HELP {name} Help\n# TYPE {name} {kind}\n{name} 1\n")
+        assert problem in found
+    assert broken_rules("a 1\n") == ["a: no help text"]
+    assert broken_rules('# HELP a A\n# TYPE a gauge\na{le="1"} 1\n') == ["a: has the label le"]
 
 
 # ---- the engines' own --------------------------------------------------------------------------------------------
@@ -129,10 +157,10 @@ def test_engines_are_merged_under_their_models() -> None:
         ServerMetrics(), snapshot(EngineMetrics("a", LLAMA % 5), EngineMetrics("b", LLAMA % 7)), with_mullama=True
     )
     found = families(text)
-    tokens = {sample.labels["model"]: sample.value for sample in found["llamacpp:prompt_tokens"].samples}
+    tokens = {sample.labels["model"]: sample.value for sample in found["llamacpp_prompt_tokens"].samples}
     assert tokens == {"a": 5, "b": 7}
-    assert b"# TYPE llamacpp:prompt_tokens_total counter\n" in text
-    assert b'llamacpp:n_busy_slots_per_decode{model="a"} 1.5\n' in text
+    assert b"# TYPE llamacpp_prompt_tokens_total counter\n" in text
+    assert b'llamacpp_n_busy_slots_per_decode{model="a"} 1.5\n' in text
     assert {sample.value for sample in found["lemonbus_engine_metrics_up"].samples} == {1}
 
 
@@ -151,7 +179,7 @@ def test_engines_are_merged_under_their_models() -> None:
 def test_an_engine_without_an_answer_or_with_a_wrong_one_harms_nothing(answer: bytes | None) -> None:
     good = EngineMetrics("good", LLAMA % 5)
     found = families(render(ServerMetrics(), snapshot(EngineMetrics("bad", answer), good), with_mullama=True))
-    assert [sample.labels["model"] for sample in found["llamacpp:prompt_tokens"].samples] == ["good"]
+    assert [sample.labels["model"] for sample in found["llamacpp_prompt_tokens"].samples] == ["good"]
     assert "x" not in found
     up = {sample.labels["model"]: sample.value for sample in found["lemonbus_engine_metrics_up"].samples}
     assert up == {"bad": float(answer is not None), "good": 1}
