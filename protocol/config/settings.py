@@ -109,8 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
     whisper_server: NonEmptyText = "whisper-server"
     """The ``system`` backend's executable for recordings: a name on PATH or a path."""
-    ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
-    """Context tokens of each request; 0: what the model was trained for."""
+    ctx_size: Annotated[int, Meta(ge=-1, le=16_777_216)] = 4096
+    """Context tokens of each request; 0: what the model was trained for; -1: as much of that as fits into memory."""
     slots: Annotated[int, Meta(ge=0, le=256)] = 0
     """Parallel requests per engine; 0: the backend's default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0

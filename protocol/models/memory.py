@@ -38,6 +38,10 @@ class PlaceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     fixed: int = 0
     per_token: float = 0.0
+    mapped: int = 0
+    """Of the fixed part: pages of the model's files. The kernel can drop them, but the engine is slow without them."""
+    lazy: int = 0
+    """Of the whole: what the engine reserves, and touches only while it works."""
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,8 @@ OptionValue = bool | int | float | str
 """The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
 """The recipe of a checkpoint that does not hint at one."""
+AUTOMATIC_CTX_SIZE: Final = -1
+"""The ``ctx_size`` that means: the largest context that fits into the memory, up to the model's own."""
 MAX_CTX_SIZE: Final = 2**24
 """The largest ``ctx_size`` that may be asked for, in tokens."""
 

@@ -56,6 +56,8 @@ class ModelFacts(NamedTuple):
     """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
     """0 if unknown."""
+    token_bytes: int = 0
+    """Bytes that the engine keeps for each token of the context, in the usual type; 0 if unknown."""
     cached: bool = True
     """Whether the engine keeps what it computed for each token of a request, in memory that grows with its slots."""
 

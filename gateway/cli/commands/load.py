@@ -39,7 +39,7 @@ def _option_value(text: str) -> bool | int | float | str:
 
 @click.command(short_help="Load a model, or load it again with other options.")
 @model_argument()
-@click.option("--ctx-size", type=click.IntRange(min=0), help="Context tokens of each request.")
+@click.option("--ctx-size", type=click.IntRange(min=-1), help="Context tokens of each request; -1: as many as fit.")
 @click.option(
     "--option",
     "-o",

@@ -211,7 +211,7 @@ class SpecBuilder:
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is None or descriptor.option("ctx_size") is None:
             return 0
-        return int(self._options_of(entry, {}).get("ctx_size", 0))
+        return max(0, int(self._options_of(entry, {}).get("ctx_size", 0)))
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""

@@ -105,7 +105,7 @@ def test_no_file_is_looked_at(program: Path) -> None:
     assert (report.estimate.need(), facts.context) == ({HOST: 1200}, 0)
 
 
-@pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36)])
+@pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36), (-1, 655.36)])
 def test_it_may_read_the_longest_prompt_in_silence(context: int, seconds: float) -> None:
     assert made(ctx_size=context).silence == pytest.approx(seconds)
 

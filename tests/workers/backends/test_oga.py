@@ -60,7 +60,8 @@ def test_the_command_line_of_our_server(recipe: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "made_for", "context"), [(4096, 0, 4096), (0, 0, 0), (0, 512, 512), (4096, 512, 512), (256, 512, 256)]
+    ("asked", "made_for", "context"),
+    [(4096, 0, 4096), (0, 0, 0), (-1, 512, 512), (0, 512, 512), (4096, 512, 512), (256, 512, 256)],
 )
 def test_the_context(asked: int, made_for: int, context: int) -> None:
     backend = made(ctx_size=asked)

@@ -104,7 +104,7 @@ class FlmBackend(Backend):
     def context(self) -> int:
         """Context tokens of each request; 0 if left to the model."""
         asked = int(self.spec.options.get("ctx_size", self.settings.ctx_size))
-        return max(asked, MIN_CONTEXT) if asked else 0
+        return max(asked, MIN_CONTEXT) if asked > 0 else 0
 
     @property
     def silence(self) -> float:

@@ -184,7 +184,8 @@ FLAGS: Final = FlagTable(
     Flag("--lora-scaled", SCALED_FILES, "<lora_scaled>"),
     Flag("--lora-init-without-apply", None, "lora_init_without_apply"),
     Flag("--image-min-tokens --image-max-tokens", COUNT.up_to(MAX_CTX_SIZE)),
-    Flag("--no-mmproj-offload --mmproj-offload"),
+    Flag("--mmproj-offload"),
+    Flag("--no-mmproj-offload"),
     # Templates and answers.
     _not_in_cache_key("--chat-template", Kind(r"[\w.-]{1,64}"), "chat_template"),
     _not_in_cache_key("--chat-template-file", FILE, "<chat_template_file>"),

@@ -76,7 +76,7 @@ class OgaBackend(ProgramBackend):
     @property
     def context(self) -> int:
         """Context tokens of each request: the option, limited by the model's own maximum; 0 if unknown."""
-        asked, made_for = int(self._option("ctx_size")), self.trained_context
+        asked, made_for = max(0, int(self._option("ctx_size"))), self.trained_context
         return min(asked, made_for) if asked and made_for else asked or made_for
 
     def _installation_hint(self) -> str:

@@ -138,8 +138,8 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
             "defaults.llamacpp.options.steps: steps is not an option of recipe llamacpp; there are: ctx_size",
         ),
         (
-            {"defaults": {"llamacpp": {"options": {"ctx_size": -1}}}},
-            "defaults.llamacpp.options.ctx_size: ctx_size must be from 0 up to 16777216",
+            {"defaults": {"llamacpp": {"options": {"ctx_size": -2}}}},
+            "defaults.llamacpp.options.ctx_size: ctx_size must be from -1 up to 16777216",
         ),
         (
             {"defaults": {"llamacpp": {"args": "--port 1"}}},

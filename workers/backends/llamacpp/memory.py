@@ -1,0 +1,351 @@
+"""The memory that a llama-server needs: from the headers of its files and its command line, before it is started. Pure.
+
+``docs/memory.md`` compares this with what engines really took. The sizes of buffers are those of llama.cpp b11549, whose log
+names them at debug level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from workers.backends.llamacpp.flags import ALL_LAYERS, FLAGS
+from workers.backends.llamacpp.model_shape import LayerCache, ModelShape, model_shape
+from workers.backends.llamacpp.tensor_placement import (
+    DeviceShare,
+    TensorPlacement,
+    cpu_experts,
+    is_repacked,
+    split_layers,
+    tensor_places,
+)
+from workers.files.gguf import GgufHeader, GgufTensor
+
+MIB: Final = 1024**2
+PROCESS_BYTES: Final = 13 * MIB
+"""What our own server keeps beside the model: Python and the library's data."""
+OTHER_PROCESS_BYTES: Final = 30 * MIB
+"""The same of another program."""
+DEVICE_PROCESS_BYTES: Final = 400 * MIB
+"""What a program keeps in the host's memory for its devices."""
+DEVICE_CONTEXT_BYTES: Final = 530 * MIB
+"""What a program keeps on a device beside the model: the driver's context, kernels, workspace. Measured with CUDA 13 on an H100."""
+TOKEN_BYTES: Final = 230
+"""What a token of the vocabulary takes in tables."""
+MERGE_BYTES: Final = 280
+"""The same of a merge of two tokens."""
+SAMPLING_BYTES: Final = 12
+"""A candidate token while a slot chooses its next one."""
+CELL_STEP: Final = 256
+"""Caches have a multiple of this many cells."""
+CHECKPOINT_STEP: Final = 8192
+"""Tokens between two checkpoints of a slot whose past cannot be computed from its cache."""
+DEFAULT_BATCH: Final = 2048
+DEFAULT_MICRO_BATCH: Final = 512
+DEFAULT_PROMPT_CACHE_MIB: Final = 8192
+DEFAULT_CHECKPOINTS: Final = 32
+_CACHE_TYPES: Final = {
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "q8_0": (32, 34),
+    "q4_0": (32, 18),
+    "q4_1": (32, 20),
+    "iq4_nl": (32, 18),
+    "q5_0": (32, 22),
+    "q5_1": (32, 24),
+}
+"""Type of a cache → elements and bytes of a block."""
+_FLASH_WIDTHS: Final = frozenset({40, 64, 72, 80, 96, 112, 128, 192, 256, 576})
+"""Widths of heads for which devices have a kernel without a matrix of scores; the processor has one for every width."""
+_OFF: Final = frozenset({"off", "disabled", "false", "0", "no"})
+_SCORE_BYTES: Final = 4
+_MASK_BYTES: Final = 2
+_WORK_SHARE: Final = 1.07
+"""Bytes of the processor's copy of an intermediate result, for each of its elements."""
+
+
+class Companions(NamedTuple):
+    """The headers of files beside the model."""
+
+    draft: Sequence[GgufHeader] = ()
+    projector: GgufHeader | None = None
+    adapters: Sequence[GgufHeader] = ()
+
+
+class Launch(NamedTuple):
+    """What of a command line decides about memory."""
+
+    context: int
+    """Tokens of each slot."""
+    slots: int
+    micro_batch: int
+    key_type: str
+    value_type: str
+    unified: bool
+    whole_windows: bool
+    mapped: bool
+    locked: bool
+    repacks: bool
+    flash: bool
+    embeds: bool
+    gpu_layers: int
+    cache_on_device: bool
+    prompt_cache: int
+    """Bytes."""
+    checkpoints: int
+
+    @property
+    def streams(self) -> int:
+        """How many caches there are."""
+        return 1 if self.unified else self.slots
+
+
+def read_launch(words: Sequence[str], context: int, slots: int) -> Launch:
+    """Read a command line; ``context`` and ``slots`` are known already."""
+    number = _numbers(words)
+    batch = number(DEFAULT_BATCH, "-b")
+    return Launch(
+        context=context,
+        slots=slots,
+        micro_batch=max(1, min(batch, number(DEFAULT_MICRO_BATCH, "-ub"), context * slots or batch)),
+        key_type=FLAGS.value_of(words, "-ctk") or "f16",
+        value_type=FLAGS.value_of(words, "-ctv") or "f16",
+        unified=FLAGS.last_of(words, "--kv-unified", "--no-kv-unified") == "--kv-unified",
+        whole_windows=FLAGS.last_of(words, "--swa-full") is not None,
+        mapped=FLAGS.last_of(words, "--mmap", "--no-mmap") != "--no-mmap",
+        locked=FLAGS.last_of(words, "--mlock") is not None,
+        repacks=FLAGS.last_of(words, "--no-repack") is None,
+        flash=(FLAGS.value_of(words, "-fa") or "auto").lower() not in _OFF,
+        embeds=FLAGS.last_of(words, "--embeddings", "--reranking") is not None,
+        gpu_layers=number(ALL_LAYERS, "-ngl"),
+        cache_on_device=FLAGS.last_of(words, "--no-kv-offload", "--kv-offload") != "--no-kv-offload",
+        prompt_cache=number(DEFAULT_PROMPT_CACHE_MIB, "--cache-ram") * MIB,
+        checkpoints=number(DEFAULT_CHECKPOINTS, "--ctx-checkpoints"),
+    )
+
+
+def _numbers(words: Sequence[str]) -> Callable[[int, str], int]:
+    def number(default: int, name: str) -> int:
+        try:
+            value = int(FLAGS.value_of(words, name) or default)
+        except ValueError:
+            return default
+        return value if value >= 0 else default
+
+    return number
+
+
+class _Need:
+    """Bytes by part and place, while they are added up."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, int] = defaultdict(int)
+        self.places: dict[str, float] = defaultdict(float)
+        self.mapped: dict[str, int] = defaultdict(int)
+        self.lazy: dict[str, float] = defaultdict(float)
+
+    def add(self, part: str, place: str, size: float, *, mapped: bool = False, lazy: bool = False) -> None:
+        self.parts[part] += round(size)
+        self.places[place] += size
+        if mapped:
+            self.mapped[place] += round(size)
+        if lazy:
+            self.lazy[place] += size
+
+
+def estimate(
+    headers: Sequence[GgufHeader],
+    companions: Companions,
+    words: Sequence[str],
+    *,
+    context: int,
+    slots: int,
+    largest: int = 0,
+    devices: Sequence[DeviceShare] = (),
+    own_server: bool = True,
+) -> MemoryEstimate:
+    """Return what a server with these files and this command line needs.
+
+    ``context``: tokens of each slot; if it is to be chosen, 0, and ``largest`` says up to which. ``devices``: those that it
+    computes on, in the order of its own numbers; none if it uses the processor alone.
+    """
+    at = context or largest or CELL_STEP
+    need = _needs(headers, companions, read_launch(words, at, slots), words, devices, own_server)
+    # The need grows with the context at most linearly, so the line through both ends is never too low in between.
+    least = _needs(
+        headers, companions, read_launch(words, 0, slots)._replace(context=0), words, devices, own_server, at
+    )
+    places = {}
+    for place in need.places:
+        slope = max(0.0, need.places[place] - least.places.get(place, 0.0)) / (at * slots)
+        places[place] = PlaceNeed(
+            fixed=round(need.places[place] - slope * at * slots),
+            per_token=slope,
+            mapped=need.mapped.get(place, 0),
+            lazy=round(need.lazy.get(place, 0)),
+        )
+    return MemoryEstimate(places, context, largest if not context else 0, slots, dict(need.parts))
+
+
+def _needs(
+    headers: Sequence[GgufHeader],
+    companions: Companions,
+    launch: Launch,
+    words: Sequence[str],
+    devices: Sequence[DeviceShare],
+    own_server: bool,
+    windows: int = 0,
+) -> _Need:
+    """Add everything up. ``windows``: the context that counts for sliding windows, if it is another one."""
+    need = _Need()
+    shape = model_shape(headers)
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    overrides = [*cpu_experts(words), *(FLAGS.value_of(words, "-ot") or "").split(",")]
+    placement = split_layers(len(shape.layers) or _blocks(headers), launch.gpu_layers, devices, overrides)
+    _add_model(need, tensors, shape, launch, placement, windows)
+    _add_process(need, shape, launch, placement, own_server)
+    if launch.prompt_cache and shape.cached and not launch.embeds:
+        need.add("prompt cache", HOST, launch.prompt_cache, lazy=True)
+    if companions.draft:
+        number = _numbers(words)
+        draft = launch._replace(
+            key_type=FLAGS.value_of(words, "--cache-type-k-draft") or "f16",
+            value_type=FLAGS.value_of(words, "--cache-type-v-draft") or "f16",
+            gpu_layers=number(ALL_LAYERS, "-ngld"),
+        )
+        other = _Need()
+        drafts = model_shape(companions.draft)
+        spread = split_layers(len(drafts.layers), draft.gpu_layers, devices, ())
+        _add_model(
+            other, [each for header in companions.draft for each in header.tensors], drafts, draft, spread, windows
+        )
+        need.parts["draft model"] += sum(other.parts.values())
+        need.add("draft model", HOST, _vocabulary_bytes(drafts))
+        for place, size in other.places.items():
+            need.places[place] += size
+            need.mapped[place] += other.mapped[place]
+            need.lazy[place] += other.lazy[place]
+    device = placement.main
+    if companions.projector is not None:
+        offloaded = FLAGS.last_of(words, "--no-mmproj-offload", "--mmproj-offload") != "--no-mmproj-offload"
+        place = device if device and offloaded else HOST
+        need.add("projector", place, sum(tensor.size for tensor in companions.projector.tensors))
+        need.add("projector", place, _projector_buffers(companions.projector), lazy=True)
+    for adapter in companions.adapters:
+        for tensor in adapter.tensors:
+            need.add("adapters", placement.of_tensor(tensor.name.rpartition(".lora_")[0]), tensor.size)
+    return need
+
+
+def _blocks(headers: Sequence[GgufHeader]) -> int:
+    value = headers[0].keys.get(f"{headers[0].architecture}.block_count", 0)
+    return value if isinstance(value, int) else 0
+
+
+def _add_model(
+    need: _Need,
+    tensors: Sequence[GgufTensor],
+    shape: ModelShape,
+    launch: Launch,
+    placement: TensorPlacement,
+    windows: int,
+) -> None:
+    """Add weights, caches and compute buffers."""
+    transfer = 0
+    for tensor, place in tensor_places(tensors, placement):
+        if place != HOST:
+            need.add("weights", place, tensor.size)
+            continue
+        # A copy in another form takes the place of the file's pages, which are not read again.
+        mapped = launch.mapped and not launch.locked and not (launch.repacks and is_repacked(tensor, placement))
+        need.add("weights", HOST, tensor.size, mapped=mapped)
+        if placement.main and tensor.name != "token_embd.weight":
+            transfer = max(transfer, tensor.size)
+    for layer, cache in enumerate(shape.layers):
+        place = placement.of_layer(layer) if launch.cache_on_device else HOST
+        need.add("cache", place, cache_bytes(cache, launch, windows))
+        if kept := _checkpoint_bytes(cache, launch, windows):
+            need.add("checkpoints", HOST, kept, lazy=True)
+    for place in (HOST, *placement.places):
+        size = compute_bytes(shape, launch, place, windows, unused=place == HOST and placement.is_complete)
+        need.add("compute", place, size + (transfer if place != HOST else 0), lazy=True)
+    outputs = launch.slots * (shape.width if launch.embeds else shape.vocabulary) * 4
+    need.add("compute", HOST, outputs)
+
+
+def cells(cache: LayerCache, launch: Launch, windows: int = 0) -> int:
+    """Return how many tokens a layer can keep, in each of the streams."""
+    whole = _padded(launch.context * (launch.slots if launch.unified else 1))
+    if not cache.window or launch.whole_windows:
+        return whole
+    kept = _padded(cache.window * (launch.slots if launch.unified else 1) + launch.micro_batch)
+    return min(kept, _padded(windows * (launch.slots if launch.unified else 1)) if windows else whole)
+
+
+def cache_bytes(cache: LayerCache, launch: Launch, windows: int = 0) -> float:
+    """Return the size of a layer's caches."""
+    each = _typed(cache.key, launch.key_type) + _typed(cache.value, launch.value_type)
+    return each * cells(cache, launch, windows) * launch.streams + cache.state * launch.slots
+
+
+def _checkpoint_bytes(cache: LayerCache, launch: Launch, windows: int) -> float:
+    if not cache.state and (not cache.window or launch.whole_windows):
+        return 0
+    count = min(launch.checkpoints, 1 + (windows or launch.context) // CHECKPOINT_STEP)
+    kept = _typed(cache.key, launch.key_type) + _typed(cache.value, launch.value_type)
+    return count * launch.slots * (kept * min(cache.window, windows or launch.context) + cache.state)
+
+
+def compute_bytes(shape: ModelShape, launch: Launch, place: str, windows: int = 0, *, unused: bool = False) -> float:
+    """Return the intermediate results of a batch. ``unused``: only its input is made there."""
+    batch = launch.micro_batch
+    seen = {cells(cache, launch, windows) for cache in shape.layers if cache.key} if shape.cached else {batch}
+    masks = sum(seen) * batch * _MASK_BYTES
+    if unused:
+        return masks + 2 * shape.width * batch * 4
+    scores = 0.0
+    if not launch.flash or (place != HOST and shape.head_width not in _FLASH_WIDTHS):
+        scores = max(seen, default=0) * batch * shape.heads * _SCORE_BYTES + masks
+    logits = shape.vocabulary * batch if launch.embeds and shape.cached else 0
+    elements = max(shape.feed_forward * batch, logits + 5 * shape.width * batch)
+    held = max(elements * 4, shape.attention * batch * 4 + scores)
+    return masks + held + (shape.widest * batch * _WORK_SHARE if place == HOST else 0)
+
+
+def _add_process(need: _Need, shape: ModelShape, launch: Launch, placement: TensorPlacement, own_server: bool) -> None:
+    beside = PROCESS_BYTES if own_server else OTHER_PROCESS_BYTES
+    need.add("process", HOST, beside + _vocabulary_bytes(shape) + (DEVICE_PROCESS_BYTES if placement.places else 0))
+    if shape.cached and not launch.embeds:
+        need.add("compute", HOST, SAMPLING_BYTES * shape.vocabulary * launch.slots, lazy=True)
+    for place in placement.places:
+        need.add("process", place, DEVICE_CONTEXT_BYTES)
+
+
+def _vocabulary_bytes(shape: ModelShape) -> int:
+    return TOKEN_BYTES * shape.vocabulary + MERGE_BYTES * shape.merges
+
+
+def _projector_buffers(header: GgufHeader) -> float:
+    """Return the intermediate results for one picture of the largest size that the projector takes whole."""
+    numbers: Mapping[str, object] = header.keys
+
+    def number(name: str) -> int:
+        value = numbers.get(f"clip.vision.{name}")
+        return int(value) if isinstance(value, int | float) else 0
+
+    patches = (number("image_size") // max(1, number("patch_size"))) ** 2
+    scores = patches * number("attention.head_count")
+    return patches * 4 * (3 * number("feed_forward_length") + 6 * number("embedding_length") + scores)
+
+
+def _typed(elements: int, kind: str) -> float:
+    block, size = _CACHE_TYPES.get(kind, (1, 2))
+    return elements / block * size
+
+
+def _padded(tokens: int) -> int:
+    return math.ceil(tokens / CELL_STEP) * CELL_STEP
