@@ -41,6 +41,14 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How many requests run at once. The engine's slots are the upper limit."""
     queue: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     """Requests of each API key that may wait for the model, instead of ``queue_requests``."""
+    memory_limit: Annotated[int, Meta(ge=0)] | None = None
+    """Bytes of memory that the engine may use, instead of the setting ``memory_limit``; 0: no limit."""
+    cpus: Annotated[float, Meta(ge=0.01, le=4096)] | None = None
+    """Processors that the engine may use; half of one is 0.5."""
+    nice: Annotated[int, Meta(ge=-20, le=19)] | None = None
+    """Added to the nice value of the server: 19 lets everything else compute first."""
+    user: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}\Z")] | None = None
+    """User that the engine runs as, by name or number, if the server runs as root."""
     set: dict[FieldName, Any] = {}
     """Fields that every request gets, in OpenAI's form, overriding the client's."""
     drop: list[FieldName] = []
@@ -127,6 +135,10 @@ def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> Mode
         pin=_first(model.pin, defaults.pin),
         concurrency=_first(model.concurrency, defaults.concurrency),
         queue=_first(model.queue, defaults.queue),
+        memory_limit=_first(model.memory_limit, defaults.memory_limit),
+        cpus=_first(model.cpus, defaults.cpus),
+        nice=_first(model.nice, defaults.nice),
+        user=_first(model.user, defaults.user),
         set={**defaults.set, **model.set},
         drop=list(dict.fromkeys([*defaults.drop, *model.drop])),
         system_prompt=_first(model.system_prompt, defaults.system_prompt),

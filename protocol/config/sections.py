@@ -47,6 +47,7 @@ _EXPECTED: Final = {
     "slots": "a whole number from 1 up to 4096",
     "start_timeout": "a number above 0 up to 86400",
     "system_prompt": "a text of at most 65536 characters",
+    "user": "the name of a user, or its number as a text",
     "working_directory": "an absolute path",
 }
 """Setting → its allowed values in words, where its type does not say it."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.models.devices import Device, health_words
+from protocol.models.engine_limits import EngineLimits
 
 OptionValue = bool | int | float | str
 """The value of a load option."""
@@ -221,6 +222,8 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
     engine: dict[str, Any] = {}
     """The keys of its section that say which program or server runs it (``OWN_ENGINE_KEYS`` of ``protocol.config.model_settings``)."""
+    limits: EngineLimits = EngineLimits()
+    """What the configuration lets the engine use."""
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for. They stay valid when the configuration changes."""
     configured: str = ""

@@ -24,8 +24,8 @@ from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
-from supervisor.models.options.settings_check import check_settings
-from supervisor.processes import abandoned_processes, keeper_children
+from supervisor.models.options.settings_check import check_settings, limit_warnings
+from supervisor.processes import abandoned_processes, engine_groups, keeper_children
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.reloader import Reloader
 from supervisor.runtime.handler_table import merge_handlers
@@ -143,7 +143,9 @@ def _serve(
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     supervisor.watch_runtime_directory()
+    engine_groups.allow(loop)
     supervisor.preload.warn()
+    _warn_of_limits(settings)
     _preload(supervisor, keeper)
     memory.tune_gc()
     loop.run()
@@ -160,6 +162,12 @@ def _serve(
         case SuccessionState.RUNNING:
             runtime.release()
             return _refused(keeper, shutdown.exit_code)
+
+
+def _warn_of_limits(settings: Settings) -> None:
+    """Say which limits of engines cannot be enforced by this server."""
+    for each in limit_warnings(settings):
+        log.warning("limit of engines cannot be enforced", setting=each.setting, problem=each.text)
 
 
 def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:

@@ -1,5 +1,5 @@
 """This machine as the kernel shows it under `/proc` and `/sys`: its GPUs, NPUs, cores and memory, and what limits the memory.
 
-Outside, import `hardware.read_machine`, `memory_pressure`, `machine_memory.MachineMemory`, and `cgroups` for the control groups above this process.
+Outside, import `hardware.read_machine`, `memory_pressure` and `machine_memory.MachineMemory`.
 No program is run here: vendors' tools and libraries may hang, so job processes use them.
 """

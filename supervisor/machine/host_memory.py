@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.models.memory import HOST, Capacity
-from supervisor.machine.cgroups import find_cgroups, mapped_files, read_memory
+from protocol.runtime.control_groups import find_cgroups
+from supervisor.machine.cgroups import mapped_files, read_memory
 from supervisor.machine.pci import read_text
 
 _LINE: Final = re.compile(r"^([A-Za-z_()0-9]+):\s+(\d+)(?: kB)?$", re.MULTILINE)

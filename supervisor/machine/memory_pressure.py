@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from supervisor.machine.cgroups import Cgroup, read_memory
+from protocol.runtime.control_groups import Cgroup
+from supervisor.machine.cgroups import read_memory
 from supervisor.machine.host_memory import read_machine_memory
 from supervisor.machine.pci import read_text
 

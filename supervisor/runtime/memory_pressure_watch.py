@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from protocol.runtime import logs
+from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
-from supervisor.machine.cgroups import find_cgroups
 from supervisor.machine.host_memory import process_root
 from supervisor.machine.memory_pressure import MemoryPressure, PressureJudge, is_near, read_pressure
 from supervisor.runtime.decisions import Decisions

@@ -30,6 +30,7 @@ DATES = {
 NOT_TIMES = {
     ("Capacity", "used_percent"),
     ("DeviceReading", "used_percent"),
+    ("EngineLimits", "cpus"),
     ("ModelEntry", "size"),
     ("PlaceNeed", "per_token"),
 }

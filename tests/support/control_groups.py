@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.machine.cgroups import find_cgroups
+from protocol.runtime.control_groups import find_cgroups
 from tests.support.waiting import wait_for
 
 _LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}

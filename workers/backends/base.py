@@ -133,6 +133,11 @@ class Backend(abc.ABC):
         """
 
     @property
+    def memory_limit(self) -> int:
+        """Bytes of memory that the engine may use; 0: no limit."""
+        return self.settings.memory_limit if self.spec.limits.memory is None else self.spec.limits.memory
+
+    @property
     def shares_port(self) -> bool:
         """Whether the engine binds its port with ``SO_REUSEPORT``: see :class:`~workers.engine.port.ReservedPort`."""
         return False

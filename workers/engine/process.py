@@ -24,6 +24,8 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineProgress
 from workers.engine import process_usage
+from workers.engine.engine_group import EngineGroup
+from workers.engine.limited_start import limited_command
 from workers.engine.output_reader import OutputReader
 from workers.engine.parent_death import bound_to_this_process, find_setpriv
 from workers.engine.port import ReservedPort
@@ -63,6 +65,8 @@ class EngineExit(NamedTuple):
     output: str
     """Its last lines of output, for administrators."""
     cause: ExitCause
+    over_limit: bool = False
+    """Whether the kernel has killed a process of it because the limit of its control group was reached."""
 
 
 class EngineProcess:
@@ -86,13 +90,18 @@ class EngineProcess:
         self._kill_timer: Timer | None = None
         self._kill_sent = False
         self._memory_kills = memory_kills()
+        limits = backend.spec.limits
+        self.group = EngineGroup(limits.cpus, backend.memory_limit)
         self.reserved_port = ReservedPort(shared=backend.shares_port)
         try:
             self.port = self.reserved_port.number
             self.command = backend.command(self.port)
+            limited = self.group.folders or limits.cpus or limits.nice or limits.user
             with _batch_scheduling(), _thread_stacks(backend.stack_bytes):
                 self._process = subprocess.Popen(
-                    bound_to_this_process(self.command, _SETPRIV),
+                    limited_command(self.command, limits, self.group.process_files)
+                    if limited
+                    else bound_to_this_process(self.command, _SETPRIV),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -102,6 +111,7 @@ class EngineProcess:
                 )
         except BaseException:
             self.reserved_port.release()
+            self.group.remove()
             raise
         self.pid = self._process.pid
         raise_oom_score(self.pid)
@@ -142,10 +152,12 @@ class EngineProcess:
             pipe.close()
         self.reserved_port.release()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        over_limit = self.group.kernel_kills() > 0
+        self.group.remove()
         cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
-        if cause is ExitCause.MEMORY:
+        if cause is ExitCause.MEMORY and not over_limit:
             reason += " because memory ran out"
-        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause))
+        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause, over_limit=over_limit))
 
     def stop(self) -> None:
         """Ask it to end; kill it if it has not ended within the backend's ``stop_seconds``."""

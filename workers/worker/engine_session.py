@@ -65,7 +65,7 @@ class EngineSession:
         self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)
-        self._memory_monitor = MemoryMonitor(loop, self.engine, settings.memory_limit, self._memory_exceeded)
+        self._memory_monitor = MemoryMonitor(loop, self.engine, backend.memory_limit, self._memory_exceeded)
         files = backend.slot_files()
         self._caches = EngineCaches(loop, self.pool, settings, self.spec.name, files, log) if files else None
         self._restore_caches = restore_caches
@@ -185,6 +185,8 @@ class EngineSession:
     def _exited(self, exit_: EngineExit) -> None:
         if self._caches is not None and self._caches.engine_ended():
             self.caches_unusable = True
+        if exit_.over_limit:
+            self._over_limit("tried to use")
         self.close()
         self._owner.engine_exited(self, exit_)
 
@@ -203,10 +205,13 @@ class EngineSession:
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
 
     def _memory_exceeded(self, used: int) -> None:
-        limit = self.backend.settings.memory_limit
+        self._over_limit(f"used {used / _GIB:.2f} GiB of memory,")
+        limit = self.backend.memory_limit
+        self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
+
+    def _over_limit(self, what: str) -> None:
         message = (
-            f"{self.backend.program} of {self.spec.name} used {used / _GIB:.2f} GiB of memory, more than memory_limit allows "
-            f"({limit / _GIB:.2f} GiB), and was ended"
+            f"{self.backend.program} of {self.spec.name} {what} more than memory_limit allows "
+            f"({self.backend.memory_limit / _GIB:.2f} GiB), and was ended"
         )
         self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
-        self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)

@@ -8,6 +8,7 @@ from pathlib import Path
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
 from protocol.models.recipes import ModelSpec
+from protocol.runtime.accounts import check_user
 from workers.backends.base import Backend, ModelFacts
 
 
@@ -23,6 +24,7 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
     Raises ``model_unusable`` for a file, ``invalid_request`` for a flag.
     """
     backend.check()
+    check_user(spec.limits.user)
     try:
         facts = backend.examine()
     except FileNotFoundError as problem:

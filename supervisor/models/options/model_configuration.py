@@ -23,7 +23,8 @@ from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()
 _NO_DEFAULTS = RecipeDefaults()
-ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *OWN_ENGINE_KEYS})
+_LIMITS: Final = ("memory_limit", "cpus", "nice", "user")
+ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *_LIMITS, *OWN_ENGINE_KEYS})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 

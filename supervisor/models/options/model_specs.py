@@ -9,6 +9,7 @@ from protocol.config.model_settings import ModelSettings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid, printable
+from protocol.models.engine_limits import EngineLimits
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import (
     DEFAULT_BACKEND,
@@ -129,6 +130,10 @@ def model_spec(
     options that a call asked for.
     """
     backend = choose_backend(descriptor, chosen, devices)
+    limits = engine_limits(configured)
+    if limits.cpus and descriptor.option("threads") and not chosen.get("threads"):
+        # An engine that waits for more threads than it has processors takes many times as long.
+        chosen = {**chosen, "threads": limits.whole_cpus}
     return ModelSpec(
         name=entry.name,
         checkpoint=entry.checkpoint,
@@ -146,8 +151,16 @@ def model_spec(
         env=configured.env,
         devices=configured.devices or [],
         engine=engine_keys(configured),
+        limits=limits,
         asked=asked,
         configured=engine_fingerprint(configured),
+    )
+
+
+def engine_limits(configured: ModelSettings) -> EngineLimits:
+    """Return what the configuration lets the engine of a model use."""
+    return EngineLimits(
+        configured.memory_limit, configured.cpus or 0.0, nice=configured.nice or 0, user=configured.user or ""
     )
 
 

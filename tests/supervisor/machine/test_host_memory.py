@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from protocol.models.memory import HOST, Capacity
-from supervisor.machine.cgroups import find_cgroups, read_memory
+from protocol.runtime.control_groups import find_cgroups
+from supervisor.machine.cgroups import read_memory
 from supervisor.machine.host_memory import process_root, read_host_memory
 from supervisor.machine.machine_memory import MachineMemory
 from tests.support.control_groups import memory_group

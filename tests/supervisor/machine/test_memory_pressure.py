@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.machine.cgroups import find_cgroups
+from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.memory_pressure import (
     MemoryReading,
     PressureJudge,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -9,6 +10,7 @@ from protocol.config.settings import Settings
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import AUTOMATIC_CTX_SIZE, ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
+from protocol.runtime.accounts import check_user
 from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
 from workers.backends.engine_request import EngineRequest
@@ -185,9 +187,11 @@ class LlamaCppBackend(ProgramBackend):
         return Path(FLAGS.value_of(self._words, "--slot-save-path") or self.saved)
 
     def prepare(self) -> None:
-        """Make the directory for saved prompt caches, private to this user."""
+        """Make the directory for saved prompt caches, private to the user of the engine."""
         self.saved.parent.mkdir(parents=True, exist_ok=True)
         self.saved.mkdir(mode=0o700, exist_ok=True)
+        if account := check_user(self.spec.limits.user):
+            os.chown(self.saved, account.user, account.group)
 
     def slot_files(self) -> SlotFiles | None:
         """See :meth:`Backend.slot_files`.
