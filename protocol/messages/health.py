@@ -80,6 +80,22 @@ class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_in: Seconds
 
 
+class EngineDeath(msgspec.Struct, frozen=True):
+    """When and why an engine died, or its worker."""
+
+    at: UnixTime
+    code: str
+    reason: str
+
+
+class EngineDeaths(msgspec.Struct, frozen=True):
+    """The deaths of a model's engines since the start of the server; ``last``: the latest of them, the newest first."""
+
+    model: str
+    count: int
+    last: list[EngineDeath]
+
+
 class ModelProblem(msgspec.Struct, frozen=True):
     """A model that the configuration names, and why it cannot be used, in words."""
 
@@ -102,6 +118,8 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     granted: int = 0
     queued: int = 0
     troubled: list[FailedModel] = []
+    deaths: list[EngineDeaths] = []
+    """By model, the one whose engine died last first."""
     downloads: list[str] = []
     peers: list[Peer] = []
     drained: bool = False

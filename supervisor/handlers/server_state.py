@@ -121,6 +121,7 @@ class HealthReports:
             granted=self._view.busy,
             queued=self._view.queued,
             troubled=troubled,
+            deaths=self._record.deaths,
             downloads=self._downloads(),
             peers=self._peers(),
             problems=[

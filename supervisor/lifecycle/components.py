@@ -110,6 +110,7 @@ class Components:
             errors=self.errors,
             answer=self.calls.answer,
             barrier=self.barrier,
+            record=self.record,
             fetch=self._fetch,
         )
         self.decisions = Decisions(self.loop, self.scheduler, self.models, self.effects, self.errors)

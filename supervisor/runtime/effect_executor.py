@@ -22,6 +22,7 @@ from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
@@ -30,6 +31,7 @@ from supervisor.scheduler.effects import (
     KillAfter,
     KillWorker,
     LogDecision,
+    NoteDeath,
     NotifyGrant,
     SendMessage,
     SpawnWorker,
@@ -52,6 +54,7 @@ class EffectExecutor:
         errors: InternalErrors,
         answer: Callable[[str, int, object], None],
         barrier: WorkerBarrier,
+        record: ServerRecord,
         fetch: Callable[[str], None],
     ) -> None:
         """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model.
@@ -62,7 +65,7 @@ class EffectExecutor:
         """
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
-        self._answer, self._barrier, self._fetch = answer, barrier, fetch
+        self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -72,7 +75,7 @@ class EffectExecutor:
             except Exception as problem:  # noqa: BLE001 - the other effects are carried out anyway
                 self._errors.failure_of(problem, effect=type(effect).__name__)
 
-    def _execute(self, effect: Effect) -> None:
+    def _execute(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case SendMessage(peer, message, payload):
                 self._send(peer, message, payload)
@@ -90,6 +93,8 @@ class EffectExecutor:
                 self._fetch(model)
             case ForgetModel(model):
                 self._models.adopted.forget(model)
+            case NoteDeath(model, failure):
+                self._record.engine_died(model, failure)
             case LogDecision(level, event, fields):
                 getattr(log, level)(event, **fields)
             case _:

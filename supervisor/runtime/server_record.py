@@ -7,15 +7,22 @@ the keeper hold that: a supervisor that dies meanwhile leaves the former state, 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from protocol.failures import Failure
+from protocol.failures import Failure, printable
+from protocol.messages.health import EngineDeath, EngineDeaths
 from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 
+MAX_DEATHS: Final = 5
+"""Deaths of a model's engines that are kept."""
+MAX_MODELS: Final = 64
+"""Models whose deaths are kept."""
+_REASON_LENGTH: Final = 300
 _READ_BYTES: Final = 4 * 1024 * 1024
 """More than a record can have."""
 
@@ -28,13 +35,16 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     drained: bool = False
     failed_at_start: dict[str, Failure] = {}
     """Registered name → why it could not be loaded at the start, until it is loaded."""
+    deaths: dict[str, EngineDeaths] = {}
+    """Registered name → how its engines died; the model whose engine died last is the last one."""
 
 
 class ServerRecord:
     """The record. Until :meth:`keep`, nothing outlives this process."""
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Know nothing yet. ``clock``: returns the Unix time."""
+        self._clock = clock
         self._kept = _Kept()
         self._hold: Callable[[int], None] = lambda _: None
         self.ready = False
@@ -81,6 +91,21 @@ class ServerRecord:
         """Note that a model was loaded."""
         if self._kept.failed_at_start.pop(model, None) is not None:
             self._write()
+
+    @property
+    def deaths(self) -> list[EngineDeaths]:
+        """How engines died, by model, the one whose engine died last first."""
+        return list(reversed(self._kept.deaths.values()))
+
+    def engine_died(self, model: str, failure: Failure) -> None:
+        """Note how an engine of a model died, or its worker."""
+        deaths = self._kept.deaths
+        before = deaths.pop(model, None) or EngineDeaths(model, 0, [])
+        death = EngineDeath(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
+        deaths[model] = EngineDeaths(model, before.count + 1, [death, *before.last][:MAX_DEATHS])
+        while len(deaths) > MAX_MODELS:
+            del deaths[next(iter(deaths))]
+        self._write()
 
     def _write(self) -> None:
         try:

@@ -12,7 +12,7 @@ from protocol.ids import RequestKey
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.crash_record import REMEMBERED_S
-from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.effects import LogDecision, NoteDeath
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
@@ -89,6 +89,7 @@ def _idle_engine_killed(state: SchedulerState, model: ScheduledModel, failure: F
     state.count("engine_deaths")
     state.count("killed_for_memory")
     model.end_runs()
+    state.emit(NoteDeath(model.name, failure))
     reason = f"{with_model(model, failure).message}; the model stays unloaded until it is asked for"
     state.failed_checks.note(model.name, structs.replace(failure, model=model.name, message=reason), now)
     fields = {"model": model.name, "reason": failure.message}
@@ -131,6 +132,7 @@ def _note_death(
     counts: bool = True,
 ) -> None:
     """Let the model be tried again at once, unless this happened too often. ``counts``: it is the model's own death."""
+    state.emit(NoteDeath(model.name, failure))
     failure = with_model(model, failure)
     fields: dict[str, Any] = {"model": model.name, "reason": failure.message}
     if counts and not model.backoff.died(failure, now):

@@ -34,6 +34,7 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
         models=[each for each in report.models if may_use(each.spec.name)],
         troubled=[each for each in report.troubled if may_use(each.model)],
         model_problems=[each for each in report.model_problems if may_use(each.model)],
+        deaths=[each for each in report.deaths if may_use(each.model)],
         former_models=[each for each in report.former_models if may_use(each)],
         downloads=[each for each in report.downloads if may_use(each)],
         default_model=report.default_model if may_use(report.default_model) else "",

@@ -9,7 +9,15 @@ import msgspec
 from gateway.api.common.health_reports import RECOVERING, health_report
 from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from protocol.messages.health import FailedModel, GetStats, HealthReport, QueueShare, RunningModel, StatsReport
+from protocol.messages.health import (
+    EngineDeaths,
+    FailedModel,
+    GetStats,
+    HealthReport,
+    QueueShare,
+    RunningModel,
+    StatsReport,
+)
 from protocol.messages.peers import Peer
 from protocol.times import NEVER_UNLOADED
 
@@ -100,6 +108,8 @@ class OperatorHealth(msgspec.Struct):
     former_models: list[str]
     """Models of the former release, which finish their requests."""
     troubled: list[FailedModelEntry]
+    engine_deaths: list[EngineDeaths]
+    """Of models in any state, the one whose engine died last first."""
     problems: list[str]
     downloads: list[str]
     processes: list[Peer]
@@ -167,6 +177,7 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             queued=health.queued,
             models=[_running_model(model, detail=detail) for model in health.models],
             former_models=health.former_models,
+            engine_deaths=health.deaths,
             troubled=[_failed_model(model, detail=detail) for model in health.troubled],
             problems=problems,
             downloads=health.downloads,

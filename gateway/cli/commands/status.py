@@ -17,6 +17,7 @@ from gateway.api.lemonade.health import (
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.options import json_option, server_option
+from protocol.messages.health import EngineDeaths
 
 
 @click.command("status", short_help="Show what the server is doing.")
@@ -38,6 +39,7 @@ def command(as_json: bool, server: ApiClient) -> None:
     _models(health)
     _queues(ours.models)
     _failed_models(ours.troubled)
+    _engine_deaths(ours.engine_deaths)
     if ours.processes:
         shown = (f"{process.role} {process.pid}" for process in ours.processes)
         click.echo(f"\nProcesses: supervisor {ours.pid}, {', '.join(shown)}")
@@ -49,7 +51,7 @@ def _headline(server: ApiClient, health: ServerHealth) -> None:
     click.secho(f"{state}, {ours.granted} running, {ours.queued} waiting", bold=True)
     if ours.drained:
         click.echo("Drained: it takes no new requests; `lemonbus undrain` ends this.")
-    for problem in ours.problems:
+    for problem in health.problems:
         click.secho(f"Problem: {output.plain(problem)}", fg="red")
     if ours.downloads:
         click.echo("Downloading: " + ", ".join(map(output.plain, ours.downloads)))
@@ -117,3 +119,23 @@ def _failed_models(models: list[FailedModelEntry]) -> None:
     for model in models:
         if detail := last_lines(model.detail):
             click.echo(output.plain(f"\nDetails of {model.model_name}:\n{detail}"))
+
+
+def _engine_deaths(models: list[EngineDeaths]) -> None:
+    """Print how often the engines of each model died, when they did last, and why the last one did."""
+    if not models:
+        return
+    now = time.time()
+    click.echo()
+    output.table(
+        ("ENGINE DEATHS OF", "TIMES", "LAST ONES", "REASON OF THE LAST"),
+        [
+            (
+                model.model,
+                model.count,
+                ", ".join(output.duration(max(0.0, now - death.at)) for death in model.last) + " ago",
+                model.last[0].reason,
+            )
+            for model in models
+        ],
+    )

@@ -8,7 +8,7 @@ import time
 from msgspec import structs
 
 from protocol.failures import Code, Failure
-from protocol.messages.health import FailedModel, RunningModel
+from protocol.messages.health import EngineDeath, EngineDeaths, FailedModel, ModelProblem, RunningModel
 from protocol.messages.peers import Peer
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.canned_responses import health
@@ -59,6 +59,16 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
                 "C", Failure(Code.LOAD_FAILED, "no such\nfile", detail="one\nlibgomp.so.1: cannot open"), 3, 8.0
             )
         ],
+        deaths=[
+            EngineDeaths(
+                "A",
+                7,
+                [
+                    EngineDeath(time.time() - 70, "backend_died", "llama-server was killed by SIGKILL"),
+                    EngineDeath(time.time() - 3700, "backend_hung", "no answer"),
+                ],
+            )
+        ],
         downloads=["D"],
         problems=["keys.json is broken"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
@@ -72,7 +82,19 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
     assert "B loading 0 of ? 0 - - - -" in lines
     assert "C 3 in 8 s no such file" in lines
+    assert "A 7 1 min, 1 h 1 min ago llama-server was killed by SIGKILL" in lines
     at = lines.index("Details of C:")
     assert lines[at + 1 : at + 3] == ["one", "libgomp.so.1: cannot open"]
     assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 10"
     assert json.loads(lemonbus("status", "--json")[1])["lemonbus"]["pid"] == 1
+
+
+def test_status_of_a_drained_server_says_how_to_end_that(server: FakeServer, lemonbus: Ends) -> None:
+    problem = ModelProblem("A", "Model A could not be loaded at the start: no such file")
+    server.replies["GET", "/v1/health"] = health(status="draining", drained=True, model_problems=[problem])
+    lines = lemonbus("status")[1].splitlines()
+    assert lines[0] == f"lemonbus 1 at {server.url}: draining, up 1 s, 0 running, 0 waiting"
+    assert lines[1:3] == [
+        "Drained: it takes no new requests; `lemonbus undrain` ends this.",
+        f"Problem: {problem.text}",
+    ]

@@ -19,6 +19,7 @@ from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
 
+DEATH = Failure(Code.BACKEND_DIED, "SIGSEGV", model="m")
 REFUSAL = Refused(4, 0, Failure(Code.CONFLICT, "no"))
 GRANT = GrantedAttempt(4, 1, "w1", "m")
 EFFECTS: list[tuple[Effect, Any]] = [
@@ -32,6 +33,7 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
     (effects.FetchModel("m"), call.fetch("m")),
     (effects.ForgetModel("m"), call.models.adopted.forget("m")),
+    (effects.NoteDeath("m", DEATH), call.record.engine_died("m", DEATH)),
 ]
 
 
@@ -66,6 +68,7 @@ def executor(parts: Mock) -> EffectExecutor:
         errors=parts.errors,
         answer=parts.answer,
         barrier=cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
+        record=parts.record,
         fetch=parts.fetch,
     )
 

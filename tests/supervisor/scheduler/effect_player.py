@@ -20,6 +20,7 @@ from supervisor.scheduler.effects import (
     KillAfter,
     KillWorker,
     LogDecision,
+    NoteDeath,
     NotifyGrant,
     SendMessage,
     SpawnWorker,
@@ -69,6 +70,8 @@ class EffectPlayer:
         self.killed: list[str] = []
         self.forgotten: list[str] = []
         self.notes: list[LogDecision] = []
+        self.deaths: list[tuple[str, str]] = []
+        """Model and reason of each death that is to be remembered."""
         self._numbers = itertools.count(1)
         self.settle()
 
@@ -108,6 +111,8 @@ class EffectPlayer:
                 self.forgotten.append(model)
             case LogDecision():
                 self.notes.append(effect)
+            case NoteDeath(model, failure):
+                self.deaths.append((model, failure.code))
             case KillWorker(worker):
                 self.killed.append(worker)
             case KillAfter() | NotifyGrant():

@@ -164,6 +164,16 @@ def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
     assert sim.of_state(WorkerState.LEAVING) == [worker]
 
 
+def test_each_death_is_remembered_whatever_follows_from_it() -> None:
+    sim = loaded("a")
+    sim.engine_dies(sim.serving("a"))
+    sim.run_until_idle()
+    sim.worker_dies(sim.serving("a"))
+    sim.run_until_idle()
+    sim.engine_dies(sim.serving("a"), code=Code.OUT_OF_MEMORY, killed=True)
+    assert sim.deaths == [("a", Code.BACKEND_DIED), ("a", Code.WORKER_GONE), ("a", Code.OUT_OF_MEMORY)]
+
+
 def test_the_breaker_opens_after_too_many_deaths() -> None:
     sim = loaded("a")
     for _ in range(20):
