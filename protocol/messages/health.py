@@ -10,7 +10,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import ModelSpec
-from protocol.times import NEVER_UNLOADED, IdleTime, Seconds, UnixTime
+from protocol.times import NEVER_UNLOADED, Age, IdleTime, Seconds, UnixTime
 
 
 @repeated_call
@@ -81,9 +81,9 @@ class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EngineDeath(msgspec.Struct, frozen=True):
-    """When and why an engine died, or its worker."""
+    """How long ago and why an engine died, or its worker."""
 
-    at: UnixTime
+    age: Age
     code: str
     reason: str
 

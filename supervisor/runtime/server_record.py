@@ -29,21 +29,34 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 log = logs.get_logger()
 
 
+class _Death(msgspec.Struct):
+    """``at``: by the monotonic clock of the keeper's machine, which all its supervisors share."""
+
+    at: float
+    code: str
+    reason: str
+
+
+class _Deaths(msgspec.Struct):
+    count: int = 0
+    last: list[_Death] = []
+
+
 class _Kept(msgspec.Struct, omit_defaults=True):
     """The record, in a form that every release understands: only new fields with defaults may be added."""
 
     drained: bool = False
     failed_at_start: dict[str, Failure] = {}
     """Registered name → why it could not be loaded at the start, until it is loaded."""
-    deaths: dict[str, EngineDeaths] = {}
+    deaths: dict[str, _Deaths] = {}
     """Registered name → how its engines died; the model whose engine died last is the last one."""
 
 
 class ServerRecord:
     """The record. Until :meth:`keep`, nothing outlives this process."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Know nothing yet. ``clock``: returns the Unix time."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing yet. ``clock``: returns the monotonic time of this machine."""
         self._clock = clock
         self._kept = _Kept()
         self._hold: Callable[[int], None] = lambda _: None
@@ -95,14 +108,20 @@ class ServerRecord:
     @property
     def deaths(self) -> list[EngineDeaths]:
         """How engines died, by model, the one whose engine died last first."""
-        return list(reversed(self._kept.deaths.values()))
+        now = self._clock()
+        return [
+            EngineDeaths(
+                model, deaths.count, [EngineDeath(now - each.at, each.code, each.reason) for each in deaths.last]
+            )
+            for model, deaths in reversed(self._kept.deaths.items())
+        ]
 
     def engine_died(self, model: str, failure: Failure) -> None:
         """Note how an engine of a model died, or its worker."""
         deaths = self._kept.deaths
-        before = deaths.pop(model, None) or EngineDeaths(model, 0, [])
-        death = EngineDeath(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
-        deaths[model] = EngineDeaths(model, before.count + 1, [death, *before.last][:MAX_DEATHS])
+        before = deaths.pop(model, None) or _Deaths()
+        death = _Death(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
+        deaths[model] = _Deaths(before.count + 1, [death, *before.last][:MAX_DEATHS])
         while len(deaths) > MAX_MODELS:
             del deaths[next(iter(deaths))]
         self._write()

@@ -125,7 +125,6 @@ def _engine_deaths(models: list[EngineDeaths]) -> None:
     """Print how often the engines of each model died, when they did last, and why the last one did."""
     if not models:
         return
-    now = time.time()
     click.echo()
     output.table(
         ("ENGINE DEATHS OF", "TIMES", "LAST ONES", "REASON OF THE LAST"),
@@ -133,7 +132,7 @@ def _engine_deaths(models: list[EngineDeaths]) -> None:
             (
                 model.model,
                 model.count,
-                ", ".join(output.duration(max(0.0, now - death.at)) for death in model.last) + " ago",
+                ", ".join(output.duration(death.age) for death in model.last) + " ago",
                 model.last[0].reason,
             )
             for model in models

@@ -64,8 +64,8 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
                 "A",
                 7,
                 [
-                    EngineDeath(time.time() - 70, "backend_died", "llama-server was killed by SIGKILL"),
-                    EngineDeath(time.time() - 3700, "backend_hung", "no answer"),
+                    EngineDeath(70.0, "backend_died", "llama-server was killed by SIGKILL"),
+                    EngineDeath(3700.0, "backend_hung", "no answer"),
                 ],
             )
         ],
