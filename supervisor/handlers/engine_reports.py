@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, ModelChecked
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, MemoryMeasured, ModelChecked
+from protocol.models.memory import HOST
+from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -33,25 +35,41 @@ class EngineReports:
         return {
             ModelChecked: self._checked,
             EngineReady: self._ready,
+            MemoryMeasured: self._measured,
             LoadFailed: self._load_failed,
             EngineDied: self._died,
         }
 
     def _checked(self, worker: str, message: ModelChecked, _payload: bytes) -> None:
         """A worker can load a model."""
-        self._scheduler.model_checked(worker, sum(message.estimate.need().values()), message.available)
+        spec = self._spec(worker)
+        estimate = self._models.measured.corrected(spec, message.estimate) if spec else message.estimate
+        self._scheduler.model_checked(worker, sum(estimate.need().values()), message.available)
 
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""
         self._scheduler.engine_ready(worker, message, self._loop.now())
+        if message.memory_difference is not None:
+            self._note_memory(worker, message.memory_difference)
         known = self._scheduler.view.worker(worker)
         if known is not None:
             self._record.loaded(known.model)
 
+    def _measured(self, worker: str, message: MemoryMeasured, _payload: bytes) -> None:
+        """An engine takes more memory than was known."""
+        self._note_memory(worker, message.memory_difference)
+
+    def _note_memory(self, worker: str, difference: int) -> None:
+        if (spec := self._spec(worker)) is not None:
+            self._models.measured.note(spec, {HOST: difference})
+
+    def _spec(self, worker: str) -> ModelSpec | None:
+        known = self._scheduler.view.worker(worker)
+        return known.spec if known is not None else None
+
     def _load_failed(self, worker: str, message: LoadFailed, _payload: bytes) -> None:
         """A check or a start of an engine failed."""
-        known = self._scheduler.view.worker(worker)
-        spec = known.spec if known is not None else None
+        spec = self._spec(worker)
         failure = self._models.specs.explained(spec, message.failure) if spec else message.failure
         self._scheduler.load_failed(worker, failure, self._loop.now())
 

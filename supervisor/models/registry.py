@@ -16,7 +16,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.models import compatibility, files, user_aliases
+from supervisor.models import compatibility, files, measured_memory, user_aliases
 from supervisor.models.catalogues import adopted_models, catalogue, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
@@ -25,6 +25,7 @@ from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
+from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options, saved_options
@@ -61,6 +62,8 @@ class ModelRegistry:
             Path(settings.state_dir) / saved_options.FILE, self._descriptor_by_name, file_directories, finish
         )
         """The options saved for models, by registered name."""
+        self.measured = MeasuredMemory(Path(settings.state_dir) / measured_memory.FILE, finish)
+        """The memory that engines of models took."""
         self._names = NameIndex()
         self._unknown: list[str] | None = None
         """See :meth:`unknown_in_configuration`; None: must be found anew, which takes milliseconds."""
@@ -102,7 +105,9 @@ class ModelRegistry:
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:
-        self._problems.collect(self.options, self._user, self.user_aliases, self.adopted, self.configuration)
+        self._problems.collect(
+            self.options, self._user, self.user_aliases, self.adopted, self.configuration, self.measured
+        )
 
     # Names
 

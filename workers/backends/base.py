@@ -58,6 +58,8 @@ class ModelFacts(NamedTuple):
     """0 if unknown."""
     token_bytes: int = 0
     """Bytes that the engine keeps for each token of the context, in the usual type; 0 if unknown."""
+    estimate: MemoryEstimate = MemoryEstimate()
+    """What memory the engine will need. It is known when the headers were read."""
     cached: bool = True
     """Whether the engine keeps what it computed for each token of a request, in memory that grows with its slots."""
 

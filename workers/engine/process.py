@@ -176,6 +176,14 @@ class EngineProcess:
         """Return its resident bytes, 0 if it has ended."""
         return process_usage.resident(self.pid)
 
+    def memory_used(self) -> int:
+        """Return the bytes that its process tree uses, pages of files left out; 0 if it has ended."""
+        return process_usage.used_by_tree(self.pid)
+
+    def proportional(self) -> int:
+        """Return the bytes that its process tree uses with mapped files; see :func:`~workers.engine.process_usage.proportional_of_tree`."""
+        return process_usage.proportional_of_tree(self.pid)
+
     def resident_of_tree(self) -> int:
         """Return the resident bytes of its process tree."""
         return process_usage.resident_of_tree(self.pid)

@@ -29,6 +29,7 @@ from protocol.messages.peers import (
     CheckModel,
     EngineDied,
     LoadFailed,
+    MemoryMeasured,
     SamplingDefaults,
     SetRequestRules,
     Shutdown,
@@ -220,6 +221,12 @@ class WorkerController:
         parameters = self._checked[1].parameters if self._checked else 0
         self._model.facts = engine_ready(session, facts, parameters)
         self._bus.send(self._model.facts)
+
+    def memory_grew(self, session: EngineSession) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        if self._model.facts is not None and session.memory_difference is not None:
+            self._model.facts = replace(self._model.facts, memory_difference=session.memory_difference)
+            self._bus.send(MemoryMeasured(session.memory_difference))
 
     def _collect_metrics(self, number: int) -> None:
         if self._metrics is not None:

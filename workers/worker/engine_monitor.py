@@ -29,10 +29,14 @@ class EngineMonitor:
         by_usage: bool,
         busy: Callable[[], bool],
         on_hung: Callable[[], None],
+        on_work: Callable[[], None] = lambda: None,
     ) -> None:
-        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress."""
+        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress.
+
+        ``on_work`` is called at every check after which the engine goes on working.
+        """
         self._loop, self._engine, self._by_usage = loop, engine, by_usage
-        self._busy, self._on_hung = busy, on_hung
+        self._busy, self._on_hung, self._on_work = busy, on_hung, on_work
         self._watchdog = Watchdog(silence)
         self._timer: Timer | None = None
         self._stopped = False
@@ -69,6 +73,8 @@ class EngineMonitor:
             self._engine.signal(signal.SIGABRT)
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
+        if busy:
+            self._on_work()
         if busy or self._watchdog.fired:
             self._check_later()
 

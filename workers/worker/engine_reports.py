@@ -29,6 +29,8 @@ def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) ->
         seconds=session.seconds,
         version=facts.version,
         rss=engine.resident(),
+        memory=engine.proportional(),
+        memory_difference=session.memory_difference,
         trained_context=session.backend.trained_context,
         parameters=parameters,
         gpu_layers=session.backend.gpu_layers,

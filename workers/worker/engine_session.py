@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineFacts, EngineProgress
@@ -23,6 +24,7 @@ from workers.engine.process import EngineExit, EngineProcess
 from workers.engine.readiness import ReadinessProbe
 from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
+from workers.worker.memory_difference import MemoryDifference
 
 _GIB: Final = 1024**3
 
@@ -32,6 +34,9 @@ class SessionOwner(Protocol):
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """The engine answers requests."""
+
+    def memory_grew(self, session: EngineSession) -> None:
+        """The engine takes more memory than was known: ``memory_difference`` has changed."""
 
     def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
         """The engine's process has ended. Called once, even if it was never ready."""
@@ -64,7 +69,7 @@ class EngineSession:
         self.engine = EngineProcess(loop, backend, log, label, report_progress, self._exited)
         self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
-        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)
+        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
         self._memory_monitor = MemoryMonitor(loop, self.engine, backend.memory_limit, self._memory_exceeded)
         files = backend.slot_files()
         self._caches = EngineCaches(loop, self.pool, settings, self.spec.name, files, log) if files else None
@@ -73,6 +78,8 @@ class EngineSession:
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
         self.loops = False
         """Whether it is ended because it works on an endless grammar."""
+        self._memory_difference = MemoryDifference(MemoryEstimate(), 0)
+        """That of the ready engine."""
         self._loading = True
         self._load_monitor = EngineMonitor(
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
@@ -87,6 +94,11 @@ class EngineSession:
     def seconds(self) -> float:
         """How long ago the engine was started."""
         return time.monotonic() - self._started_at
+
+    @property
+    def memory_difference(self) -> int | None:
+        """How far the engine's memory is from the estimate; None if that is not known."""
+        return self._memory_difference.bytes
 
     @property
     def restored_tokens(self) -> int:
@@ -174,6 +186,8 @@ class EngineSession:
 
     def _ready(self, facts: EngineFacts) -> None:
         self._stop_loading()
+        self._memory_difference = MemoryDifference(self.backend.model_facts.estimate, facts.context)
+        self._memory_difference.started(self.engine.memory_used())
         self._log.debug("engine ready", engine_pid=self.engine.pid, seconds=round(self.seconds, 3))
         self._owner.engine_ready(self, facts)
 
@@ -189,6 +203,10 @@ class EngineSession:
             self._over_limit("tried to use")
         self.close()
         self._owner.engine_exited(self, exit_)
+
+    def _measure(self) -> None:
+        if self._memory_difference.worked(self.engine.memory_used()):
+            self._owner.memory_grew(self)
 
     # Engines that hang or use too much memory: the monitors send the signals.
 

@@ -34,11 +34,12 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
     except ValueError as problem:
         raise _unusable(spec, str(problem), spec.path) from None
     backend.model_facts = facts
+    backend.model_facts = facts = facts._replace(estimate=backend.memory())
     try:
         meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         meminfo = ""
-    return ModelChecked(estimate=backend.memory(), available=available_memory(meminfo)), facts
+    return ModelChecked(estimate=facts.estimate, available=available_memory(meminfo)), facts
 
 
 def _unusable(spec: ModelSpec, reason: str, path: object) -> Exception:

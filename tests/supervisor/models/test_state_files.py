@@ -11,7 +11,7 @@ from protocol.failures import LemonbusError
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
-from supervisor.models import state_files
+from supervisor.models import measured_memory, state_files
 from supervisor.models.catalogues import user_models
 from supervisor.models.options import saved_options
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
@@ -50,7 +50,7 @@ def test_nothing_is_registered_over_a_pipe(make: MakeModels, tmp_path: Path) -> 
         models.register("user.Phi", PHI)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, measured_memory.FILE])
 def test_a_file_that_is_too_large_is_moved_aside_at_the_start(make: MakeModels, tmp_path: Path, name: str) -> None:
     path = grown(tmp_path / "state" / name)
     problems = make().problems

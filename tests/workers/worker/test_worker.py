@@ -210,6 +210,14 @@ def test_a_request_without_a_subscriber_is_returned(tmp_path: Path) -> None:
         assert one.expect(AttemptEnded).code == Code.RETURNED
 
 
+def test_a_ready_engine_tells_how_far_its_memory_is_from_the_estimate(tmp_path: Path) -> None:
+    with running_worker(tmp_path) as one:
+        ready = one.load(spec_of("tiny-chat"))
+        assert ready.memory > 10 << 20
+        assert ready.memory_difference is not None
+        assert abs(ready.memory_difference) < 10 << 20
+
+
 def test_what_a_check_finds_without_an_engine(spare: WorkerProcess, tmp_path: Path) -> None:
     good = spec_of("tiny-chat")
     spare.send(CheckModel(good))

@@ -131,7 +131,7 @@ class LlamaCppBackend(ProgramBackend):
         # A user's own llama-server may be so old that it has a cache for every model.
         cached = self._program.provision is Provision.USER or UNCACHED.isdisjoint(architectures)
         kept = sum(2 * (layer.key + layer.value) for layer in model_shape(self._headers).layers)
-        return ModelFacts(size, context, parameters, kept, cached)
+        return ModelFacts(size, context, parameters, kept, cached=cached)
 
     def memory(self) -> MemoryEstimate:
         """See :meth:`Backend.memory`."""

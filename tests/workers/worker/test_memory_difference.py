@@ -1,0 +1,50 @@
+"""How far an engine's memory is from the estimate, from its start and while it works."""
+
+from __future__ import annotations
+
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from workers.worker.memory_difference import LEAST_GROWTH, MemoryDifference
+
+MIB = 1 << 20
+ESTIMATE = MemoryEstimate(
+    {HOST: PlaceNeed(fixed=1000 * MIB, per_token=MIB, mapped=600 * MIB, lazy=100 * MIB)}, context=50, slots=2
+)
+"""It is expected to use 400 MiB at its start, and 500 MiB once it has worked, beside the mapped files."""
+
+
+def test_what_only_work_touches_is_not_expected_at_the_start() -> None:
+    difference = MemoryDifference(ESTIMATE, 0)
+    assert difference.bytes is None
+    difference.started(430 * MIB)
+    assert difference.bytes == 30 * MIB
+    difference.started(390 * MIB)
+    assert difference.bytes == -10 * MIB
+
+
+def test_an_engine_at_work_may_use_what_was_expected() -> None:
+    difference = MemoryDifference(ESTIMATE, 0)
+    difference.started(400 * MIB)
+    assert not difference.worked(500 * MIB)
+    assert not difference.worked(500 * MIB + LEAST_GROWTH - 1)
+    assert difference.bytes == 0
+    assert difference.worked(520 * MIB)
+    assert difference.bytes == 20 * MIB
+    assert not difference.worked(521 * MIB)
+
+
+def test_a_context_that_was_chosen_counts() -> None:
+    difference = MemoryDifference(MemoryEstimate({HOST: PlaceNeed(per_token=MIB)}, slots=2), 30)
+    difference.started(61 * MIB)
+    assert difference.bytes == MIB
+
+
+def test_without_an_estimate_or_a_reading_there_is_no_difference() -> None:
+    for estimate, used in (
+        (MemoryEstimate(), 100),
+        (MemoryEstimate({"0000:01:00.0": PlaceNeed(1)}), 100),
+        (ESTIMATE, 0),
+    ):
+        difference = MemoryDifference(estimate, 0)
+        difference.started(used)
+        assert not difference.worked(1 << 40)
+        assert difference.bytes is None
