@@ -105,9 +105,8 @@ class ModelRegistry:
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:
-        self._problems.collect(
-            self.options, self._user, self.user_aliases, self.adopted, self.configuration, self.measured
-        )
+        sources = (self.options, self._user, self.user_aliases, self.adopted, self.configuration, self.measured)
+        self._problems.collect(*sources)
 
     # Names
 
