@@ -64,6 +64,7 @@ ONLY_IN = {
     "PIL": ("gateway/decoding/images.py", "workers/"),
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (
+        "supervisor/runtime/disk_space.py",
         "supervisor/runtime/state_writer.py",
         "workers/prompt_cache/disk_thread.py",
         "gateway/cli/",

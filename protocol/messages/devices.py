@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.models.memory import HOST
 from protocol.wire.envelope import control_message
 
 
@@ -31,6 +32,11 @@ class DeviceReading(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """What tells it from all others."""
         return self.uuid or self.address
+
+    @property
+    def shown(self) -> str:
+        """Its name as a place, also if its memory is the host's."""
+        return self.address if self.place == HOST else self.place
 
 
 @control_message

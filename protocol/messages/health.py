@@ -9,6 +9,7 @@ from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
 from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
 from protocol.times import NEVER_UNLOADED, Age, IdleTime, Seconds, UnixTime
 
@@ -103,6 +104,16 @@ class ModelProblem(msgspec.Struct, frozen=True):
     text: str
 
 
+class DiskSpace(msgspec.Struct, frozen=True):
+    """The disk of a directory of the server. Sizes in bytes."""
+
+    directory: str
+    """What is there: ``cache``, ``models`` (the hub's cache) or ``state``."""
+    free: int
+    """What this user may still write."""
+    size: int
+
+
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the whole server at one moment."""
 
@@ -141,6 +152,9 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes that the engines of loaded models used right after their loads."""
     memory_total: int = 0
     """The machine's memory in bytes."""
+    memory: list[Capacity] = []
+    """The memory of the host, and of each device that has its own."""
+    disks: list[DiskSpace] = []
 
 
 @repeated_call

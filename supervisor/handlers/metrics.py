@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
+from protocol.messages.health import FailedModel
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, ServerSnapshot
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.placement import ProcessFigures
+from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
@@ -31,10 +33,14 @@ class ServerSnapshots:
         known: Callable[[str], CatalogueEntry | None],
         view: SchedulerView,
         counters: ServerCounters,
+        failed: Callable[[], list[FailedModel]],
+        key_expiries: Callable[[], dict[str, float]],
+        machine: Callable[[], MachineSnapshot],
     ) -> None:
-        """``peers`` returns the processes on the bus, ``known`` a model by its registered name."""
+        """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
         self._view, self._counters = view, counters
+        self._failed, self._key_expiries, self._machine = failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
         """Return the present state of the server.
@@ -58,6 +64,9 @@ class ServerSnapshots:
             internal_errors=self._counters.internal_errors,
             engines=engines,
             short_names=self._short_names([*(model.name for model in models), *measured]),
+            machine=self._machine(),
+            failed=self._failed(),
+            key_expiries=self._key_expiries(),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
@@ -93,8 +102,10 @@ class MetricsCalls:
         metrics: ServerMetrics,
         collections: MetricsCollections,
         snapshots: ServerSnapshots,
+        disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
+        self._disks = disks
         self._settings, self._peers, self._view, self._metrics = settings, peers, view, metrics
         self._collections, self._snapshots, self._calls = collections, snapshots, calls
 
@@ -113,6 +124,7 @@ class MetricsCalls:
     def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
         """Answer with all metrics as text once all processes have reported, or the time is over."""
         workers = {model.worker: model.name for model in self._view.models() if model.serves}
+        self._disks.refresh()
 
         def answer(answers: dict[str, bytes]) -> None:
             # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers

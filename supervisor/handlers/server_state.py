@@ -24,6 +24,7 @@ from protocol.messages.health import (
 from protocol.messages.log_stream import FollowLogs
 from protocol.messages.peers import Peer
 from protocol.models.devices import GPUS
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec, ModelType
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -37,6 +38,7 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
+from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.retained_log import RetainedLog
@@ -90,9 +92,12 @@ class HealthReports:
         downloads: Callable[[], list[str]],
         former_models: Callable[[], list[str]],
         problems: Callable[[], list[str]],
+        memory: Callable[[], list[Capacity]],
+        disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
-        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems."""
+        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory."""
+        self._memory, self._disks = memory, disks
         self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
         self._record = record
@@ -144,7 +149,10 @@ class HealthReports:
             gpu_available=not self._models.machine.devices.isdisjoint(GPUS),
             memory_used=sum(model.memory for model in models if model.counts_as_loaded),
             memory_total=compatibility.default_capacity().memory,
+            memory=self._memory(),
+            disks=self._disks.known(),
         )
+        self._disks.refresh()
         self._calls.answer(peer, call.number, report)
 
     def _configured(self) -> set[str]:

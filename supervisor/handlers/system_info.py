@@ -22,6 +22,7 @@ from protocol.messages.system_info import (
     RecipeStatus,
     SystemInfo,
 )
+from protocol.models.memory import Capacity
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
@@ -96,9 +97,11 @@ class SystemInspection:
         loop: Loop,
         view: SchedulerView,
         jobs: Jobs,
+        memory: Callable[[], list[Capacity]],
         calls: GatewayCalls,
     ) -> None:
-        """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
+        """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run, ``memory`` what is free."""
+        self._memory = memory
         self._loop, self._view, self._jobs, self._calls = loop, view, jobs, calls
         self._machine = machine
         """What is known so far."""
@@ -146,7 +149,7 @@ class SystemInspection:
         recipes = self._recipes(self._machine.devices)
         if self._probed is not None:
             apply_program_status(recipes, self._probed.programs)
-        report = SystemInfo(self._machine, recipes, packages)
+        report = SystemInfo(self._machine, recipes, packages, self._memory())
         self._calls.reply(peer, call.number, report)
 
     def _begin(self) -> None:

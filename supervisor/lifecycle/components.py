@@ -8,6 +8,7 @@ from protocol import ids
 from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.work import KeyUsage, RateLimits
+from protocol.models.checkpoints import hub_cache
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
@@ -34,6 +35,7 @@ from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.device_readings import DeviceReadings
+from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
@@ -86,6 +88,8 @@ class Components:
             workers=lambda: [self.placement.pid(worker) for worker in self.workers.names()],
             closing=lambda: self.scheduler.view.closing,
         )
+        directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
+        self.disks = DiskSpaces(loop, directories)
         self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
 
     def _make_scheduler(self) -> None:

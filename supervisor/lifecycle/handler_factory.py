@@ -19,6 +19,7 @@ from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCal
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
+from supervisor.metrics.snapshot import MachineSnapshot
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
@@ -33,7 +34,20 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
     counters = ServerCounters(loop, bus, components.errors, metrics, components.retained_log)
-    snapshots = ServerSnapshots(peers.all, processes, models.known, view, counters)
+    snapshots = ServerSnapshots(
+        peers=peers.all,
+        processes=processes,
+        known=models.known,
+        view=view,
+        counters=counters,
+        failed=lambda: view.failed_models(loop.now()),
+        key_expiries=components.key_file.expiries,
+        machine=lambda: MachineSnapshot(
+            components.memory.read(),
+            [reading for reading, _ in components.devices.devices()],
+            components.disks.known(),
+        ),
+    )
     health = HealthReports(
         process_context=components.process_context,
         loop=loop,
@@ -46,7 +60,13 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         peers=peers.all,
         downloads=components.download_registry.running,
         former_models=other_versions.models,
-        problems=lambda: [*components.key_file.problems, *models.unknown_in_configuration()],
+        problems=lambda: [
+            *components.key_file.problems,
+            *models.unknown_in_configuration(),
+            *components.devices.problems(),
+        ],
+        memory=components.memory.read,
+        disks=components.disks,
         calls=calls,
     )
     metrics_calls = MetricsCalls(
@@ -56,6 +76,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         metrics=metrics,
         collections=MetricsCollections(loop, bus),
         snapshots=snapshots,
+        disks=components.disks,
         calls=calls,
     )
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
@@ -114,7 +135,13 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
     for wrong in known.releases.problems:
         log.warning("backend releases", problem=wrong)
     inspection = SystemInspection(
-        machine=components.machine, recipes=known.recipes, loop=components.loop, view=view, jobs=jobs, calls=calls
+        machine=components.machine,
+        recipes=known.recipes,
+        loop=components.loop,
+        view=view,
+        jobs=jobs,
+        memory=components.memory.read,
+        calls=calls,
     )
     installs = BackendJobs(
         settings=components.settings,

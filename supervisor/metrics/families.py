@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.utils import floatToGoString
 
 from supervisor.metrics.accumulators import Counter, Histogram
-from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import ModelSnapshot, ServerSnapshot
+from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
+from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
 
 OWN_PREFIX: Final = "lemonbus_"
 MULLAMA_PREFIX: Final = "mullama_"
@@ -48,7 +48,9 @@ def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> It
     yield from _request_families(prefix, metrics)
     yield from _generation_families(prefix, metrics)
     yield from _model_families(prefix, metrics, now)
+    yield from _failure_families(prefix, metrics, now)
     yield from _process_families(prefix, now)
+    yield from _machine_families(prefix, now.machine)
 
 
 def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
@@ -92,6 +94,45 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
         engine.model: int(engine.text is not None) for engine in now.engines if metrics.has_series(engine.model)
     }
     yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
+
+
+def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+    failures, pauses = {}, {}
+    for each in now.failed:
+        if metrics.has_series(each.model):
+            failures[each.model], pauses[each.model] = each.failures, each.retry_in
+    yield _value(f"{prefix}models_failed", "Models whose last load failed, or whose engine died", len(now.failed))
+    backing_off = sum(each.retry_in > 0 for each in now.failed)
+    yield _value(f"{prefix}models_backing_off", "Models that are not started again for now", backing_off)
+    yield _gauge(f"{prefix}model_failures", "Failures in a row of a model that has failed", "model", failures)
+    yield _gauge(f"{prefix}model_retry_seconds", "Seconds until such a model may be started again", "model", pauses)
+    expiries = dict(list(now.key_expiries.items())[:MAX_KEYS])
+    yield _gauge(f"{prefix}key_expiry_timestamp_seconds", "When an API key expires, in Unix time", "key", expiries)
+
+
+def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Metric]:
+    memory = {each.place: each for each in machine.memory}
+    total = "Memory of the host, or what a control group allows, and of each device with its own"
+    yield _gauge(f"{prefix}memory_total_bytes", total, "place", {each.place: each.total for each in memory.values()})
+    free = "Memory that new work may use; page cache that no process has mapped counts"
+    yield _gauge(f"{prefix}memory_free_bytes", free, "place", {each.place: each.free for each in memory.values()})
+    age = "Seconds since the memory was read; a device whose driver hangs gets older"
+    yield _gauge(
+        f"{prefix}memory_reading_age_seconds", age, "place", {each.place: each.age for each in memory.values()}
+    )
+    devices = GaugeMetricFamily(
+        f"{prefix}device_info", "A device, and where its memory is", labels=["device", "place", "name"]
+    )
+    for device in machine.devices:
+        devices.add_metric([device.shown, device.place, device.name], 1)
+    yield devices
+    busy = {each.shown: each.used_percent / 100 for each in machine.devices if each.used_percent is not None}
+    yield _gauge(f"{prefix}device_utilization_ratio", "How busy a device was in the last moment", "device", busy)
+    disks = {each.directory: each for each in machine.disks}
+    free_disk = {name: each.free for name, each in disks.items()}
+    yield _gauge(f"{prefix}disk_free_bytes", "Space left on the disk of a directory", "directory", free_disk)
+    sizes = {name: each.size for name, each in disks.items()}
+    yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", sizes)
 
 
 def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Metric]:

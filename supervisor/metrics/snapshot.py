@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from protocol.messages.devices import DeviceReading
+from protocol.messages.health import DiskSpace, FailedModel
+from protocol.models.memory import Capacity
 
 
 class ModelSnapshot(NamedTuple):
@@ -29,6 +33,15 @@ class EngineMetrics(NamedTuple):
     text: bytes | None
 
 
+class MachineSnapshot(NamedTuple):
+    """The machine."""
+
+    memory: Sequence[Capacity] = ()
+    devices: Sequence[DeviceReading] = ()
+    """All devices, with those that use the host's memory."""
+    disks: Sequence[DiskSpace] = ()
+
+
 class ServerSnapshot(NamedTuple):
     """The whole server. Sizes in bytes, times in seconds."""
 
@@ -44,3 +57,8 @@ class ServerSnapshot(NamedTuple):
     engines: list[EngineMetrics]
     short_names: Mapping[str, str] = {}
     """Registered name → the model's name in the form ``NAME:TAG`` if it has one, else the registered name."""
+    machine: MachineSnapshot = MachineSnapshot()
+    failed: Sequence[FailedModel] = ()
+    """Models that could not be loaded, or whose engines died too often."""
+    key_expiries: Mapping[str, float] = {}
+    """Name of an API key that expires → when, in Unix seconds."""

@@ -39,6 +39,10 @@ class KeyFileWatch:
         else:
             log.info("the file of API keys is used again", file=str(self._file.path))
 
+    def expiries(self) -> dict[str, float]:
+        """Return name → when it expires, in Unix seconds, of each key that does."""
+        return {key.name: key.expires for key in self._file.keys if key.expires}
+
     @property
     def problems(self) -> list[str]:
         """What is wrong with the file now and how to fix it, without its path."""

@@ -9,6 +9,7 @@ import msgspec
 from gateway.api.common.health_reports import RECOVERING, health_report
 from gateway.api.common.operations import MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
+from gateway.api.lemonade.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
 from protocol.messages.health import (
     EngineDeaths,
     FailedModel,
@@ -113,6 +114,8 @@ class OperatorHealth(msgspec.Struct):
     problems: list[str]
     downloads: list[str]
     processes: list[Peer]
+    memory: list[MemoryEntry]
+    disks: list[DiskEntry]
     counters: dict[str, int]
 
 
@@ -182,6 +185,8 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             problems=problems,
             downloads=health.downloads,
             processes=health.peers,
+            memory=memory_entries(health.memory, detail=detail),
+            disks=disk_entries(health.disks),
             counters=health.counters,
         ),
     )

@@ -10,6 +10,7 @@ from gateway.api.common.routes import Nothing
 from gateway.api.lemonade.health import (
     FailedModelEntry,
     LoadedModelEntry,
+    OperatorHealth,
     RunningModelEntry,
     ServerHealth,
     show_health,
@@ -40,6 +41,7 @@ def command(as_json: bool, server: ApiClient) -> None:
     _queues(ours.models)
     _failed_models(ours.troubled)
     _engine_deaths(ours.engine_deaths)
+    _machine(ours)
     if ours.processes:
         shown = (f"{process.role} {process.pid}" for process in ours.processes)
         click.echo(f"\nProcesses: supervisor {ours.pid}, {', '.join(shown)}")
@@ -98,6 +100,28 @@ def _queues(models: list[RunningModelEntry]) -> None:
     if rows:
         click.echo()
         output.table(("MODEL", "KEY", "WAITING", "POSITION", "EXPECTED WAIT"), rows)
+
+
+def _machine(ours: OperatorHealth) -> None:
+    """Print what is left of the machine's memory and disks."""
+    if ours.memory:
+        click.echo()
+        output.table(
+            ("MEMORY", "FREE", "OF", "BUSY", "LIMITED BY"),
+            [
+                (
+                    each.name or each.place,
+                    output.size(each.free_bytes),
+                    output.size(each.total_bytes),
+                    "-" if each.utilization_percent is None else f"{each.utilization_percent:.0f} %",
+                    each.limited_by or "-",
+                )
+                for each in ours.memory
+            ],
+        )
+    if ours.disks:
+        shown = (f"{output.size(disk.free_bytes)} for {disk.directory}" for disk in ours.disks)
+        click.echo(f"\nFree disk space: {', '.join(shown)}")
 
 
 def _failed_models(models: list[FailedModelEntry]) -> None:

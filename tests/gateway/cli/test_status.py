@@ -8,8 +8,9 @@ import time
 from msgspec import structs
 
 from protocol.failures import Code, Failure
-from protocol.messages.health import EngineDeath, EngineDeaths, FailedModel, ModelProblem, RunningModel
+from protocol.messages.health import DiskSpace, EngineDeath, EngineDeaths, FailedModel, ModelProblem, RunningModel
 from protocol.messages.peers import Peer
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.canned_responses import health
 from tests.gateway.cli.conftest import Ends
@@ -98,3 +99,23 @@ def test_status_of_a_drained_server_says_how_to_end_that(server: FakeServer, lem
         "Drained: it takes no new requests; `lemonbus undrain` ends this.",
         f"Problem: {problem.text}",
     ]
+
+
+def test_status_shows_what_is_left_of_the_machine(server: FakeServer, lemonbus: Ends) -> None:
+    memory = [
+        Capacity("host", 64_000_000_000, 5_300_000_000, "/ai.slice"),
+        Capacity("0000:03:00.0", 24_000_000_000, 20_000_000_000, name="Card", used_percent=93.0, age=1.0),
+        Capacity("MIG-1", 9_000_000_000, 0),
+    ]
+    disks = [DiskSpace("cache", 98_000_000, 10**12), DiskSpace("state", 5_000_000_000, 10**12)]
+    server.replies["GET", "/v1/health"] = health(memory=memory, disks=disks)
+    code, out, _ = lemonbus("status")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    at = lines.index("MEMORY FREE OF BUSY LIMITED BY")
+    assert lines[at + 1 : at + 4] == [
+        "host 5.3 GB 64 GB - /ai.slice",
+        "Card 20 GB 24 GB 93 % -",
+        "MIG-1 0 B 9.0 GB - -",
+    ]
+    assert "Free disk space: 98 MB for cache, 5.0 GB for state" in lines

@@ -8,12 +8,16 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from protocol.failures import Code, Failure
+from protocol.messages.devices import DeviceReading
 from protocol.messages.events import Outcome
+from protocol.messages.health import DiskSpace, FailedModel
 from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
+from protocol.models.memory import Capacity
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, ServerSnapshot
 from tests.support.metric_rules import broken_rules, promtool_problems
 
 DOCUMENTED = {
@@ -126,7 +130,8 @@ def test_a_server_without_models_shows_every_family() -> None:
 
 def test_the_rules_for_names_are_kept() -> None:
     engine = EngineMetrics(LOADED.name, LLAMA % 5 + b"vllm:without_help 1\n")
-    text = render(busy_metrics(), snapshot(engine, models=(LOADED,)), with_mullama=False).decode()
+    now = snapshot(engine, models=(LOADED,))._replace(machine=MACHINE)
+    text = render(busy_metrics(), now, with_mullama=False).decode()
     assert broken_rules(text) == []
     assert promtool_problems(text) == ""
 
@@ -147,6 +152,55 @@ def test_the_rules_find_what_promtool_finds() -> None:
         assert problem in found
     assert broken_rules("a 1\n") == ["a: no help text"]
     assert broken_rules('# HELP a A\n# TYPE a gauge\na{le="1"} 1\n') == ["a: has the label le"]
+
+
+MACHINE = MachineSnapshot(
+    memory=[Capacity("host", 64, 48), Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=2.5)],
+    devices=[
+        DeviceReading("0000:03:00.0", "0000:03:00.0", "GPU-1", "Card", 24, 20, used_percent=7.0),
+        DeviceReading("0000:c4:00.0", "host", name="Graphics", used_percent=50.0),
+        DeviceReading("0000:41:00.0", "MIG-1", "MIG-1", "Part", 9, 9),
+    ],
+    disks=[DiskSpace("cache", 5, 9), DiskSpace("state", 4, 9)],
+)
+
+
+def test_the_machine_is_shown() -> None:
+    lines = render(ServerMetrics(), snapshot()._replace(machine=MACHINE), with_mullama=False).decode().splitlines()
+    shown = [line for line in lines if re.match("lemonbus_(memory_[tfr]|dev|disk)", line)]
+    assert shown == [
+        'lemonbus_memory_total_bytes{place="host"} 64.0',
+        'lemonbus_memory_total_bytes{place="0000:03:00.0"} 24.0',
+        'lemonbus_memory_free_bytes{place="host"} 48.0',
+        'lemonbus_memory_free_bytes{place="0000:03:00.0"} 20.0',
+        'lemonbus_memory_reading_age_seconds{place="host"} 0.0',
+        'lemonbus_memory_reading_age_seconds{place="0000:03:00.0"} 2.5',
+        'lemonbus_device_info{device="0000:03:00.0",name="Card",place="0000:03:00.0"} 1.0',
+        'lemonbus_device_info{device="0000:c4:00.0",name="Graphics",place="host"} 1.0',
+        'lemonbus_device_info{device="MIG-1",name="Part",place="MIG-1"} 1.0',
+        'lemonbus_device_utilization_ratio{device="0000:03:00.0"} 0.07',
+        'lemonbus_device_utilization_ratio{device="0000:c4:00.0"} 0.5',
+        'lemonbus_disk_free_bytes{directory="cache"} 5.0',
+        'lemonbus_disk_free_bytes{directory="state"} 4.0',
+        'lemonbus_disk_size_bytes{directory="cache"} 9.0',
+        'lemonbus_disk_size_bytes{directory="state"} 9.0',
+    ]
+
+
+def test_failed_models_and_keys_that_expire_are_shown() -> None:
+    failure = Failure(Code.LOAD_FAILED, "No")
+    failed = [FailedModel("a", failure, 3, 12.5), FailedModel("b", failure, 1, 0.0)]
+    now = snapshot()._replace(failed=failed, key_expiries={"dashboard": 1.9e9})
+    lines = render(ServerMetrics(), now, with_mullama=False).decode().splitlines()
+    for line in (
+        "lemonbus_models_failed 2.0",
+        "lemonbus_models_backing_off 1.0",
+        'lemonbus_model_failures{model="a"} 3.0',
+        'lemonbus_model_retry_seconds{model="a"} 12.5',
+        'lemonbus_model_retry_seconds{model="b"} 0.0',
+        'lemonbus_key_expiry_timestamp_seconds{key="dashboard"} 1.9e+09',
+    ):
+        assert line in lines, line
 
 
 # ---- the engines' own --------------------------------------------------------------------------------------------
