@@ -28,7 +28,7 @@ def account_of(user: str) -> Account:
 
 def check_user(user: str) -> Account | None:
     """Return the account to change to, None if this is not needed; raises ``invalid_request`` if it is impossible."""
-    if not user:
+    if not user or user == str(os.geteuid()):
         return None
     account = account_of(user)
     if account.user == os.geteuid():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.runtime import logs
+from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineProgress
 from workers.engine import process_usage
@@ -31,9 +31,6 @@ from workers.engine.parent_death import bound_to_this_process, find_setpriv
 from workers.engine.port import ReservedPort
 from workers.engine.process_usage import ProcessUsage
 
-OOM_SCORE_STEP: Final = 300
-"""Added to a worker's score for the out-of-memory killer, and again to its engine's."""
-MAX_OOM_SCORE: Final = 1000
 ENGINE_DESCRIPTORS: Final = 1024
 """The soft limit that Linux gives a process by default."""
 CRASH_SIGNALS: Final = frozenset(
@@ -114,7 +111,7 @@ class EngineProcess:
             self.group.remove()
             raise
         self.pid = self._process.pid
-        raise_oom_score(self.pid)
+        memory.raise_oom_score(self.pid)
         limit_descriptors(self.pid)
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         fds = [pipe.fileno() for pipe in self._pipes]
@@ -222,13 +219,6 @@ def memory_kills() -> int:
             if name == b"oom_kill":
                 return int(count)
     return 0
-
-
-def raise_oom_score(pid: int) -> None:
-    """Make the out-of-memory killer prefer a process to the one that started it. This needs no privilege."""
-    file = Path(f"/proc/{pid}/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        file.write_text(str(min(MAX_OOM_SCORE, int(file.read_text()) + OOM_SCORE_STEP)))
 
 
 def limit_descriptors(pid: int) -> None:

@@ -209,7 +209,9 @@ class WorkerController:
         self._transition(WorkerEvent.LOAD)
         self._model.started(spec)
         engine = self._session.engine
-        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(without_secrets(engine.command)))
+        groups = {"control_groups": list(map(str, engine.group.folders))} if engine.group.folders else {}
+        command = " ".join(without_secrets(engine.command))
+        self._log.info("engine started", engine_pid=engine.pid, command=command, **groups)
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
