@@ -38,7 +38,12 @@ ONLY_IN = {
     "gevent": ("gateway/",),
     "greenlet": ("gateway/server/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
-    "subprocess": ("supervisor/processes/child_processes.py", "workers/engine/process.py", "workers/jobs/"),
+    "subprocess": (
+        "supervisor/processes/child_processes.py",
+        "workers/engine/process.py",
+        "workers/engine_servers/kokoro_server/espeak.py",
+        "workers/jobs/",
+    ),
     "psutil": (
         "supervisor/machine/",
         "supervisor/models/compatibility.py",
@@ -58,6 +63,7 @@ ONLY_IN = {
     "click": ("gateway/cli/",),
     "rich": ("gateway/cli/",),
     "xllamacpp": ("workers/engine_servers/",),
+    "onnxruntime": ("workers/engine_servers/",),
     "onnxruntime_genai": ("workers/engine_servers/",),
     "av": ("workers/engine_servers/",),
     "pynvml": ("workers/jobs/device_memory/nvidia.py",),

@@ -44,7 +44,13 @@ def literals(path: Path) -> set[str]:
 
 
 RECIPES = (
-    *("workers/backends/flm/", "workers/backends/llamacpp/", "workers/backends/oga/", "workers/backends/sdcpp/"),
+    *(
+        "workers/backends/flm/",
+        "workers/backends/kokoro/",
+        "workers/backends/llamacpp/",
+        "workers/backends/oga/",
+        "workers/backends/sdcpp/",
+    ),
     *(
         "workers/backends/whispercpp/",
         "workers/backends/llama_server_api.py",

@@ -64,6 +64,7 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         content[_JSON] = {"schema": schemas.of(operation.answer)}
     for media_type in operation.texts:
         content[media_type] = {"schema": {"type": "string"}}
+    content |= {media_type: {} for media_type in operation.binaries}  # OpenAPI 3.1 has no schema for bytes
     if operation.stream is not None:
         stream = operation.stream
         # No schema: OpenAPI 3.1 has none for the single events of a stream.

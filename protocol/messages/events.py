@@ -22,7 +22,8 @@ class EventKind(enum.IntEnum):
 
     DELTA = 0
     """``data``: whole server-sent events of an OpenAI stream (``data: {…}\\n\\n``…), or, for a request that is
-    not streamed, the whole JSON body. ``count``: tokens in it."""
+    not streamed, the whole JSON body. ``count``: tokens in it. For an endpoint of ``BYTE_STREAMS`` (``work.py``): the
+    next bytes of the answer, cut anywhere; ``count``: pieces."""
     ALIVE = 1
     """The engine makes progress without output (prefill).  ``data`` is empty."""
     DONE = 2

@@ -12,9 +12,12 @@ from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
 from protocol.times import Age, IdleTime, Seconds
 from protocol.wire.envelope import control_message
+from protocol.wire.speech import SPEECH
 
 ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
 """Reads of an engine's properties and state. They are refused while the model is not loaded."""
+BYTE_STREAMS: Final = frozenset({SPEECH})
+"""Endpoints whose answers are bytes, not JSON: see ``EventKind.DELTA``. Their requests are always streamed."""
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):

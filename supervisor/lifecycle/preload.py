@@ -46,6 +46,7 @@ _EXAMPLE_REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     ModelType.EMBEDDING: ("embeddings", {"input": "Tell me about lemons."}),
     ModelType.RERANKING: ("reranking", {"query": "What is sour?", "documents": ["A lemon.", "A pear."]}),
+    ModelType.TTS: ("audio/speech", {"input": "A lemon is sour.", "response_format": "wav"}),
     ModelType.IMAGE: ("images/generations", {"prompt": "A lemon on a table"}),
 }
 """Model type → a route, and the fields of its request besides the model."""
@@ -64,7 +65,8 @@ def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
     route, fields = _EXAMPLE_REQUESTS[kind]
     body = shlex.quote(msgspec.json.encode({"model": model, **fields}).decode())
     unbuffered = " -N" if "stream" in fields else ""
-    return f"curl{unbuffered} {url}/v1/{route}{key} -H 'Content-Type: application/json' -d {body}"
+    kept = " -o speech.wav" if kind == ModelType.TTS else ""
+    return f"curl{unbuffered}{kept} {url}/v1/{route}{key} -H 'Content-Type: application/json' -d {body}"
 
 
 def failed_for_good(failure: Failure, tries: int) -> bool:

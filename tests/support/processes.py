@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.waiting import wait_for
 
-ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
+ENGINE_KEYS = ("LLAMA_API_KEY", "KOKORO_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
 """Environment variables that tell engines the bearer token that they must demand."""
 
 

@@ -17,13 +17,22 @@ from workers.backends.base import Backend
 from workers.backends.command import backend as command
 from workers.backends.flag_table import FlagTable
 from workers.backends.flm import backend as flm
+from workers.backends.kokoro import backend as kokoro
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
 from workers.backends.recipe import FileHead, Identity, Recipe
 from workers.backends.sdcpp import backend as sdcpp
 from workers.backends.whispercpp import backend as whispercpp
 
-RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES, command.RECIPE]
+RECIPES: Final = [
+    llamacpp.RECIPE,
+    whispercpp.RECIPE,
+    sdcpp.RECIPE,
+    flm.RECIPE,
+    kokoro.RECIPE,
+    *oga.RECIPES,
+    command.RECIPE,
+]
 
 DESCRIPTORS: Final[dict[str, RecipeDescriptor]] = {each.descriptor.recipe: each.descriptor for each in RECIPES}
 """Recipe → its descriptor."""

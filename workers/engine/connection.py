@@ -195,9 +195,12 @@ class EngineConnection:
     # Called by the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header that says how the response ends, or when to try again."""
+        """Note a header that says how the response ends, or when to try again; pass on one that follows the body."""
         lowered = name.lower()
-        if lowered in _LENGTH_HEADERS:
+        if self._headers_complete:
+            if self._exchange is not None:
+                self._exchange.handler.trailer(lowered, value)
+        elif lowered in _LENGTH_HEADERS:
             self._has_length = True
         elif lowered == b"retry-after" and value.isdigit() and len(value) < 7 and self._exchange is not None:
             self._exchange.retry_after = float(value)

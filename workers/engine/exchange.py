@@ -20,6 +20,9 @@ class ResponseHandler(Protocol):
     def data(self, piece: bytes) -> None:
         """Take a part of the body."""
 
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Take a header that follows the body; ``name`` is in lower case."""
+
     def ended(self, until_close: bool = False) -> None:
         """Note that the response is complete.
 
@@ -53,6 +56,9 @@ class BufferedResponse:
     def data(self, piece: bytes) -> None:
         """Take a part of the body."""
         self._parts.append(piece)
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Ignore it."""
 
     def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
         """Pass on the response."""

@@ -149,6 +149,10 @@ class Attempt:
             return  # a part of an event is not progress: the event may never end
         self._owner.advanced(self, filtered.data, filtered.tokens)
 
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Take the counts of an answer that has no place for them."""
+        self.answer.note_trailer(name, value)
+
     def ended(self, until_close: bool = False) -> None:
         """Judge whether the response is complete."""
         if self.phase is not AttemptPhase.RUNNING:

@@ -12,11 +12,12 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, RETRIABLE, Code, Failure
 from protocol.messages.events import Outcome
-from protocol.messages.work import Run
+from protocol.messages.work import BYTE_STREAMS, Run
 from protocol.requests.text_limits import estimated_prompt_tokens
 from workers.backends.engine_request import EngineRequest
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
 from workers.stream.answer_forms import check_answer
+from workers.stream.byte_stream import ByteStream
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
@@ -66,6 +67,7 @@ class EngineAnswer:
         """Seconds after which the engine asks for another try; 0: it does not say."""
         self._run, self._backend, self._clock = run, backend, clock
         self._stream: SseFilter | None = None
+        self._bytes = ByteStream() if run.endpoint in BYTE_STREAMS else None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
         self._body_parts: list[bytes] = []
         self._body_size = 0
@@ -78,7 +80,7 @@ class EngineAnswer:
         self.request = request
         self._began_at = self._clock()
         self._timing = TokenTiming(self._began_at)
-        if request.streamed:
+        if request.streamed and self._bytes is None:
             whole = not self._run.stream
             progress = request.progress and not whole
             backend, model = self._backend, self._run.model
@@ -126,6 +128,8 @@ class EngineAnswer:
 
     def feed(self, piece: bytes) -> FilteredEvents:
         """Take a part of the body; return what it has for the client, and the tokens in it."""
+        if self._bytes is not None and self._succeeded:
+            return self._bytes.feed(piece)
         if self._stream is None or not self._succeeded:
             self._body_size += len(piece)
             self._body_parts.append(piece)
@@ -155,6 +159,11 @@ class EngineAnswer:
                 raise failure.raised()
         raise self.failure(f"{self._backend.program} sent too large a response").raised()
 
+    def note_trailer(self, name: bytes, value: bytes) -> None:
+        """Take a header that follows the body."""
+        if self._bytes is not None:
+            self._bytes.note_trailer(name, value)
+
     def count(self, tokens: int) -> bool:
         """Count tokens that have just arrived; return whether they are the first."""
         self.tokens += tokens
@@ -172,6 +181,10 @@ class EngineAnswer:
             if refusal is not None:
                 raise refusal.raised()
             raise failure_of_response(status, body, self._backend, self.retry_after).raised()
+        if self._bytes is not None:
+            if not self._bytes.is_complete(until_close):
+                raise self._ended_early().raised()
+            return b""
         if stream is None:
             return self._finish_whole(body, until_close)
         rest = b""
@@ -222,7 +235,8 @@ class EngineAnswer:
 
     def outcome(self, model: str) -> Outcome:
         """Return the cost of the finished generation of ``model``."""
-        summaries = self._stream.summaries() if self._stream is not None else self._summaries
+        reader = self._bytes or self._stream
+        summaries = reader.summaries() if reader is not None else self._summaries
         prompt = cached = output = 0
         engine: EngineSpan | None = None
         for summary in summaries:
@@ -251,7 +265,7 @@ class EngineAnswer:
             first_token_s=times.first,
             decode_s=times.decode,
             total_s=now - self._began_at,
-            token_times=times.each,
+            token_times=times.each if self._bytes is None else b"",
             queue_s=self._run.waited,
         )
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
+
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -27,6 +29,17 @@ class ChoiceUsage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: CachedTokens | None = None
+
+
+_usage: Final = msgspec.json.Decoder(ChoiceUsage).decode
+
+
+def decode_usage(data: bytes) -> ChoiceUsage | None:
+    """Return the counts in a JSON object; None for anything else."""
+    try:
+        return _usage(data)
+    except DECODE_ERRORS:
+        return None
 
 
 def total_usage(usages: Sequence[ChoiceUsage], choices: int) -> dict[str, Any]:

@@ -105,6 +105,8 @@ class Operation(NamedTuple):
     """The parameters in the path that are not plain texts, as fields."""
     texts: tuple[str, ...] = ()
     """Media types of text answers."""
+    binaries: tuple[str, ...] = ()
+    """Media types of answers that are bytes, such as sound."""
     stream: Stream | None = None
     failures: frozenset[Failure] = frozenset()
     """Failures of the request, besides :data:`EVERY`."""

@@ -29,6 +29,7 @@ class RecordingHandler:
         self.error, self.on_end = error, on_end
         self.body = b""
         self.ends: list[str] = []
+        self.trailers: list[tuple[bytes, bytes]] = []
 
     def began(self, status: int) -> None:
         assert status == 200
@@ -37,6 +38,9 @@ class RecordingHandler:
         if self.error is not None:
             raise self.error
         self.body += piece
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        self.trailers.append((name, value))
 
     def ended(self, until_close: bool = False) -> None:
         self.ends.append("ended until close" if until_close else "ended")
@@ -212,3 +216,15 @@ def test_without_descriptors_a_kept_connection_that_closes_breaks_its_request(en
         engine.until(lambda: second.ends)
     assert second.ends == ["broke"]
     assert engine.loop.errors == 0
+
+
+def test_a_header_after_the_last_chunk_is_passed_on(engine: FakeEngine) -> None:
+    handler = RecordingHandler()
+    engine.answer(CHUNKED.replace(b"0\r\n\r\n", b"0\r\nX-Usage: {}\r\n\r\n"), handler)
+    assert (handler.body, handler.ends, handler.trailers) == (b"hello", ["ended"], [(b"x-usage", b"{}")])
+
+
+def test_a_chunked_response_without_its_end_is_broken(engine: FakeEngine) -> None:
+    handler = RecordingHandler()
+    engine.answer(CHUNKED.removesuffix(b"0\r\n\r\n"), handler)
+    assert (handler.body, handler.ends) == (b"hello", ["broke"])

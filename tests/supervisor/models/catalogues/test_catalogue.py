@@ -25,6 +25,7 @@ LABELS = {
     "embeddings",
     "reranking",
     "transcription",
+    "tts",
     "image",
     "hot",
     "cpu",
@@ -51,7 +52,7 @@ def test_the_catalogue_has_the_models_that_users_know() -> None:
     recipes = Counter(entry.recipe for entry in ENTRIES.values())
     assert set(recipes) == {name for name, each in DESCRIPTORS.items() if not each.section_key}
     kinds = {entry.type.value for entry in ENTRIES.values()}
-    assert kinds == {"llm", "embedding", "reranking", "audio", "image"}
+    assert kinds == {"llm", "embedding", "reranking", "audio", "image", "tts"}
     assert sum(entry.suggested for entry in ENTRIES.values()) > 40
     documented = {
         "Qwen2.5-0.5B-Instruct-CPU": "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx",

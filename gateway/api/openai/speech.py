@@ -1,0 +1,123 @@
+"""OpenAI's speech: a text becomes sound, which is sent from its first sentence on.
+
+Engines answer with the bytes of a file in the requested form. With ``stream_format`` "sse", these bytes are in events.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+import falcon
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common import server_sent_events as sse
+from gateway.api.common.inference.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.inference.stream_writer import ByteWriter, EventStreamWriter
+from protocol.failures import invalid
+from protocol.messages.events import Outcome
+from protocol.wire.speech import (
+    DEFAULT_FORMAT,
+    MAX_INPUT_LENGTH,
+    MAX_SPEED,
+    MAX_VOICE_LENGTH,
+    MEDIA_TYPES,
+    MIN_SPEED,
+    SPEECH,
+)
+
+SoundFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+VoiceName = Annotated[str, Meta(min_length=1, max_length=MAX_VOICE_LENGTH, pattern="^[A-Za-z0-9_.,:+() -]+$")]
+SpokenText = Annotated[str, Meta(min_length=1, max_length=MAX_INPUT_LENGTH)]
+Speed = Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)]
+
+
+class VoiceObject(msgspec.Struct):
+    """A voice, in OpenAI's other form."""
+
+    id: VoiceName
+
+
+class SpeechRequest(msgspec.Struct, kw_only=True):
+    """``POST audio/speech``."""
+
+    input: SpokenText
+    model: str | None = None
+    voice: VoiceName | VoiceObject | None = None
+    """A voice of the model, a name of OpenAI's, or several as ``a+b`` or ``a(2)+b(1)``."""
+    speed: Speed | None = None
+    response_format: SoundFormat | None = None
+    stream_format: Literal["audio", "sse"] | None = None
+    instructions: Annotated[str, Meta(max_length=MAX_INPUT_LENGTH)] | None = None
+    """How to speak. Models without this ignore it, which the header ``X-Warning`` then says."""
+
+
+class SpeechEventWriter(EventStreamWriter):
+    """Writes OpenAI's events: pieces of the sound in base64, then the counts."""
+
+    def __init__(self) -> None:
+        """Begin an answer."""
+        self._usage: dict[str, int] = {}
+
+    def events(self, events: bytes) -> bytes:
+        """Return the event of a piece of the sound."""
+        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(events).decode()})
+
+    def cost(self, outcome: Outcome) -> None:
+        """Note the counts."""
+        counts = {"input_tokens": outcome.prompt_tokens, "output_tokens": outcome.output_tokens}
+        self._usage = {**counts, "total_tokens": sum(counts.values())}
+
+    def end(self) -> bytes:
+        """Return the last event."""
+        return _event({"type": "speech.audio.done", "usage": self._usage})
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return sse.unnamed_event(msgspec.json.encode(body))
+
+
+class SpeechResource(InferenceResource[SpeechRequest]):
+    """``POST audio/speech``."""
+
+    request_type = SpeechRequest
+
+    def translate(self, _req: falcon.Request, request: SpeechRequest, _data: bytes) -> TranslatedRequest:
+        """Check the request and write the one for the engine."""
+        voice = request.voice.id if isinstance(request.voice, VoiceObject) else request.voice
+        return speech(
+            request.input,
+            model=request.model,
+            voice=voice,
+            speed=request.speed,
+            form=request.response_format or DEFAULT_FORMAT,
+            events=request.stream_format == "sse",
+            instructions=request.instructions,
+        )
+
+
+def speech(
+    text: str,
+    *,
+    model: str | None,
+    voice: str | None,
+    form: str,
+    speed: float | None = None,
+    events: bool = False,
+    instructions: str | None = None,
+) -> TranslatedRequest:
+    """Return the request for an engine; raises ``invalid_request`` for a text without anything to say."""
+    if not text.strip():
+        raise invalid("`input` has nothing to say", "input")
+    fields = {
+        "model": model or "",
+        "input": text,
+        "voice": voice,
+        "speed": speed,
+        "response_format": form,
+        "instructions": instructions,
+    }
+    body = msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+    writer = SpeechEventWriter() if events else ByteWriter(MEDIA_TYPES[form])
+    return TranslatedRequest(SPEECH, model or "", body, writer=writer)
