@@ -19,7 +19,13 @@ SOUND = bytes(range(256))
 
 def answer(status: int = 200) -> EngineAnswer:
     backend: Any = SimpleNamespace(
-        program="an-engine", alias="m", most_context=0, error_texts=ErrorTexts(), reported_build="", build=""
+        program="an-engine",
+        alias="m",
+        most_context=0,
+        error_texts=ErrorTexts(),
+        reported_build="",
+        build="",
+        refusal=lambda *_: None,
     )
     times = iter(range(1000))
     (endpoint,) = BYTE_STREAMS
