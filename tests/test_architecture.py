@@ -51,7 +51,6 @@ ONLY_IN = {
     ),
     "prometheus_client": (
         "supervisor/metrics/engine_families.py",
-        "supervisor/metrics/families.py",
         "supervisor/metrics/exposition.py",
     ),
     "multiprocessing": (),

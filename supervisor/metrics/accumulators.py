@@ -1,6 +1,6 @@
 """Counters and histograms with labels, as cheap as a dictionary and a binary search. Pure.
 
-prometheus_client renders them (``families.py``). Its own counters take a lock and several calls for each increment. Its
+`families.py` names them. prometheus_client's counters take a lock and several calls for each increment. Its
 histograms cannot take several counted observations at once, and neither can be shown under two names.
 """
 

@@ -1,8 +1,8 @@
-"""`/metrics` in Prometheus's text format (version 0.0.4). Pure."""
+"""The whole text of `/metrics`. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
@@ -12,12 +12,13 @@ from supervisor.metrics.engine_families import merge_engine_families
 from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import ServerSnapshot
+from supervisor.metrics.text_format import encode
 
 
-class _Families(Collector):
+class _EngineFamilies(Collector):
     """Hands families to prometheus_client."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
+    def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
@@ -27,36 +28,18 @@ class _Families(Collector):
 def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, models: Sequence[str] = ()) -> bytes:
     """Return the text. ``with_mullama``: also Mullama's documented families under its own names.
 
-    ``models``: patterns of the models to show; empty: all.
+    ``models``: patterns of the models to show; empty: all. Mullama's families have the names in its document.
     """
-    families = [*documented_families(OWN_PREFIX, metrics, now), *own_families(OWN_PREFIX, metrics, now)]
+
+    def shown(model: str) -> str | None:
+        return model if not models or model_allowed(models, model) else None
+
+    def shown_by_mullama(model: str) -> str | None:
+        return now.short_names.get(model, model) if shown(model) is not None else None
+
+    text = encode(documented_families(OWN_PREFIX, metrics, now), shown)
+    text += encode(own_families(OWN_PREFIX, metrics, now), shown)
     if with_mullama:
-        families += documented_families(MULLAMA_PREFIX, metrics, now)
-    families += merge_engine_families(now.engines)
-    text = generate_latest(_Families(_shown(families, models, now.short_names)))
-    return text + _mullama_uptime(now.uptime) if with_mullama else text
-
-
-def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mapping[str, str]) -> Iterator[Metric]:
-    """Return the families without the series of hidden models. Mullama's have the names in its document."""
-    for family in families:
-        if models:
-            family.samples = [
-                sample
-                for sample in family.samples
-                if "model" not in sample.labels or model_allowed(models, sample.labels["model"])
-            ]
-        if family.name.startswith(MULLAMA_PREFIX):
-            family.samples = [
-                sample._replace(labels={**sample.labels, "model": short_names.get(model, model)})
-                if (model := sample.labels.get("model"))
-                else sample
-                for sample in family.samples
-            ]
-        yield family
-
-
-def _mullama_uptime(seconds: float) -> bytes:
-    """Return the one family that prometheus_client cannot write: the documented name of a counter lacks ``_total``."""
-    name = f"{MULLAMA_PREFIX}uptime_seconds"
-    return f"# HELP {name} Seconds since the start\n# TYPE {name} counter\n{name} {seconds:.3f}\n".encode()
+        text += encode(documented_families(MULLAMA_PREFIX, metrics, now), shown_by_mullama)
+    engines = [engine for engine in now.engines if shown(engine.model) is not None]
+    return text + generate_latest(_EngineFamilies(merge_engine_families(engines)))

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import Metric
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.utils import floatToGoString
-
-from supervisor.metrics.accumulators import Counter, Histogram
+from supervisor.metrics.accumulators import Counter, Histogram, Labels
 from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
 from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.text_format import Family
 
 OWN_PREFIX: Final = "lemonbus_"
 MULLAMA_PREFIX: Final = "mullama_"
 
 
-def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    """Yield the families that Mullama documents, except for ``uptime_seconds``, which is a counter there."""
+def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
+    """Yield the families that Mullama documents."""
     loaded = [model for model in now.models if model.loaded and metrics.has_series(model.name)]
     yield _gauge(f"{prefix}info", "The server and its version", "version", {now.version: 1})
+    # Mullama's document has a counter whose name does not end like a counter's.
+    kind = "counter" if prefix == MULLAMA_PREFIX else "gauge"
+    uptime: dict[Labels, float] = {(): round(now.uptime, 3)}
+    yield Family(f"{prefix}uptime_seconds", kind, "Seconds since the start of the server", values=uptime)
     yield _value(f"{prefix}models_loaded", "Models that are loaded", sum(model.loaded for model in now.models))
     yield _counter(f"{prefix}requests", "Requests that an engine was asked to answer", metrics.inference_requests)
     yield _value(f"{prefix}requests_active", "Requests that engines work on", now.active_requests)
@@ -43,7 +44,7 @@ def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot
     yield _histogram(f"{prefix}request_duration_seconds", duration, metrics.inference_durations)
 
 
-def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     """Yield all other families."""
     yield from _request_families(prefix, metrics)
     yield from _generation_families(prefix, metrics)
@@ -53,7 +54,7 @@ def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> It
     yield from _machine_families(prefix, now.machine)
 
 
-def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
+def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _counter(f"{prefix}http_requests", "Requests by route, dialect and HTTP status", metrics.http_requests)
     duration = "Duration of a request, streamed answers included"
     yield _histogram(f"{prefix}http_request_duration_seconds", duration, metrics.http_durations)
@@ -65,7 +66,7 @@ def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
     )
 
 
-def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
+def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _histogram(f"{prefix}queue_wait_seconds", "Time that a request waited for a free slot", metrics.queue_wait)
     yield _histogram(f"{prefix}first_token_seconds", "Time from slot to first token", metrics.first_token)
     yield _histogram(f"{prefix}inter_token_seconds", "Time from one token to the next", metrics.inter_token)
@@ -74,7 +75,7 @@ def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric
     yield _counter(f"{prefix}model_generated_tokens", "Tokens that were generated", metrics.generated_tokens)
 
 
-def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     yield _counter(f"{prefix}model_loads", "Loads of models", metrics.loads)
     yield _histogram(f"{prefix}model_load_seconds", "Time from start to readiness of an engine", metrics.load_seconds)
     yield _counter(
@@ -96,7 +97,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
 
 
-def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     failures, pauses = {}, {}
     for each in now.failed:
         if metrics.has_series(each.model):
@@ -110,7 +111,7 @@ def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) 
     yield _gauge(f"{prefix}key_expiry_timestamp_seconds", "When an API key expires, in Unix time", "key", expiries)
 
 
-def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Metric]:
+def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Family]:
     memory = {each.place: each for each in machine.memory}
     total = "Memory of the host, or what a control group allows, and of each device with its own"
     yield _gauge(f"{prefix}memory_total_bytes", total, "place", {each.place: each.total for each in memory.values()})
@@ -120,12 +121,9 @@ def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Metric]
     yield _gauge(
         f"{prefix}memory_reading_age_seconds", age, "place", {each.place: each.age for each in memory.values()}
     )
-    devices = GaugeMetricFamily(
-        f"{prefix}device_info", "A device, and where its memory is", labels=["device", "place", "name"]
-    )
-    for device in machine.devices:
-        devices.add_metric([device.shown, device.place, device.name], 1)
-    yield devices
+    devices: dict[Labels, float] = {(each.shown, each.place, each.name): 1 for each in machine.devices}
+    about = "A device, and where its memory is"
+    yield Family(f"{prefix}device_info", "gauge", about, ("device", "place", "name"), devices)
     busy = {each.shown: each.used_percent / 100 for each in machine.devices if each.used_percent is not None}
     yield _gauge(f"{prefix}device_utilization_ratio", "How busy a device was in the last moment", "device", busy)
     disks = {each.directory: each for each in machine.disks}
@@ -135,57 +133,48 @@ def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Metric]
     yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", sizes)
 
 
-def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Metric]:
-    yield _value(f"{prefix}uptime_seconds", "Seconds since the start of the server", round(now.uptime, 3))
+def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
     memory = "Resident memory of the processes that belong to no model"
     yield _gauge(f"{prefix}process_memory_bytes", memory, "role", now.process_bytes)
-    drops = CounterMetricFamily(f"{prefix}bus_dropped", "Messages and log records that were lost", labels=["kind"])
-    for kind, count in now.bus_drops.items():
-        drops.add_metric([kind], count)
-    yield drops
+    drops: dict[Labels, float] = {(kind,): count for kind, count in now.bus_drops.items()}
+    lost = "Messages and log records that were lost"
+    yield Family(f"{prefix}bus_dropped_total", "counter", lost, ("kind",), drops)
     yield _total(f"{prefix}internal_errors", "Exceptions of the server's own code", now.internal_errors)
 
 
 # ---- one family --------------------------------------------------------------------------------------------------
 
 
-def _value(name: str, documentation: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, documentation, value=value)
+def _value(name: str, documentation: str, value: float) -> Family:
+    return Family(name, "gauge", documentation, values={(): value})
 
 
-def _total(name: str, documentation: str, value: float) -> Metric:
-    return CounterMetricFamily(name, documentation, value=value)
+def _total(name: str, documentation: str, value: float) -> Family:
+    return Family(f"{name}_total", "counter", documentation, values={(): value})
 
 
-def _gauge(name: str, documentation: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=[label])
-    for value, number in values.items():
-        family.add_metric([value], number)
-    return family
+def _gauge(name: str, documentation: str, label: str, values: Mapping[str, float]) -> Family:
+    return Family(name, "gauge", documentation, (label,), {(value,): number for value, number in values.items()})
 
 
 def _per_model(
     name: str, documentation: str, models: Iterable[ModelSnapshot], field: str, *, known_only: bool = False
-) -> Metric:
+) -> Family:
     values = {model.name: int(getattr(model, field)) for model in models}
     shown = {model: value for model, value in values.items() if value or not known_only}
     return _gauge(name, documentation, "model", shown)
 
 
-def _counter(name: str, documentation: str, counter: Counter) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=counter.names)
-    for labels, value in counter.values.items():
-        family.add_metric(labels, value)
-    return family
+def _counter(name: str, documentation: str, counter: Counter) -> Family:
+    return Family(f"{name}_total", "counter", documentation, counter.names, counter.values)
 
 
-def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(name, documentation, labels=histogram.names)
-    bounds = [*map(floatToGoString, histogram.bounds), "+Inf"]
-    for labels, distribution in histogram.distributions.items():
-        below, buckets = 0, []
-        for bound, count in zip(bounds, distribution.counts, strict=True):
-            below += count
-            buckets.append((bound, below))
-        family.add_metric(labels, buckets, distribution.sum)
-    return family
+def _histogram(name: str, documentation: str, histogram: Histogram) -> Family:
+    return Family(
+        name,
+        "histogram",
+        documentation,
+        histogram.names,
+        distributions=histogram.distributions,
+        bounds=histogram.bounds,
+    )

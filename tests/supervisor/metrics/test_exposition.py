@@ -91,7 +91,7 @@ def test_documented_values() -> None:
     label = r'{model="a\"b\\c\n"}'
     for line in (
         'mullama_info{version="1.2.3"} 1.0',
-        "mullama_uptime_seconds 3600.500",
+        "mullama_uptime_seconds 3600.5",
         "mullama_models_loaded 1.0",
         'mullama_requests_total{endpoint="chat"} 2.0',
         'mullama_requests_total{endpoint="generate"} 0.0',
@@ -100,10 +100,10 @@ def test_documented_values() -> None:
         "mullama_tokens_generated_total 8.0",
         f"mullama_tokens_per_second{label} 20.0",
         "mullama_prompt_tokens_total 12.0",
-        f"mullama_model_parameters{label} 1.236e+09",
+        f"mullama_model_parameters{label} 1236000000.0",
         f"mullama_model_context_size{label} 4096.0",
         f"mullama_model_gpu_layers{label} 35.0",
-        "mullama_memory_used_bytes 4.5e+09",
+        "mullama_memory_used_bytes 4500000000.0",
         'mullama_request_duration_seconds_bucket{le="0.1"} 0.0',
         'mullama_request_duration_seconds_bucket{le="0.5"} 2.0',
         'mullama_request_duration_seconds_bucket{le="1.0"} 2.0',
@@ -113,6 +113,16 @@ def test_documented_values() -> None:
         "mullama_request_duration_seconds_sum 0.6",
     ):
         assert line in lines, line
+
+
+def test_a_key_sees_its_models_and_mullamas_names_are_those_of_its_document() -> None:
+    now = snapshot(models=(LOADED, LOADED._replace(name="hidden")))._replace(short_names={LOADED.name: "a:b"})
+    lines = render(busy_metrics(), now, with_mullama=True, models=["a*"]).decode().splitlines()
+    assert not any("hidden" in line for line in lines)
+    assert 'mullama_model_parameters{model="a:b"} 1236000000.0' in lines
+    assert r'lemonbus_slots{model="a\"b\\c\n"} 4.0' in lines
+    assert r'lemonbus_first_token_seconds_bucket{model="a\"b\\c\n",le="+Inf"} 1.0' in lines
+    assert r'lemonbus_first_token_seconds_count{model="a\"b\\c\n"} 1.0' in lines
 
 
 def test_mullamas_names_can_be_left_out() -> None:
@@ -175,9 +185,9 @@ def test_the_machine_is_shown() -> None:
         'lemonbus_memory_free_bytes{place="0000:03:00.0"} 20.0',
         'lemonbus_memory_reading_age_seconds{place="host"} 0.0',
         'lemonbus_memory_reading_age_seconds{place="0000:03:00.0"} 2.5',
-        'lemonbus_device_info{device="0000:03:00.0",name="Card",place="0000:03:00.0"} 1.0',
-        'lemonbus_device_info{device="0000:c4:00.0",name="Graphics",place="host"} 1.0',
-        'lemonbus_device_info{device="MIG-1",name="Part",place="MIG-1"} 1.0',
+        'lemonbus_device_info{device="0000:03:00.0",place="0000:03:00.0",name="Card"} 1.0',
+        'lemonbus_device_info{device="0000:c4:00.0",place="host",name="Graphics"} 1.0',
+        'lemonbus_device_info{device="MIG-1",place="MIG-1",name="Part"} 1.0',
         'lemonbus_device_utilization_ratio{device="0000:03:00.0"} 0.07',
         'lemonbus_device_utilization_ratio{device="0000:c4:00.0"} 0.5',
         'lemonbus_disk_free_bytes{directory="cache"} 5.0',
@@ -198,7 +208,7 @@ def test_failed_models_and_keys_that_expire_are_shown() -> None:
         'lemonbus_model_failures{model="a"} 3.0',
         'lemonbus_model_retry_seconds{model="a"} 12.5',
         'lemonbus_model_retry_seconds{model="b"} 0.0',
-        'lemonbus_key_expiry_timestamp_seconds{key="dashboard"} 1.9e+09',
+        'lemonbus_key_expiry_timestamp_seconds{key="dashboard"} 1900000000.0',
     ):
         assert line in lines, line
 
