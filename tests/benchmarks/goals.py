@@ -8,6 +8,7 @@ from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.mixed import MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
@@ -142,6 +143,19 @@ def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
         ),
         Goal("what saving adds to a swap", kept.save, 500, 100),
     ]
+
+
+def mixed_goals(comparisons: list[MixedComparison]) -> list[Goal]:
+    """Return the goals for more models than fit; none if that was not measured."""
+    goals = []
+    for each in comparisons:
+        places = f"{each.places} place{'s' * (each.places > 1)}"
+        for what, name in (("first", "first token"), ("end", "end")):
+            ratio = each.ratio(what, 1).median
+            goals.append(Goal(f"mixed trace, {places}: {name}, p95", ratio, 1.0, 0.8, "of first come, first served"))
+        broken = sum(result.broken for result in (*each.lemonbus, *each.in_order))
+        goals.append(Goal(f"mixed trace, {places}: broken answers", broken, 0, 0, ""))
+    return goals
 
 
 def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:

@@ -92,6 +92,22 @@ def test_a_wrong_field_is_named(fields: bytes, param: str) -> None:
     assert param.partition("[")[0] in failure.message
 
 
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b'{"model": "m", "ttl": 1e999}', "ttl"),
+        (b'{"ttl": -1e999}', "ttl"),
+        (b'{"options": {"a": [1, 2e308]}}', "options.a[1]"),
+        (b'{"ttl": 1e999, }', ""),
+        (b'{"ttl": 1e999, "text": "' + b"x" * 300_000 + b'"}', ""),
+    ],
+)
+def test_a_number_out_of_range_is_named_if_its_field_can_be_found(data: bytes, param: str) -> None:
+    with pytest.raises(LemonbusError, match="out of range") as raised:
+        body_decoding.decode_object(data)
+    assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, param)
+
+
 def test_a_missing_field_is_named() -> None:
     for cls, field in ((ChatRequest, "messages"), (TextRequest, "prompt"), (EmbeddingRequest, "input")):
         with pytest.raises(LemonbusError) as raised:
