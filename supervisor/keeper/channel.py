@@ -72,6 +72,8 @@ UPGRADE_FAILED = "upgrade failed"
 
 # The descriptors that the keeper holds
 LOCK = "lock"
+STATE_LOCK = "state lock"
+"""The lock of the state directory."""
 LISTENER = "listener"
 RESPONSES = "responses"
 """The journal of the stored responses: unnamed memory."""

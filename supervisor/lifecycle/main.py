@@ -57,16 +57,30 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     if lock_fd >= 0:
         runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
         given = startup.accepted_settings(given, runtime.path)
+        if (state_lock := keeper.take(channel.STATE_LOCK)) >= 0:
+            os.close(state_lock)  # the keeper has it
         return given, runtime, startup.earlier_grace(runtime.path)
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     check_settings(settings)
     startup.prepare_state(settings)
-    runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
+    keeper_pid = int(os.environ[KEEPER_VARIABLE])
+    runtime = startup.runtime_directory(settings, keeper_pid)
+    _lock_state(keeper, settings, keeper_pid)
     earlier_grace = startup.earlier_grace(runtime.path)
     startup.write_first_settings(given, runtime.path)
     keeper.hold(channel.LOCK, runtime.lock_fd)
     return given, runtime, earlier_grace
+
+
+def _lock_state(keeper: KeeperClient, settings: Settings, keeper_pid: int) -> None:
+    """Let the keeper hold the lock of the state directory, unless it does already."""
+    if (state_lock := keeper.take(channel.STATE_LOCK)) < 0:
+        state_lock = startup.lock_state(settings, keeper_pid)
+        if state_lock < 0:
+            return
+        keeper.hold(channel.STATE_LOCK, state_lock)
+    os.close(state_lock)
 
 
 def _listener(keeper: KeeperClient, settings: Settings) -> int:

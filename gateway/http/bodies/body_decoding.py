@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import re
 import time
@@ -37,6 +39,7 @@ _limiter: Final = FairLimiter(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_OUT_OF_RANGE: Final = "Number out of range"
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _FREE_TEXTS: Final = ("prompt", "negative_prompt")
 """Form fields that may be any text."""
@@ -190,9 +193,32 @@ def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
         value: T = _decoder(wanted).decode(clean)
         return value, clean
     except msgspec.ValidationError as problem:
-        raise _wrong_field(str(problem), cls) from None
+        text = str(problem)
+        if text.startswith(_OUT_OF_RANGE) and "[...]" in text:
+            name = _out_of_range(data)
+            what = f"`{name}`" if name else "a number in the body"
+            raise invalid(f"{what} is out of range", name) from None
+        raise _wrong_field(text, cls) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise _bad_json(data, problem) from None
+
+
+def _out_of_range(data: bytes) -> str:
+    """Return the name of the field whose number is too large for a float; empty if unknown. msgspec does not name it in a dictionary."""
+    with contextlib.suppress(ValueError):  # what follows that number may be anything
+        return _too_large(json.loads(data)) if len(data) <= _LARGE else ""
+    return ""
+
+
+def _too_large(value: object, name: str = "") -> str:
+    """Return the name of the first number that is too large for a float, such as ``options.x[0]``; empty if there is none."""
+    if isinstance(value, dict):
+        inner = ((each, f"{name}.{key}" if name else str(key)[:80]) for key, each in value.items())
+    elif isinstance(value, list):
+        inner = ((each, f"{name}[{index}]") for index, each in enumerate(value))
+    else:
+        return name if isinstance(value, float) and math.isinf(value) else ""
+    return next(filter(None, (_too_large(*each) for each in inner)), "")
 
 
 def decode_object(data: bytes, client: str = "") -> dict[str, Any]:
