@@ -59,6 +59,7 @@ class Code(enum.StrEnum):
     HUNG = "backend_hung"
     CONNECTION_LOST = "backend_connection_lost"
     OUT_OF_MEMORY = "out_of_memory"
+    INSUFFICIENT_MEMORY = "insufficient_memory"
     LOST = "events_lost"
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
@@ -119,6 +120,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.HUNG: _HttpError(500, _MODEL),
     Code.CONNECTION_LOST: _HttpError(500, _MODEL),
     Code.OUT_OF_MEMORY: _HttpError(500, _MODEL),
+    Code.INSUFFICIENT_MEMORY: _HttpError(507, _MODEL),
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),
@@ -150,7 +152,9 @@ DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_
 CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 """Failures after which there is no client to write to."""
 
-_FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
+_FINAL: Final = frozenset(
+    {Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN, Code.INSUFFICIENT_MEMORY}
+)
 """Failures that repeating the request does not change, although their status is 5xx.
 
 A list of variants answers ``CHECKPOINT_FORBIDDEN`` with 500; elsewhere it is 403.

@@ -31,6 +31,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 BytesOrNone = Annotated[int, Meta(ge=0)]
+BytesOrAutomatic = Annotated[int, Meta(ge=-1)]
 RELEASE_PATTERN: Final = (
     r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
     r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
@@ -153,6 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A process of the server that does not answer the supervisor for this long is killed and replaced."""
     memory_limit: BytesOrNone = 0
     """Bytes of memory that an engine may use, mapped model files included; beyond it the engine is ended. 0: no limit."""
+    memory_reserve: BytesOrAutomatic = -1
+    """Bytes of the host's memory that stay free for everything but models; -1: a twentieth of it, at most 1 GiB."""
+    device_memory_reserve: BytesOrAutomatic = -1
+    """The same for each device; -1: a twentieth of its memory, at most 1 GiB."""
     load_timeout: Seconds = 600.0
     """Longest time in which a model must become ready; after it, the load has failed."""
     subscribe_timeout: Seconds = 2.0

@@ -130,15 +130,17 @@ class ModelChecked(msgspec.Struct, frozen=True, omit_defaults=True):
 
     estimate: MemoryEstimate = MemoryEstimate()
     """The memory that it needs once it is loaded."""
-    available: int = 0
-    """Bytes of the host's memory that new work may use."""
 
 
 @control_message
-class StartEngine(msgspec.Struct, frozen=True):
+class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → worker: start the engine; after an engine's death: start it again."""
 
     spec: ModelSpec
+    context: int = 0
+    """The context of each request that was chosen because the options leave it open; 0: as the options say."""
+    need: dict[str, int] = {}
+    """Bytes by place that the model counts with. The worker keeps them for a new supervisor."""
 
 
 @control_message

@@ -59,6 +59,10 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     last_use: Age | None = None
     """The engine became ready, or an attempt with slots began or ended; None: never."""
     remembered: PolicyOverrides = PolicyOverrides()
+    context: int = 0
+    """As in the last ``StartEngine``."""
+    need: dict[str, int] = {}
+    """As in the last ``StartEngine``."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

@@ -44,7 +44,7 @@ class EngineReports:
         """A worker can load a model."""
         spec = self._spec(worker)
         estimate = self._models.measured.corrected(spec, message.estimate) if spec else message.estimate
-        self._scheduler.model_checked(worker, sum(estimate.need().values()), message.available)
+        self._scheduler.model_checked(worker, estimate)
 
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""

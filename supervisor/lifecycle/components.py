@@ -9,6 +9,7 @@ from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.work import KeyUsage, RateLimits
 from protocol.models.checkpoints import hub_cache
+from protocol.models.memory import HOST
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
@@ -41,6 +42,7 @@ from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.key_file_watch import KeyFileWatch
+from supervisor.runtime.memory_reader import MemoryReader
 from supervisor.runtime.messages import Messages
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
@@ -78,7 +80,6 @@ class Components:
         self.jobs = Jobs(loop, self.placement, self.peers, self.bus, self.barrier)
         self.workers = WorkerProcesses(self.placement, process_context, worker_fingerprint(settings))
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
-        self._make_scheduler()
         self.devices = DeviceReadings(
             loop=loop,
             jobs=self.jobs,
@@ -91,6 +92,7 @@ class Components:
         directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
         self.disks = DiskSpaces(loop, directories)
         self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
+        self._make_scheduler()
 
     def _make_scheduler(self) -> None:
         """Make the scheduler, with what sends it events and carries out its decisions."""
@@ -117,7 +119,16 @@ class Components:
             record=self.record,
             fetch=self._fetch,
         )
-        self.decisions = Decisions(self.loop, self.scheduler, self.models, self.effects, self.errors)
+        reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
+        self.decisions = Decisions(
+            loop=self.loop,
+            scheduler=self.scheduler,
+            models=self.models,
+            read_memory=reader.read_if_wanted,
+            executor=self.effects,
+            errors=self.errors,
+        )
+        reader.on_read = self.decisions.reconcile
         self.messages = Messages(
             loop=self.loop,
             bus=self.bus,
@@ -146,6 +157,10 @@ class Components:
             calls=self.calls,
             errors=self.errors,
         )
+
+    def _held_by(self, worker: str) -> dict[str, int]:
+        on_devices, on_host = self.devices.used_by(self.placement.pid(worker)), self.placement.held_bytes(worker)
+        return {**on_devices, HOST: on_host} if on_host else on_devices
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""

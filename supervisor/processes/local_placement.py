@@ -61,6 +61,16 @@ class LocalPlacement:
         """Return how many seconds the keeper has existed."""
         return process_tree.age(self._keeper)
 
+    def held_bytes(self, name: str) -> int:
+        """Return the resident bytes of a process's descendants. This costs a few system calls for each."""
+        pids = process_tree.children(self.pid(name)) if name in self._running else []
+        held = 0
+        while pids:
+            pid = pids.pop()
+            held += self.resident_bytes(name, pid)
+            pids += process_tree.children(pid)
+        return held
+
     def resident_bytes(self, name: str, pid: int) -> int:  # noqa: ARG002 - all run on this machine
         """Return the resident bytes of a process, with its mapped files. This costs a system call or two."""
         try:

@@ -67,6 +67,8 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "silence": _NEW_LOADS,
     "peer_silence": _EVERYWHERE,
     "memory_limit": _NEW_LOADS,
+    "memory_reserve": _NOW,
+    "device_memory_reserve": _NOW,
     "load_timeout": _NEW_LOADS,
     "subscribe_timeout": _NEW_LOADS,
     "header_silence": _GATEWAYS,

@@ -22,10 +22,16 @@ class Decisions:
     """When the scheduler decides. An exception in it is counted, and the next event tries again."""
 
     def __init__(
-        self, loop: Loop, scheduler: Scheduler, models: ModelRegistry, executor: EffectExecutor, errors: InternalErrors
+        self,
+        loop: Loop,
+        scheduler: Scheduler,
+        models: ModelRegistry,
+        read_memory: Callable[[float], None],
+        executor: EffectExecutor,
+        errors: InternalErrors,
     ) -> None:
-        """Nothing is decided before an event."""
-        self._loop, self._scheduler, self._models = loop, scheduler, models
+        """Nothing is decided before an event. ``read_memory`` is called before each decision, with the time."""
+        self._loop, self._scheduler, self._models, self._read_memory = loop, scheduler, models, read_memory
         self._executor, self._errors = executor, errors
         self.suspended = False
         """Whether nothing is decided: another supervisor is being taken over from, or takes over."""
@@ -54,6 +60,7 @@ class Decisions:
         if self.suspended:
             return
         try:
+            self._read_memory(self._loop.now())
             decide(self._loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
             self._errors.failure_of(problem, where="scheduler")

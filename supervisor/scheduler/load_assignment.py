@@ -9,19 +9,24 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes
+from supervisor.scheduler import memory_events, memory_plan, model_changes, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
     Evict,
     EvictionReason,
     Fits,
+    Insufficient,
     LoadedModel,
     LoadLimits,
     LoadRequest,
+    Verdict,
+    Wait,
     decide_eviction,
     models_over_limits,
 )
+from supervisor.scheduler.memory_plan import ModelMemory
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -34,8 +39,11 @@ _OBSTACLES: Final = {
     EvictionReason.NPU: "beside another model on the NPU",
     EvictionReason.GROUP: "beside others because of its group or theirs",
     EvictionReason.LIMIT: "beyond max_loaded_models",
+    EvictionReason.MEMORY: "beside others because of their memory",
 }
 """Why a pinned model would have to be evicted, in words."""
+RETRY_S: Final = 30.0
+"""When a client may ask again for a model for which other programs leave too little memory."""
 
 
 class EvictionClaim(NamedTuple):
@@ -47,6 +55,10 @@ class EvictionClaim(NamedTuple):
     order: int
     sure: bool
     reason: EvictionReason
+    model: str = ""
+    """The model to be loaded."""
+    request: str = ""
+    """What it is loaded for: the id of a request, or ``load``."""
 
     @property
     def why(self) -> str:
@@ -63,48 +75,72 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
     """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
     spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE] if candidates else []
-    capacity = LoadLimits(state.limits.models, state.memory, state.policies.groups)
-    claims = {} if state.closing else _claims_of_settings(state, capacity)
+    limits = LoadLimits(state.limits.models, memory_events.available_memory(state, now), state.policies.groups)
+    claims = {} if state.closing else _claims_of_settings(state, limits)
     ahead: list[LoadedModel] = []
     for model in candidates:
         worker, spec = model.worker, model.spec
         if spec is None:
             continue
-        memory = worker.memory if worker else model.memory
+        checked = model.state is ModelState.CHECKED
+        ready = checked and not state.memory.unknown  # old figures would start, refuse or unload too much
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
-        request = LoadRequest(model.name, model.type, memory, spec.npu, model.policy.groups)
-        verdict = decide_eviction(request, loaded_models, capacity)
-        if isinstance(verdict, Blocked):
-            _refuse_all_pinned(state, model, verdict)
+        # What an earlier check found may have changed: only after a check does memory decide.
+        estimate = model.estimate if checked else MemoryEstimate()
+        request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
+        verdict = decide_eviction(request, loaded_models, limits)
+        if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
+            verdict = Wait()
+        if _refused(state, model, verdict, now):
             continue
-        if not isinstance(verdict, Fits) and not _may_displace(model, now):
-            _refuse_failing(state, model, now)
-            continue
-        ahead.append(_model_ahead(request, now))
+        context = verdict.context if isinstance(verdict, Fits) else 0
+        ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
         if isinstance(verdict, Evict):
-            sure = model.state is ModelState.CHECKED
             for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
-                claims[evicted] = EvictionClaim(model.order or 0, sure, reason)
+                sure = ready and not (verdict.waits and reason is EvictionReason.MEMORY)
+                claims[evicted] = EvictionClaim(model.order or 0, sure, reason, model.name, _requested_by(model))
         if worker is None and spares:
             model_changes.begin_check(state, model, spec, spares.pop())
-        elif worker is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
+        elif worker is not None and ready and isinstance(verdict, Fits):
+            model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker)
     return claims
 
 
-def _claims_of_settings(state: SchedulerState, capacity: LoadLimits) -> dict[str, EvictionClaim]:
+def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
+    """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was."""
+    if isinstance(verdict, Insufficient):
+        failure = memory_plan.refusal(model.name, model.estimate, verdict.shortfall, RETRY_S)
+        worker_events.memory_insufficient(state, model, failure, now)
+    elif isinstance(verdict, Blocked):
+        _refuse_all_pinned(state, model, verdict)
+    elif not isinstance(verdict, Fits) and not _may_displace(model, now):
+        _refuse_failing(state, model, now)
+    else:
+        return False
+    return True
+
+
+def _requested_by(model: ScheduledModel) -> str:
+    """Return what a model is loaded for: the id of the request that waits longest, or ``load``."""
+    first = min(model.queue, key=lambda waiting: waiting.order, default=None)
+    return first.request.label if first is not None and first.order == model.order else "load"
+
+
+def _claims_of_settings(state: SchedulerState, limits: LoadLimits) -> dict[str, EvictionClaim]:
     """Return claims on models that changed settings do not let stay beside others."""
     loaded = list(_loaded_workers(state))
-    if not capacity.groups and len(loaded) <= capacity.max_loaded:
+    if not limits.groups and len(loaded) <= limits.max_loaded:
         return {}
     loaded_models = [_loaded_model(model, worker, {}) for worker, model in loaded]
-    over = models_over_limits(loaded_models, capacity)
+    over = models_over_limits(loaded_models, limits)
     return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
 
 
-def _model_ahead(request: LoadRequest, now: float) -> LoadedModel:
-    """Return a model that is about to be loaded as later ones see it: as already loaded."""
-    name, model_type, memory, npu, groups = request
+def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
+    """Return a model that is about to be loaded as later ones see it: as already loaded, with all of its memory to come."""
+    name, model_type, estimate, npu, groups = request
+    memory = ModelMemory(estimate.need(context) if context else memory_plan.least_need(estimate))
     return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
 
 
@@ -138,9 +174,10 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
 def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
     release_if_checked(state, model)
     model_changes.stop_keeping(model)
+    figures = f" ({verdict.shortfall.figures})" if verdict.shortfall is not None else ""
     reason = (
-        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}, and only pinned models could make way;"
-        " unpin or unload one of them"
+        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}{figures}, and only pinned models could make"
+        " way; unpin or unload one of them"
     )
     # Their names are for administrators: the key of the request may not use these models.
     pinned = f"pinned: {', '.join(verdict.pins)}"

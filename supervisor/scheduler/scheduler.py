@@ -20,9 +20,18 @@ from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, SubmitRequest
+from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler import client_events, memory_pressure, reconcile, spare_workers, worker_deaths, worker_events
+from supervisor.scheduler import (
+    client_events,
+    memory_events,
+    memory_pressure,
+    reconcile,
+    spare_workers,
+    worker_deaths,
+    worker_events,
+)
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.policy import PolicySource
@@ -51,6 +60,13 @@ class Scheduler:
         self.view = SchedulerView(self._state)
 
     # Decisions
+
+    def memory_read(self, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float) -> None:
+        """The memory of this machine was read. ``held``: worker → bytes that its engine holds, by place.
+
+        To be called before :meth:`reconcile` whenever the view's ``wants_memory`` says so.
+        """
+        memory_events.memory_read(self._state, capacities, held, now)
 
     def reconcile(self, now: float) -> None:
         """Do all that can be done now."""
@@ -160,9 +176,9 @@ class Scheduler:
         """A worker speaks another version of the wire protocol: lemonbus was updated under a running server."""
         spare_workers.version_mismatch(self._state, worker, installed, now)
 
-    def model_checked(self, worker: str, need: int, available: int) -> None:
-        """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
-        worker_events.model_checked(self._state, worker, need, available)
+    def model_checked(self, worker: str, estimate: MemoryEstimate) -> None:
+        """A worker finds nothing against loading its model, which would need this memory."""
+        worker_events.model_checked(self._state, worker, estimate)
 
     def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
         """The engine of a model answers."""

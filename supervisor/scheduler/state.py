@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -16,12 +16,20 @@ from supervisor.scheduler.backoff import Backoff, FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
+from supervisor.scheduler.memory_readings import MemoryReadings
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
-from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import NEVER, Eviction, ScheduledModel, ScheduledWorker
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
 _STOP_GRACE_S: Final = 5.0
+
+
+class EndedEviction(NamedTuple):
+    """An evicted model whose engine is gone."""
+
+    model: str
+    eviction: Eviction
 
 
 class SchedulerState:
@@ -42,8 +50,9 @@ class SchedulerState:
         self.models: dict[str, ScheduledModel] = {}
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
-        self.memory = 0
-        """Bytes of memory free at the last check, 0 if unknown."""
+        self.memory = MemoryReadings()
+        self.ended_evictions: list[EndedEviction] = []
+        """Evictions that are over, and are logged when the memory has been read again."""
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
         """The time of last use of models that are otherwise forgotten."""
@@ -99,7 +108,8 @@ class SchedulerState:
         self.expect_end(worker)
 
     def expect_end(self, worker: ScheduledWorker) -> None:
-        """Kill a worker that was told to leave, if it does not."""
+        """Kill a worker that was told to leave, if it does not. Its engine takes no more memory than it holds now."""
+        self.memory.changed()
         worker.transition(WorkerEvent.STOP)
         seconds = _STOP_GRACE_S + (worker.facts.leave_seconds if worker.facts else 0.0)
         self.emit(KillAfter(worker.id, seconds))

@@ -16,7 +16,7 @@ from protocol.messages.work import AttemptProgress, Caller
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl
+from supervisor.scheduler import idle_ttl, memory_events
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
@@ -132,6 +132,17 @@ class SchedulerView:
     def queued(self) -> int:
         """Requests that wait, for all models."""
         return sum(len(model.queue) for model in self._state.models.values())
+
+    # Memory
+
+    def wants_memory(self, now: float) -> bool:
+        """Return whether the memory must be read before the next decision."""
+        return memory_events.wants_memory(self._state, now)
+
+    @property
+    def memory_changes(self) -> int:
+        """How often something has changed the memory, so that figures from before are wrong."""
+        return self._state.memory.changes
 
     # Models
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler import memory_events, model_changes, spare_workers
 from supervisor.scheduler.crash_record import REMEMBERED_S
 from supervisor.scheduler.effects import LogDecision, NoteDeath
 from supervisor.scheduler.model_states import ModelState
@@ -69,7 +69,7 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     if model is None:
         return
     model_changes.lose_worker(model)
-    state.memory += worker.memory if state.memory else 0
+    memory_events.engine_gone(state, model, worker, now)
     if before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
     elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):

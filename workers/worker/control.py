@@ -53,7 +53,7 @@ from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_reports import engine_ready, load_failure, without_secrets
 from workers.worker.engine_session import EngineSession
-from workers.worker.load_check import check_model
+from workers.worker.load_check import check_model, with_context
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot
 from workers.worker.supervisor_link import SupervisorLink, hello
 
@@ -143,9 +143,9 @@ class WorkerController:
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():
-                self._answer_load(message.spec, self._check_model)
+                self._answer_load(message.spec, partial(self._check_model, message.spec))
             case StartEngine():
-                self._answer_load(message.spec, self._start_engine)
+                self._answer_load(message.spec, partial(self._start_engine, message))
             case CollectMetrics():
                 self._collect_metrics(message.number)
             case SamplingDefaults() | SetRequestRules():
@@ -162,10 +162,10 @@ class WorkerController:
 
     # Loading.
 
-    def _answer_load(self, spec: ModelSpec, step: Callable[[ModelSpec], None]) -> None:
+    def _answer_load(self, spec: ModelSpec, step: Callable[[], None]) -> None:
         """Take a step of a load. If it raises, report it as failed."""
         try:
-            step(spec)
+            step()
         except LemonbusError as problem:
             self._bus.send(LoadFailed(problem.failure))
         except Exception as error:
@@ -178,14 +178,15 @@ class WorkerController:
         self._checked = (spec, facts)
         self._bus.send(report)
 
-    def _start_engine(self, spec: ModelSpec, *, restore_caches: bool = True) -> None:
+    def _start_engine(self, order: StartEngine, *, restore_caches: bool = True) -> None:
+        spec = order.spec
         if WorkerEvent.LOAD not in OWN_TRANSITIONS[self._state]:
             self._log.warning(
                 "StartEngine ignored: not expected in this state", model=spec.name, state=self._state.name
             )
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
-        backend = registry.backend_class(spec.recipe)(spec, self._settings)
+        backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
         backend.model_facts = self._checked[1]
@@ -207,7 +208,7 @@ class WorkerController:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
         self._transition(WorkerEvent.LOAD)
-        self._model.started(spec)
+        self._model.started(order)
         engine = self._session.engine
         groups = {"control_groups": list(map(str, engine.group.folders))} if engine.group.folders else {}
         command = " ".join(without_secrets(engine.command))
@@ -256,7 +257,8 @@ class WorkerController:
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
         if session.caches_unusable and state is WorkerState.LOADING:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
-            self._answer_load(session.spec, partial(self._start_engine, restore_caches=False))
+            order = StartEngine(self._model.spec or session.spec, self._model.context, self._model.need)
+            self._answer_load(order.spec, partial(self._start_engine, order, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:

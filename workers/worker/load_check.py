@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.accounts import check_user
 from workers.backends.base import Backend, ModelFacts
-
-
-def available_memory(meminfo: str) -> int:
-    """Return the bytes that new work may use, from the text of /proc/meminfo; 0 if they are not in it."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
@@ -35,11 +28,12 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
         raise _unusable(spec, str(problem), spec.path) from None
     backend.model_facts = facts
     backend.model_facts = facts = facts._replace(estimate=backend.memory())
-    try:
-        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        meminfo = ""
-    return ModelChecked(estimate=facts.estimate, available=available_memory(meminfo)), facts
+    return ModelChecked(facts.estimate), facts
+
+
+def with_context(spec: ModelSpec, context: int) -> ModelSpec:
+    """Return a model's spec with the context that was chosen for it; 0: as its options say."""
+    return replace(spec, options={**spec.options, "ctx_size": context}) if context else spec
 
 
 def _unusable(spec: ModelSpec, reason: str, path: object) -> Exception:

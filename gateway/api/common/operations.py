@@ -47,7 +47,7 @@ CONFLICT: Final = _failures(Code.CONFLICT)
 MODEL: Final = _failures(
     *(Code.NOT_FOUND, Code.MODEL_NOT_FOUND, Code.NOT_LOADED, Code.CHECKPOINT_NOT_FOUND, Code.CONFLICT, Code.ALL_PINNED),
     *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.OFFLINE, Code.LOAD_FAILED),
-    *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED),
+    *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED, Code.INSUFFICIENT_MEMORY),
 )
 """Failures of finding, downloading and loading a model."""
 ENGINE: Final = _failures(

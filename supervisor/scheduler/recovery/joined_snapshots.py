@@ -112,4 +112,6 @@ def _running_worker(
         attempts=attempts,
         last_use=0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
         remembered=snapshot.remembered,
+        context=snapshot.context,
+        need=snapshot.need,
     )

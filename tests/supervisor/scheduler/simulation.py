@@ -11,9 +11,12 @@ from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
+
+NOTHING = MemoryEstimate()
 
 
 class Simulation(EffectPlayer):
@@ -167,15 +170,23 @@ class Simulation(EffectPlayer):
         self.scheduler.version_mismatch(worker, version, self.now)
         self.settle()
 
-    def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
-        self.scheduler.model_checked(worker, need, available)
+    def checked(self, worker: str, estimate: MemoryEstimate | None = None) -> None:
+        model = self.state.workers[worker].model
+        self.scheduler.model_checked(worker, estimate or self.estimates.get(model.name if model else "", NOTHING))
         self.settle()
 
+    def touch(self, worker: str, share: float) -> None:
+        """An engine takes this share of the memory that it was started with."""
+        its = self.workers[worker]
+        its.held = {place: int(bytes_ * share) for place, bytes_ in its.need.items()}
+
     def ready(self, worker: str) -> None:
+        self.touch(worker, 1.0)
         self.scheduler.engine_ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
         self.settle()
 
     def load_fails(self, worker: str, failure: Failure | None = None) -> None:
+        self.workers[worker].held = {}
         self.scheduler.load_failed(worker, failure or Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
@@ -185,6 +196,7 @@ class Simulation(EffectPlayer):
         """``of_requests``: it died of one of those that it worked on. ``killed``: by a signal from outside."""
         lost = self.workers[worker].running
         self.workers[worker].running = []
+        self.workers[worker].held = {}
         for key in lost:
             self.end(key)
         failure = Failure(code, "SIGSEGV" if of_requests else "SIGKILL")
@@ -232,6 +244,13 @@ class Simulation(EffectPlayer):
                     continue
             return True
         return False
+
+    def advance_to(self, state: WorkerState) -> None:
+        """Make the workers continue until one has this state."""
+        for _ in range(100):
+            if self.of_state(state):
+                return
+            assert self.advance(), f"no worker becomes {state}"
 
     def run_until_idle(self) -> None:
         """Make the workers continue until nothing changes, without ending any request."""

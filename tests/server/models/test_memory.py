@@ -1,0 +1,48 @@
+"""What a real server does with a model that needs more memory than the machine has."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.models.sparse_gguf import write_sparse_model
+from tests.support.server import LemonbusServer
+
+SMALL = [f"extra.tiny-{name}" for name in ("chat", "tale", "embed")]
+HUGE = "extra.huge"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    """A server with three loaded models, and with the file of a model that needs more memory than there is."""
+    server = start_module_server("tiny-chat", "tiny-tale", "tiny-embed")
+    write_sparse_model(server.models / "huge.gguf", 2 * psutil.virtual_memory().total)
+    for model in SMALL:
+        assert server.client.post("/v1/load", {"model_name": model}).status == 200
+    return server
+
+
+def loaded(server: LemonbusServer) -> list[str]:
+    return sorted(each["model_name"] for each in server.health()["all_models_loaded"])
+
+
+def test_a_model_that_never_fits_is_refused_and_nothing_is_unloaded_for_it(server: LemonbusServer) -> None:
+    refused = server.client.post("/v1/load", {"model_name": HUGE})
+    assert (refused.status, refused.error["code"]) == (507, "insufficient_memory")
+    assert refused.headers["x-should-retry"] == "false"
+    assert "retry-after" not in refused.headers
+    assert "this machine's memory" in refused.error["message"]
+    assert loaded(server) == sorted(SMALL)
+    failed = [each for each in server.state()["troubled"] if each["model_name"] == HUGE]
+    assert [each["code"] for each in failed] == ["insufficient_memory"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/api/chat"])
+def test_every_api_says_so(server: LemonbusServer, path: str) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    refused = server.client.post(path, {"model": HUGE, "messages": messages, "max_tokens": 4})
+    assert refused.status == 507
+    error = refused.json()["error"]
+    assert "this machine's memory" in (error if isinstance(error, str) else error["message"])
+    assert loaded(server) == sorted(SMALL)
