@@ -253,7 +253,7 @@ class Backend(abc.ABC):
         return ModelFacts(Path(self.spec.path).stat().st_size)
 
     def memory(self) -> MemoryEstimate:
-        """Return what the engine will need, from :attr:`model_facts`."""
+        """Return what the engine will need, from :attr:`model_facts`. Here: a multiple of the size of its files."""
         return MemoryEstimate({HOST: PlaceNeed(int(self.model_facts.size * MEMORY_FACTOR))}, slots=self.slots)
 
     @abc.abstractmethod

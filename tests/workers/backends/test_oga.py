@@ -15,9 +15,10 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
+from protocol.models.memory import HOST
 from protocol.models.recipes import IdleCheck, ModelSpec
 from workers.backends.base import ModelFacts
-from workers.backends.oga.backend import OgaBackend
+from workers.backends.oga.backend import PROCESS_BYTES, OgaBackend
 from workers.backends.registry import BACKEND_CLASSES
 from workers.stream.token_timing import EngineSpan
 
@@ -68,6 +69,16 @@ def test_the_context(asked: int, made_for: int, context: int) -> None:
     backend.model_facts = ModelFacts(0, made_for)
     assert backend.context == context
     assert words_of(backend)["--ctx-size"] == str(context)
+
+
+def test_the_memory() -> None:
+    given, chosen = made(ctx_size=1024), made(ctx_size=-1)
+    for each in (given, chosen):
+        each.model_facts = ModelFacts(10_000, 2048, token_bytes=100)
+    assert given.memory().need() == {HOST: 10_000 + PROCESS_BYTES + 102_400}
+    assert given.memory().places[HOST].lazy == 102_400
+    assert (chosen.memory().context, chosen.memory().largest_context) == (0, 2048)
+    assert chosen.memory().need(1024) == given.memory().need()
 
 
 @pytest.mark.parametrize(

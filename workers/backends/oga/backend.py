@@ -10,7 +10,8 @@ import msgspec
 
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
-from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.recipes import AUTOMATIC_CTX_SIZE, IdleCheck, ModelSpec, RecipeDescriptor
 from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
@@ -25,6 +26,10 @@ from workers.files import genai
 from workers.stream.chunk_translator import ChunkTranslator
 
 KEY: Final = "OGA_API_KEY"
+PROCESS_BYTES: Final = 40 * 1024**2
+"""What the server keeps beside the model: Python and the library."""
+_ELEMENT_BYTES: Final = 4
+"""Bytes of a number in the cache. Models for other devices than the processor have fewer."""
 _INPUT_TOKENS: Final = "chat/completions/input_tokens"
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
 """The prefix of ONNX Runtime's lines."""
@@ -85,7 +90,18 @@ class OgaBackend(ProgramBackend):
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
-        return ModelFacts(*genai.read(Path(self.spec.path)))
+        found = genai.read(Path(self.spec.path))
+        return ModelFacts(found.size, found.context, token_bytes=found.cache_elements * _ELEMENT_BYTES)
+
+    def memory(self) -> MemoryEstimate:
+        """See :meth:`Backend.memory`: a request reserves the cache for all of its context."""
+        facts = self.model_facts
+        automatic = int(self._option("ctx_size")) == AUTOMATIC_CTX_SIZE and facts.context > 0
+        context = 0 if automatic else self.context
+        cache = facts.token_bytes * (context or facts.context)
+        need = PlaceNeed(facts.size + PROCESS_BYTES, facts.token_bytes, lazy=cache)
+        parts = {"weights": facts.size, "cache": cache, "process": PROCESS_BYTES}
+        return MemoryEstimate({HOST: need}, context, facts.context if automatic else 0, parts=parts)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`."""
