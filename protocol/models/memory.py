@@ -72,7 +72,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         places = {
             place: structs.replace(need, fixed=max(need.fixed + differences.get(place, 0), need.mapped + need.lazy))
-            for place, need in self.places.items()
+            for place, need in {**dict.fromkeys(differences, PlaceNeed()), **self.places}.items()
         }
         parts = {**self.parts, "measured difference": sum(differences.values())}
         return structs.replace(self, places=places, parts=parts, measured=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.models.memory import HOST, MemoryEstimate
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 
 LEAST_GROWTH: Final = 4 << 20
 """A difference that has grown by less is not reported again."""
@@ -18,17 +18,15 @@ class MemoryDifference:
 
     def __init__(self, estimate: MemoryEstimate, context: int) -> None:
         """``context``: tokens of each slot that the engine has."""
-        place = estimate.places.get(HOST)
-        whole = estimate.need(estimate.context or context).get(HOST, 0) - (place.mapped if place is not None else 0)
-        self._estimated = place is not None
-        self._whole = whole
-        self._at_start = whole - (place.lazy if place is not None else 0)
+        place = estimate.places.get(HOST, PlaceNeed())
+        self._whole = estimate.need(estimate.context or context).get(HOST, 0) - place.mapped
+        self._at_start = self._whole - place.lazy
         self.bytes: int | None = None
-        """None: nothing was measured, or nothing was estimated."""
+        """None: nothing was measured."""
 
     def started(self, used: int) -> None:
         """Take note of what a ready engine uses. It has touched all but the parts that only work touches."""
-        if self._estimated and used:
+        if used:
             self.bytes = used - self._at_start
 
     def worked(self, used: int) -> bool:

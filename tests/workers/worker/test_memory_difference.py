@@ -38,13 +38,16 @@ def test_a_context_that_was_chosen_counts() -> None:
     assert difference.bytes == MIB
 
 
-def test_without_an_estimate_or_a_reading_there_is_no_difference() -> None:
-    for estimate, used in (
-        (MemoryEstimate(), 100),
-        (MemoryEstimate({"0000:01:00.0": PlaceNeed(1)}), 100),
-        (ESTIMATE, 0),
-    ):
-        difference = MemoryDifference(estimate, 0)
-        difference.started(used)
-        assert not difference.worked(1 << 40)
-        assert difference.bytes is None
+def test_without_an_estimate_all_that_is_used_is_the_difference() -> None:
+    difference = MemoryDifference(MemoryEstimate(), 4096)
+    difference.started(90 * MIB)
+    assert difference.bytes == 90 * MIB
+    assert difference.worked(100 * MIB)
+    assert MemoryEstimate().corrected({HOST: 100 * MIB}).need() == {HOST: 100 * MIB}
+
+
+def test_without_a_reading_there_is_no_difference() -> None:
+    difference = MemoryDifference(ESTIMATE, 0)
+    difference.started(0)
+    assert not difference.worked(1 << 40)
+    assert difference.bytes is None

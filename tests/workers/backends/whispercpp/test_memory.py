@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.config.settings import Settings
 from protocol.models.memory import HOST
+from protocol.models.recipes import ModelSpec
 from tests.support.models.tiny_models import tiny_models
-from tests.workers.backends.whispercpp.test_whispercpp import made
+from workers.backends.whispercpp.backend import WhisperCppBackend
 from workers.backends.whispercpp.memory import PROCESS_BYTES, whisper_memory
 from workers.files import ggml
 from workers.files.ggml import GgmlHeader
@@ -43,9 +45,14 @@ def test_without_flash_attention_the_encoder_has_all_scores_of_a_layer() -> None
 
 def test_the_backend_reads_the_header() -> None:
     path = tiny_models() / "models" / "tiny-whisper.bin"
-    backend, plain = made(), made(whispercpp_args="--no-flash-attn")
+    backend, plain = (
+        WhisperCppBackend(
+            ModelSpec("x", "x", "whispercpp", "cpu", "audio", str(path), options={"whispercpp_args": arguments}),
+            Settings(),
+        )
+        for arguments in ("", "--no-flash-attn")
+    )
     for each in (backend, plain):
-        each.spec = type(each.spec)("x", "x", "whispercpp", "cpu", "audio", str(path))
         each.model_facts = each.examine()
     assert backend.memory() == whisper_memory(ggml.check(path), path.stat().st_size, flash=True)
     assert plain.memory().parts["compute"] > backend.memory().parts["compute"]
