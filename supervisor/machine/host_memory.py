@@ -25,7 +25,7 @@ class HostMemory(NamedTuple):
     total: int
     free: int
     """What is available, without the files that processes have mapped."""
-    spare: int
+    headroom: int
     """What is available with them, and with swap: when it is used up, the kernel kills a process."""
 
 

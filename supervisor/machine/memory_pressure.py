@@ -17,9 +17,9 @@ from supervisor.machine.host_memory import read_machine_memory
 from supervisor.machine.pci import read_text
 
 _STALLED: Final = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
-LEAST_SPARE_SHARE: Final = 32
+LEAST_HEADROOM_SHARE: Final = 32
 """A place is short of memory if less than this fraction of it, a thirty-second, can be had before the kernel kills."""
-LEAST_SPARE: Final = (16 << 20, 512 << 20)
+LEAST_HEADROOM: Final = (16 << 20, 512 << 20)
 """But never less than the first, and no more than the second number of bytes."""
 LEAST_FREE_SHARE: Final = 16
 """It is also short if less than this fraction is free while processes stall for memory: the kernel drops what engines use."""
@@ -39,7 +39,7 @@ class MemoryReading(NamedTuple):
     limit: int
     free: int
     """What can be had without taking what processes use, mapped files included."""
-    spare: int
+    headroom: int
     """What can be had before the kernel kills a process."""
     stalled: int
     """Microseconds in which some process waited for memory, since the start of the machine or group; 0 if unknown."""
@@ -55,9 +55,9 @@ class MemoryPressure(NamedTuple):
 
 def read_pressure(machine: Path, groups: Iterable[Cgroup]) -> list[MemoryReading]:
     """Return the readings of the machine and of those control groups that have a limit. ``machine`` has its ``proc``."""
-    total, free, spare = read_machine_memory(machine)
+    total, free, headroom = read_machine_memory(machine)
     stalled = _stalled(machine / "proc/pressure/memory")
-    readings = [MemoryReading("", total, free, spare, stalled)] if total else []
+    readings = [MemoryReading("", total, free, headroom, stalled)] if total else []
     for group in groups:
         memory = read_memory(group)
         if memory is not None and memory.limit < total:
@@ -91,7 +91,7 @@ class PressureJudge:
             if is_short(pressure, before=reading.group in self._short):
                 found.append(pressure)
         self._short = {each.reading.group for each in found}
-        return min(found, key=lambda each: each.reading.spare / each.reading.limit, default=None)
+        return min(found, key=lambda each: each.reading.headroom / each.reading.limit, default=None)
 
     def _stalled_share(self, reading: MemoryReading, now: float) -> float:
         began, stalled, share = self._windows.get(reading.group, (now, reading.stalled, 0.0))
@@ -105,18 +105,18 @@ class PressureJudge:
 def is_short(pressure: MemoryPressure, *, before: bool) -> bool:
     """Return whether a place is short of memory. ``before``: whether it was at the last reading."""
     limit, relief = pressure.reading.limit, RELIEF if before else 1
-    if pressure.reading.spare < least_spare(limit) * relief:
+    if pressure.reading.headroom < least_headroom(limit) * relief:
         return True
     stalls = pressure.stalled >= STALLED_SHARE / relief
     return stalls and pressure.reading.free < limit // LEAST_FREE_SHARE * relief
 
 
-def least_spare(limit: int) -> int:
-    """Return the bytes that a place must have to spare."""
-    least, most = LEAST_SPARE
-    return min(most, max(least, limit // LEAST_SPARE_SHARE))
+def least_headroom(limit: int) -> int:
+    """Return the headroom, in bytes, below which a place is short of memory."""
+    least, most = LEAST_HEADROOM
+    return min(most, max(least, limit // LEAST_HEADROOM_SHARE))
 
 
 def is_near(readings: Iterable[MemoryReading]) -> bool:
     """Return whether a place may soon be short of memory, so that it is looked at more often."""
-    return any(each.spare < each.limit // 4 for each in readings)
+    return any(each.headroom < each.limit // 4 for each in readings)

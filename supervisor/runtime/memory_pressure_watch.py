@@ -9,7 +9,7 @@ from protocol.runtime import logs
 from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
 from supervisor.machine.host_memory import process_root
-from supervisor.machine.memory_pressure import MemoryPressure, PressureJudge, is_near, read_pressure
+from supervisor.machine.memory_pressure import MemoryPressure, MemoryReading, PressureJudge, is_near, read_pressure
 from supervisor.runtime.decisions import Decisions
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -45,21 +45,17 @@ class MemoryPressureWatch:
         self._look_later(NEAR_INTERVAL_S if is_near(readings) else INTERVAL_S)
         before, self._pressure = self._pressure, self._judge.judge(readings, self._loop.now())
         if self._pressure is not None:
+            figures = {**_figures(self._pressure.reading), "stalled": round(self._pressure.stalled, 3)}
             if before is None:
-                log.warning("memory is nearly used up", **_figures(self._pressure))
-            self._scheduler.memory_short(_figures(self._pressure), self._loop.now())
+                log.warning("memory is nearly used up", **figures)
+            self._scheduler.memory_short(figures, self._loop.now())
             self._decisions.reconcile()
         elif before is not None:
-            log.info("memory is no longer short")
+            now = next((each for each in readings if each.group == before.reading.group), before.reading)
+            log.info("memory is no longer short", **_figures(now))
 
 
-def _figures(pressure: MemoryPressure) -> dict[str, object]:
-    """Return what the log says of a place that is short of memory, sizes in bytes."""
-    reading = pressure.reading
-    return {
-        "place": reading.group or "the machine",
-        "limit": reading.limit,
-        "free": reading.free,
-        "spare": reading.spare,
-        "stalled": round(pressure.stalled, 3),
-    }
+def _figures(reading: MemoryReading) -> dict[str, object]:
+    """Return what the log says of a place, sizes in bytes."""
+    place = reading.group or "the machine"
+    return {"place": place, "limit": reading.limit, "free": reading.free, "headroom": reading.headroom}

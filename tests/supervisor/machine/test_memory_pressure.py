@@ -11,7 +11,7 @@ from supervisor.machine.memory_pressure import (
     MemoryReading,
     PressureJudge,
     is_near,
-    least_spare,
+    least_headroom,
     read_pressure,
 )
 from tests.support.fakes.recorded_host import MEMINFO, V1_MOUNT, V2_MOUNT, RecordedHost
@@ -22,9 +22,9 @@ STALLS = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60
 
 
 def reading(
-    spare: int, free: int = 4 * GIB, *, limit: int = 16 * GIB, stalled: int = 0, group: str = ""
+    headroom: int, free: int = 4 * GIB, *, limit: int = 16 * GIB, stalled: int = 0, group: str = ""
 ) -> MemoryReading:
-    return MemoryReading(group, limit, free, spare, stalled)
+    return MemoryReading(group, limit, free, headroom, stalled)
 
 
 def test_a_place_is_short_when_nearly_nothing_is_left_before_the_kernel_kills() -> None:
@@ -32,7 +32,7 @@ def test_a_place_is_short_when_nearly_nothing_is_left_before_the_kernel_kills() 
     assert judge.judge([reading(600 * MIB)], 0.0) is None
     short = judge.judge([reading(500 * MIB)], 1.0)
     assert short is not None
-    assert short.reading.spare == 500 * MIB
+    assert short.reading.headroom == 500 * MIB
 
 
 def test_it_stays_short_until_there_is_twice_as_much() -> None:
@@ -73,9 +73,9 @@ def test_the_place_that_is_shortest_in_proportion_is_named() -> None:
 
 
 def test_how_much_must_be_left() -> None:
-    assert least_spare(64 * MIB) == 16 * MIB
-    assert least_spare(2 * GIB) == 64 * MIB
-    assert least_spare(512 * GIB) == 512 * MIB
+    assert least_headroom(64 * MIB) == 16 * MIB
+    assert least_headroom(2 * GIB) == 64 * MIB
+    assert least_headroom(512 * GIB) == 512 * MIB
     assert is_near([reading(8 * GIB), reading(3 * GIB)])
     assert not is_near([reading(8 * GIB)])
 
