@@ -22,6 +22,7 @@ import falcon
 
 from gateway import middleware
 from gateway.access.cors import CorsPolicy
+from gateway.access.scopes import Scope, declared_scope
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common import probes
 from gateway.api.common.dialect import Dialect, endpoint_of
@@ -80,7 +81,8 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
             if path in routes:
                 raise ValueError(f"two dialects have the route {path}")
             routes[path] = resource
-            labels[path] = RouteLabels(endpoint_of(path), dialect.name)
+            inference = declared_scope(resource, "POST") is Scope.INFERENCE
+            labels[path] = RouteLabels(endpoint_of(path), dialect.name, inference)
     session.request_counts.routes = labels
     for path, resource in routes.items():
         app.add_route(path, resource)

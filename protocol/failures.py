@@ -38,6 +38,7 @@ class Code(enum.StrEnum):
     MEDIA_TYPE = "unsupported_media_type"
     UNSUPPORTED = "unsupported_operation"
     RATE_LIMITED = "rate_limit_exceeded"
+    QUOTA = "insufficient_quota"
     OVERLOADED = "overloaded"
     STARTING = "starting"
     DRAINING = "draining"
@@ -99,6 +100,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.MEDIA_TYPE: _HttpError(415, _CALLER),
     Code.UNSUPPORTED: _HttpError(501, "unsupported_operation"),
     Code.RATE_LIMITED: _HttpError(429, "rate_limit_error"),
+    Code.QUOTA: _HttpError(429, "insufficient_quota"),
     Code.OVERLOADED: _HttpError(503, _BUSY),
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),

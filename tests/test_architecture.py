@@ -53,6 +53,7 @@ ONLY_IN = {
         "supervisor/metrics/engine_families.py",
         "supervisor/metrics/exposition.py",
     ),
+    "sqlite3": ("supervisor/usage/store.py",),
     "multiprocessing": (),
     "asyncio": (),
     "pickle": (),
@@ -70,7 +71,7 @@ ONLY_IN = {
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (
         "supervisor/runtime/disk_space.py",
-        "supervisor/runtime/state_writer.py",
+        "supervisor/runtime/work_thread.py",
         "workers/prompt_cache/disk_thread.py",
         "gateway/cli/",
         "workers/jobs/",

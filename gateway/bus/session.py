@@ -19,7 +19,7 @@ from gateway.bus.admission import GatewayAdmission
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
-from gateway.bus.supervisor_connection import SupervisorConnection
+from gateway.bus.supervisor_connection import EndMessage, SupervisorConnection
 from gateway.http.request_context import RequestContext, is_question, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission_states import (
@@ -31,12 +31,14 @@ from gateway.requests.admission_states import (
 )
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest, token_limit
+from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages import work
-from protocol.messages.calls import AbandonCall, CallResult
+from protocol.messages.calls import CallResult
+from protocol.messages.events import Outcome
 from protocol.messages.peers import LoadedCode
 from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
@@ -59,6 +61,7 @@ class SupervisorSession:
         self.inbox_bytes = settings.inbox_bytes
         self.request_counts = RequestCounts()
         """How many requests this process has answered; reported with each answer to a ping."""
+        self._received_ends = ReceivedEnds()
         self._pending = PendingRequests()
         self.on_shutdown: Callable[[float], None] | None = None
         """Called when this process has to end, with the seconds left for running requests."""
@@ -85,7 +88,7 @@ class SupervisorSession:
         """Use ``sockets`` from now on, and return the handlers for what they receive."""
         self._sockets = sockets
         self._connection = SupervisorConnection(sockets, self._pending)
-        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts)
+        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)
         return self._message_handlers
 
     def connect(self) -> None:
@@ -135,7 +138,7 @@ class SupervisorSession:
         self._admit(request, reservation)
         context.check_access()
         caller = context.caller
-        if caller is not None and caller.tokens_per_minute:
+        if caller is not None and caller.counts_tokens:
             caller = msgspec.structs.replace(caller, max_tokens=token_limit(request.body, request.weight))
         exchange = RequestExchange(
             self,
@@ -195,6 +198,10 @@ class SupervisorSession:
         """Report how many tokens a stream had when its worker was lost."""
         self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
 
+    def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
+        """Keep the end of an answer, in case its worker cannot report it."""
+        self._received_ends.add(self.id, exchange, worker, outcome)
+
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
         self._pending.exchanges.pop(exchange.number, None)
@@ -203,7 +210,7 @@ class SupervisorSession:
         """Return whether there is, or will be, a supervisor for another attempt."""
         return self.admission.state is not AdmissionState.LOST
 
-    def send_end(self, message: work.Cancel | work.AnswerLost | AbandonCall) -> None:
+    def send_end(self, message: EndMessage) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
         self._connection.send_end(message)
 

@@ -91,6 +91,8 @@ class RequestContext(msgspec.Struct, eq=False):
     """The endpoint of the internal format that an engine was asked for; empty if none was, or only for its state."""
     outcome: Outcome | None = None
     """What its generation cost, if it ended."""
+    answered: bool = False
+    """Whether an engine has completed the whole answer, so that its worker counts the request."""
     failure: Failure | None = None
     """The failure in the answer, if any."""
     api_key: ApiKey | None = None
@@ -130,7 +132,15 @@ class RequestContext(msgspec.Struct, eq=False):
         key = self.api_key
         if key is None:
             return None
-        return Caller(key.name, key.models, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+        return Caller(
+            key=key.name,
+            models=key.models,
+            requests_per_minute=key.requests_per_minute,
+            tokens_per_minute=key.tokens_per_minute,
+            concurrent=key.concurrent,
+            tokens_per_day=key.tokens_per_day,
+            tokens_per_month=key.tokens_per_month,
+        )
 
     def may_use(self, model: str) -> bool:
         """Return whether the caller's key may use a model, given by its registered name."""

@@ -54,6 +54,9 @@ class ExchangeDispatcher(Protocol):
     def report_lost(self, exchange: RequestExchange) -> None:
         """Report how much of a stream its client has got when its worker is gone."""
 
+    def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
+        """Keep the end of its answer, in case the worker cannot report it."""
+
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
 
@@ -184,6 +187,7 @@ class RequestExchange:
         if failure is not None:
             self._end(failure)
         elif self.inbox.outcome is not None:
+            self._dispatcher.answered(self, worker, self.inbox.outcome)
             self.model = self.inbox.outcome.model or self.model
             if not self.rate_limits_due:  # otherwise this still gets a message; its end is the caller's ``release``
                 self._dispatcher.forget(self)

@@ -179,6 +179,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for clients that connect later."""
+    usage_retention_days: Annotated[int, Meta(ge=0, le=36_500)] = 400
+    """Days for which the usage of API keys and models is kept; 0: forever. The present month is always kept."""
     mullama_metrics: bool = False
     """Whether ``/metrics`` has the names of metrics that Mullama documents (``mullama_…``) even if it is not asked for them."""
     metrics_models: Annotated[int, Meta(ge=1, le=500)] = 100

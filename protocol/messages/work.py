@@ -33,11 +33,23 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_per_minute: int = 0
     concurrent: int = 0
     max_tokens: int = 0
+    tokens_per_day: int = 0
+    tokens_per_month: int = 0
 
     @property
     def limited(self) -> bool:
         """Whether the key has any limit."""
-        return bool(self.requests_per_minute or self.tokens_per_minute or self.concurrent)
+        return bool(self.requests_per_minute or self.concurrent or self.counts_tokens)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether its tokens of a day or a month are limited."""
+        return bool(self.tokens_per_day or self.tokens_per_month)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether any limit is one of tokens."""
+        return bool(self.tokens_per_minute or self.has_budget)
 
 
 @control_message
@@ -137,7 +149,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
-    """One limit of a key: ``limit`` a minute, with ``remaining`` left; ``reset`` seconds until it is full again."""
+    """One limit of a key, with ``remaining`` left; ``reset`` seconds until it is full again."""
 
     limit: int
     remaining: int
@@ -145,10 +157,12 @@ class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The limits of a key; None for each that it does not have."""
+    """The limits of a key; None for each that it does not have. ``requests`` and ``tokens`` are those of a minute."""
 
     requests: LimitStatus | None = None
     tokens: LimitStatus | None = None
+    tokens_of_day: LimitStatus | None = None
+    tokens_of_month: LimitStatus | None = None
 
 
 @control_message
@@ -252,6 +266,14 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> RequestKey:
         """The attempt."""
         return RequestKey(self.gateway, self.number, self.attempt)
+
+
+@control_message
+class AnswersReceived(msgspec.Struct, frozen=True):
+    """Gateway → supervisor: this worker is gone. It may not have reported the ends of these answers, which were complete."""
+
+    worker: str
+    ends: list[AttemptEnded]
 
 
 @control_message

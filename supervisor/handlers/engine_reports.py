@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from protocol.ids import RequestKey
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, MemoryMeasured, ModelChecked
 from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
-from supervisor.limits.key_admission import KeyAdmission
-from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 
 class EngineReports:
-    """Tells the scheduler. ``admission`` and ``metrics`` count what a lost engine had generated."""
+    """Tells the scheduler. ``accounting`` counts what a lost engine had generated."""
 
     def __init__(
         self,
         loop: Loop,
         models: ModelRegistry,
         scheduler: Scheduler,
-        admission: KeyAdmission,
-        metrics: ServerMetrics,
+        accounting: Accounting,
         record: ServerRecord,
     ) -> None:
         self._loop, self._models, self._scheduler = loop, models, scheduler
-        self._admission, self._metrics, self._record = admission, metrics, record
+        self._accounting, self._record = accounting, record
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -75,10 +72,6 @@ class EngineReports:
 
     def _died(self, worker: str, message: EngineDied, _payload: bytes) -> None:
         """A worker lost its engine. The parts of its answers that clients have got are counted, then its grants end."""
-        for each in message.unfinished:
-            key = RequestKey(each.gateway, each.number, each.attempt)
-            attempt = self._scheduler.view.attempt_of_worker(worker, key)
-            if attempt is not None:
-                self._metrics.generation_stopped(attempt.model, each.tokens)
-                self._admission.ended(attempt.caller, each.prompt_tokens + each.tokens)
+        for end in message.unfinished:
+            self._accounting.attempt_ended(worker, end)
         self._scheduler.engine_died(worker, message.failure, self._loop.now(), message.causes, killed=message.killed)

@@ -21,6 +21,7 @@ from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.usage.accounting import Accounting
 
 
 class ServerSnapshots:
@@ -100,6 +101,7 @@ class MetricsCalls:
         peers: PeerRegistry,
         view: SchedulerView,
         metrics: ServerMetrics,
+        accounting: Accounting,
         collections: MetricsCollections,
         snapshots: ServerSnapshots,
         disks: DiskSpaces,
@@ -107,15 +109,16 @@ class MetricsCalls:
     ) -> None:
         self._disks = disks
         self._settings, self._peers, self._view, self._metrics = settings, peers, view, metrics
+        self._accounting = accounting
         self._collections, self._snapshots, self._calls = collections, snapshots, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {RequestsObserved: self._observed, MetricsCollected: self._collected, GetMetrics: self._get}
 
-    def _observed(self, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
+    def _observed(self, peer: str, message: RequestsObserved, _payload: bytes) -> None:
         """Add what a gateway has counted."""
-        self._metrics.requests_observed(message.series)
+        self._accounting.requests_observed(peer, message)
 
     def _collected(self, peer: str, message: MetricsCollected, payload: bytes) -> None:
         """Take the answer of a gateway or a worker."""
@@ -136,6 +139,7 @@ class MetricsCalls:
             now = self._snapshots.take(answered, self._metrics.average_speeds())
             with_mullama = call.mullama or self._settings.mullama_metrics
             text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
+            self._accounting.checkpoint()  # a counter that was shown must not fall when this supervisor dies
             self._calls.answer(peer, call.number, text)
 
         self._collections.collect([*self._peers.of("gateway"), *workers], answer)

@@ -13,6 +13,7 @@ from protocol.messages.health import StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
     AnswerLost,
+    AnswersReceived,
     AttemptAbandoned,
     AttemptEnded,
     AttemptProgress,
@@ -34,6 +35,7 @@ from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 
 class InferenceRequests:
@@ -47,6 +49,7 @@ class InferenceRequests:
         scheduler: Scheduler,
         internal_calls: InternalCalls,
         admission: KeyAdmission,
+        accounting: Accounting,
         metrics: ServerMetrics,
         stats: LatestStats,
         calls: GatewayCalls,
@@ -54,6 +57,7 @@ class InferenceRequests:
     ) -> None:
         self._loop, self._models, self._targets = loop, models, targets
         self._scheduler, self._internal_calls, self._admission = scheduler, internal_calls, admission
+        self._accounting = accounting
         self._metrics, self._stats, self._calls = metrics, stats, calls
         self._record = record
 
@@ -67,6 +71,7 @@ class InferenceRequests:
             AttemptAbandoned: self._abandoned,
             AttemptProgress: self._progressed,
             AnswerLost: self._answer_lost,
+            AnswersReceived: self._answers_received,
             Cancel: self._cancel,
         }
 
@@ -117,26 +122,19 @@ class InferenceRequests:
             target = enlarge_context(self._scheduler.view, self._internal_calls, target, message.context)
         self._scheduler.request_submitted(key, message, payload, target, self._loop.now())
 
-    def _ended(self, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
+    def _ended(self, peer: str, message: AttemptEnded, _payload: bytes) -> None:
         """Free the slots of an attempt that its engine no longer works on."""
-        key = RequestKey(message.gateway, message.number, message.attempt)
-        outcome = message.outcome
+        key, outcome = message.key, message.outcome
         output_tokens = outcome.output_tokens if outcome else message.tokens
         tokens = output_tokens + (outcome.prompt_tokens if outcome else message.prompt_tokens)
         now = self._loop.now()
         ended = self._scheduler.attempt_ended(
             key, message.code, now, tokens=tokens, output_tokens=output_tokens, ended_at=now - message.age
         )
-        if ended is None:
-            return
-        model = ended.model
-        self._admission.ended(ended.caller, tokens)
-        if outcome is None:
-            self._metrics.generation_stopped(model, message.tokens)
-        else:
-            self._metrics.generation_ended(model, outcome)
+        self._accounting.attempt_ended(peer, message)
+        if ended is not None and outcome is not None:
             whole = total_outcome([ended.earlier, outcome]) if ended.earlier else outcome
-            self._stats.add(StatsReport(model, whole))
+            self._stats.add(StatsReport(ended.model, whole))
             self._scheduler.count("tokens_generated", output_tokens)
 
     def _several_ended(self, peer: str, message: AttemptsEnded, payload: bytes) -> None:
@@ -154,8 +152,12 @@ class InferenceRequests:
 
     def _answer_lost(self, _peer: str, message: AnswerLost, _payload: bytes) -> None:
         """Count what was sent of a stream whose worker is gone."""
-        self._metrics.generation_stopped(message.model, message.tokens)
-        self._admission.ended(message.caller, message.tokens)
+        self._accounting.answer_lost(message)
+
+    def _answers_received(self, _peer: str, message: AnswersReceived, _payload: bytes) -> None:
+        """Count the answers whose ends their worker could not report before its own."""
+        for end in message.ends:
+            self._accounting.attempt_ended(message.worker, end)
 
     def _cancel(self, peer: str, message: Cancel, _payload: bytes) -> None:
         """Cancel an attempt whose client has gone."""

@@ -20,6 +20,8 @@ from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.limits.rate_limiter import RateLimiter
+from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.machine import hardware, pci
 from supervisor.machine.machine_memory import MachineMemory
 from supervisor.metrics.latest_stats import LatestStats
@@ -46,9 +48,13 @@ from supervisor.runtime.memory_reader import MemoryReader
 from supervisor.runtime.messages import Messages
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
+from supervisor.runtime.server_counters import ServerCounters
 from supervisor.runtime.server_record import ServerRecord
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage import store
+from supervisor.usage.accounting import Accounting
+from supervisor.usage.usage_writer import UsageWriter
 
 
 class Components:
@@ -74,6 +80,18 @@ class Components:
         self.placement = LocalPlacement(loop, process_context)
         self.processes = self.placement.processes
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
+        self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)
+        self.limits, self.budgets = RateLimiter(), TokenBudgets()
+        self.accounting = Accounting(
+            loop=loop,
+            metrics=self.metrics,
+            counters=self.counters,
+            limits=self.limits,
+            budgets=self.budgets,
+            registered=self._registered,
+        )
+        usage_store = store.UsageStore(Path(settings.state_dir) / store.FILE, settings.usage_retention_days)
+        self.usage_writer = UsageWriter(loop, usage_store, self.accounting)
         self.barrier = WorkerBarrier(loop, self.bus)
         self.grant_notices = GrantNotices(loop, self.bus)
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
@@ -142,7 +160,10 @@ class Components:
             barrier=self.barrier,
             scheduler=self.scheduler,
             errors=self.errors,
+            limits=self.limits,
+            budgets=self.budgets,
             report=self._report_usage,
+            remember=self.accounting.limits_changed,
             resumed=self.decisions.reconcile_unless_settled,
         )
         self.downloads = Downloads(
@@ -166,6 +187,11 @@ class Components:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
+
+    def _registered(self, name: str) -> str:
+        """Return the registered name of the model that a name means, empty if there is none."""
+        entry = self.models.known(name)
+        return entry.name if entry is not None else ""
 
     def _fetch(self, model: str) -> None:
         """Download a model that requests wait for. The downloads are made later than what carries out effects."""

@@ -17,13 +17,13 @@ from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.usage import UsageCalls
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.snapshot import MachineSnapshot
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.server_counters import ServerCounters
 
 log = logs.get_logger()
 
@@ -33,7 +33,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     settings, loop, bus, peers = components.settings, components.loop, components.bus, components.peers
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
-    counters = ServerCounters(loop, bus, components.errors, metrics, components.retained_log)
+    counters = components.counters
     snapshots = ServerSnapshots(
         peers=peers.all,
         processes=processes,
@@ -62,6 +62,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         former_models=other_versions.models,
         problems=lambda: [
             *components.key_file.problems,
+            *filter(None, [components.usage_writer.problem]),
             *models.unknown_in_configuration(),
             *components.devices.problems(),
         ],
@@ -74,6 +75,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         peers=peers,
         view=view,
         metrics=metrics,
+        accounting=components.accounting,
         collections=MetricsCollections(loop, bus),
         snapshots=snapshots,
         disks=components.disks,
@@ -81,7 +83,8 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     )
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
     log_readers = LogReaders(components.retained_log, calls)
-    return [health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
+    usage = UsageCalls(components.usage_writer, calls, components.errors)
+    return [usage.handlers(), health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
 
 
 def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:

@@ -20,6 +20,7 @@ from supervisor.bus.sockets import BindError
 from supervisor.handlers.upgrade import Upgrades
 from supervisor.keeper import channel
 from supervisor.lifecycle import startup
+from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
@@ -147,8 +148,7 @@ def _serve(
     )
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(components.messages.when_serving, reloader.hangup)
-    components.record.keep(keeper.take(channel.SERVER_RECORD), partial(keeper.hold, channel.SERVER_RECORD))
-    components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
+    _use_held_memory(components, keeper)
     if keeper.predecessors:
         supervisor.take_over(keeper_children.find_survivors(process_context))
     upgrades = Upgrades(loop, keeper, components.gateway, view, components.calls)
@@ -166,6 +166,7 @@ def _serve(
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
     components.state_writer.close()
+    components.usage_writer.close()
     components.bus.close()
     match succession.state:
         case SuccessionState.HANDING_OVER:
@@ -176,6 +177,14 @@ def _serve(
         case SuccessionState.RUNNING:
             runtime.release()
             return _refused(keeper, shutdown.exit_code)
+
+
+def _use_held_memory(components: Components, keeper: KeeperClient) -> None:
+    """Go on from what earlier supervisors of this server have left with the keeper."""
+    components.record.keep(keeper.take(channel.SERVER_RECORD), partial(keeper.hold, channel.SERVER_RECORD))
+    components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
+    components.accounting.use_journal(keeper.take(channel.COUNTS), partial(keeper.hold, channel.COUNTS))
+    components.usage_writer.start()
 
 
 def _warn_of_limits(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from protocol.messages.metrics import OTHER
 
@@ -25,7 +25,7 @@ class LabelValues:
     def __init__(self, limit: int) -> None:
         """Keep the first ``limit`` values apart."""
         self._limit = limit
-        self._known: set[str] = set()
+        self._known: dict[str, None] = {}
 
     def bounded(self, value: str) -> str:
         """Return the value, or ``other``."""
@@ -33,8 +33,16 @@ class LabelValues:
             return value
         if len(self._known) >= self._limit or not value:
             return OTHER
-        self._known.add(value)
+        self._known[value] = None
         return value
+
+    def state(self) -> list[str]:
+        """Return the values, for the next supervisor."""
+        return list(self._known)
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Keep apart what an earlier supervisor kept apart."""
+        self._known |= dict.fromkeys(state[: self._limit])
 
 
 class RecentValues:
@@ -65,6 +73,14 @@ class RecentValues:
             self._dropped(oldest)
         self._known[value] = None
         return value
+
+    def state(self) -> list[str]:
+        """Return the values, for the next supervisor."""
+        return list(self._known)
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Keep apart what an earlier supervisor kept apart."""
+        self._known = dict.fromkeys(state[-self._limit :])
 
 
 class Counter:
@@ -98,6 +114,18 @@ class Counter:
         """Show the combinations with this value of a label no more. If it comes again, they start at 0, as after a restart."""
         for labels in _with_value(self._values, self.names, label, value):
             self._dropped += self._values.pop(labels)
+
+    def state(self) -> list[tuple[Labels, float]]:
+        """Return all combinations, for the next supervisor, and without labels what was dropped."""
+        return [((), self._dropped), *self._values.items()] if self.names else list(self._values.items())
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on from what an earlier supervisor had counted. Combinations of other labels are ignored."""
+        for labels, value in state:
+            if len(labels) == len(self.names):
+                self.add(tuple(labels), value)
+            elif not labels:
+                self._dropped += value
 
 
 class Distribution:
@@ -166,6 +194,16 @@ class Histogram:
     def distributions(self) -> Mapping[Labels, Distribution]:
         """All combinations."""
         return self._distributions
+
+    def state(self) -> list[tuple[Labels, list[int], float]]:
+        """Return all combinations, for the next supervisor."""
+        return [(labels, each.counts, each.sum) for labels, each in self._distributions.items()]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on from what an earlier supervisor had counted. Combinations of other labels, or in other buckets, are ignored."""
+        for labels, counts, total in state:
+            if len(labels) == len(self.names):
+                self.merge(tuple(labels), counts, total)
 
 
 def _with_value(combinations: Mapping[Labels, object], names: Labels, label: str, value: str) -> list[Labels]:

@@ -61,6 +61,8 @@ def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _counter(f"{prefix}errors", "Requests that failed, broken streams included", metrics.errors)
     yield _counter(f"{prefix}refusals", "Requests and calls refused before they reached a worker", metrics.refusals)
     yield _counter(f"{prefix}key_requests", "Inference requests by the name of their API key", metrics.key_requests)
+    tokens = "Tokens by the name of the API key: in prompts (in), and generated (out)"
+    yield _counter(f"{prefix}key_tokens", tokens, metrics.key_tokens)
     yield _counter(
         f"{prefix}retries", "Requests tried again; the reason is the failure of the former attempt", metrics.retries
     )

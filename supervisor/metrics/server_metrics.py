@@ -8,8 +8,8 @@ none.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from protocol.failures import Code
 from protocol.messages.events import Outcome
@@ -73,6 +73,16 @@ class ServerMetrics:
         self.retries = Counter("reason")
         self.refusals = Counter("code")
         self.key_requests = Counter("key")
+        self.key_tokens = Counter("key", "direction")
+
+    def state(self) -> dict[str, Any]:
+        """Return everything, for the next supervisor."""
+        return {name: each.state() for name, each in vars(self).items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what an earlier supervisor had counted, perhaps one of another release. Nothing was counted yet."""
+        for name, each in vars(self).items():
+            each.restore(state.get(name, ()))
 
     def keep_series_while(self, is_loaded: Callable[[str], bool]) -> None:
         """Tell which models are loaded. The scheduler knows, but is given these metrics when it is made."""
@@ -89,7 +99,7 @@ class ServerMetrics:
             self.http_requests.add((endpoint, dialect, status), requests)
             self.http_durations.merge((endpoint,), each.buckets, each.seconds)
             if each.code:
-                self.errors.add((endpoint, dialect, _known_code(each.code)), requests)
+                self.errors.add((endpoint, dialect, known_code(each.code)), requests)
             inference = INFERENCE_ENDPOINTS.get(each.inference)
             if inference is not None:
                 self.inference_requests.add((inference,), requests)
@@ -105,11 +115,11 @@ class ServerMetrics:
 
     def attempt_retried(self, code: str) -> None:
         """Note that a gateway tries a request again. ``code``: the failure of the attempt before."""
-        self.retries.add((_known_code(code),))
+        self.retries.add((known_code(code),))
 
     def attempt_refused(self, code: str) -> None:
         """Note that a request or a call ended before it reached a worker."""
-        self.refusals.add((_known_code(code),))
+        self.refusals.add((known_code(code),))
 
     def generation_ended(self, model: str, outcome: Outcome) -> None:
         """Add a finished generation."""
@@ -129,10 +139,18 @@ class ServerMetrics:
             # The first value is the time since the prompt was processed: it follows no token.
             self.inter_token.observe_all(labels, array("f", outcome.token_times)[1:])
 
-    def generation_stopped(self, model: str, tokens: int) -> None:
-        """Add the output of a generation that did not reach its end."""
+    def generation_stopped(self, model: str, tokens: int, prompt_tokens: int = 0) -> None:
+        """Add the output and the prompt of a generation that did not reach its end."""
         if tokens:
             self.generated_tokens.add((self._models.bounded(model),), tokens)
+        if prompt_tokens:
+            self.prompt_tokens.add((self._models.bounded(model),), prompt_tokens)
+
+    def tokens_used(self, key: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Add the tokens of a request that came with an API key, by the key's name."""
+        for direction, tokens in (("in", prompt_tokens), ("out", output_tokens)):
+            if tokens:
+                self.key_tokens.add((self._keys.bounded(key), direction), tokens)
 
     # Models
 
@@ -184,7 +202,8 @@ class ServerMetrics:
         }
 
 
-def _known_code(code: str) -> str:
+def known_code(code: str) -> str:
+    """Return a failure's code, or ``other``."""
     return code if code in _CODES else OTHER
 
 

@@ -78,6 +78,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "breaker_deaths": _NOW,
     "breaker_window": _NOW,
     "log_retained": _NOW,
+    "usage_retention_days": _NOW,
     "mullama_metrics": _NOW,
     "metrics_models": _NOW,
     "allowed_hosts": _GATEWAYS,

@@ -55,6 +55,7 @@ ENGINE: Final = _failures(
         Code.DRAINED,
         Code.CONTEXT_EXCEEDED,
         Code.RATE_LIMITED,
+        Code.QUOTA,
         Code.SPOOL_FULL,
         Code.RETURNED,
         Code.BACKEND_DIED,

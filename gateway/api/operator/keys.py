@@ -35,6 +35,8 @@ class ListedKey(msgspec.Struct):
     models: list[str]
     requests_per_minute: int
     tokens_per_minute: int
+    tokens_per_day: int
+    tokens_per_month: int
     concurrent: int
     created: float
     """Unix seconds; 0: unknown."""
