@@ -129,18 +129,7 @@ class RequestContext(msgspec.Struct, eq=False):
     @property
     def caller(self) -> Caller | None:
         """What the supervisor has to know about the key, for its counters and limits; None without keys."""
-        key = self.api_key
-        if key is None:
-            return None
-        return Caller(
-            key=key.name,
-            models=key.models,
-            requests_per_minute=key.requests_per_minute,
-            tokens_per_minute=key.tokens_per_minute,
-            concurrent=key.concurrent,
-            tokens_per_day=key.tokens_per_day,
-            tokens_per_month=key.tokens_per_month,
-        )
+        return Caller.of(self.api_key) if self.api_key is not None else None
 
     def may_use(self, model: str) -> bool:
         """Return whether the caller's key may use a model, given by its registered name."""

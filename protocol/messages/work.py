@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import Repetition, call_message
@@ -35,6 +36,19 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int = 0
     tokens_per_day: int = 0
     tokens_per_month: int = 0
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Caller:
+        """Return the caller with this key."""
+        return cls(
+            key=key.name,
+            models=key.models,
+            requests_per_minute=key.requests_per_minute,
+            tokens_per_minute=key.tokens_per_minute,
+            concurrent=key.concurrent,
+            tokens_per_day=key.tokens_per_day,
+            tokens_per_month=key.tokens_per_month,
+        )
 
     @property
     def limited(self) -> bool:

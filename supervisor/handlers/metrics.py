@@ -13,7 +13,7 @@ from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.disk_space import DiskSpaces
@@ -36,11 +36,13 @@ class ServerSnapshots:
         counters: ServerCounters,
         failed: Callable[[], list[FailedModel]],
         key_expiries: Callable[[], dict[str, float]],
+        key_limits: Callable[[], list[RemainingLimit]],
         machine: Callable[[], MachineSnapshot],
     ) -> None:
         """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
         self._view, self._counters = view, counters
+        self._key_limits = key_limits
         self._failed, self._key_expiries, self._machine = failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
@@ -64,6 +66,7 @@ class ServerSnapshots:
             bus_drops=self._counters.lost(),
             internal_errors=self._counters.internal_errors,
             engines=engines,
+            key_limits=self._key_limits(),
             short_names=self._short_names([*(model.name for model in models), *measured]),
             machine=self._machine(),
             failed=self._failed(),

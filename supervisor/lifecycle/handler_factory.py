@@ -47,6 +47,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             [reading for reading, _ in components.devices.devices()],
             components.disks.known(),
         ),
+        key_limits=lambda: components.admission.remaining(components.key_file.limited),
     )
     health = HealthReports(
         process_context=components.process_context,

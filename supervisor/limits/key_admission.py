@@ -9,7 +9,8 @@ have answered a ping, which they do after their reports. This takes some tenths 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from msgspec import structs
 
@@ -20,8 +21,11 @@ from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
+from supervisor.metrics.snapshot import RemainingLimit
 from supervisor.scheduler.scheduler import Scheduler
 
+_LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
+"""The fields of :class:`~protocol.messages.work.RateLimits`, by the names of the limits."""
 Report = Callable[[RequestKey, RateLimits], None]
 
 
@@ -152,3 +156,14 @@ class KeyAdmission:
         of_minute = self._limits.rate_limits(caller, self._loop.now())
         day, month = self._budgets.statuses(caller, self._clock())
         return structs.replace(of_minute, tokens_of_day=day, tokens_of_month=month)
+
+    def remaining(self, callers: Iterable[Caller]) -> list[RemainingLimit]:
+        """Return what is left of each limit of these keys, for the metrics."""
+        found: list[RemainingLimit] = []
+        for caller in callers:
+            statuses = zip(_LIMITS, structs.astuple(self._rate_limits(caller)), strict=True)
+            found += [RemainingLimit(caller.key, name, status.remaining) for name, status in statuses if status]
+            if caller.concurrent:
+                left = max(0, caller.concurrent - self._open(caller))
+                found.append(RemainingLimit(caller.key, "concurrent", left))
+        return found

@@ -47,6 +47,7 @@ def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot
 def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     """Yield all other families."""
     yield from _request_families(prefix, metrics)
+    yield _key_limits(prefix, metrics, now)
     yield from _generation_families(prefix, metrics)
     yield from _model_families(prefix, metrics, now)
     yield from _failure_families(prefix, metrics, now)
@@ -66,6 +67,14 @@ def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _counter(
         f"{prefix}retries", "Requests tried again; the reason is the failure of the former attempt", metrics.retries
     )
+
+
+def _key_limits(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Family:
+    left: dict[Labels, float] = {
+        (key, limit): remaining for key, limit, remaining in now.key_limits if metrics.has_key_series(key)
+    }
+    name, about = f"{prefix}key_limit_remaining", "What is left of a limit of an API key"
+    return Family(name, "gauge", about, ("key", "limit"), left)
 
 
 def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:

@@ -109,6 +109,10 @@ class ServerMetrics:
         """Note an inference request that came with an API key, by the key's name."""
         self.key_requests.add((self._keys.bounded(key),))
 
+    def has_key_series(self, key: str) -> bool:
+        """Return whether an API key has series of its own, by its name."""
+        return self._keys.bounded(key) == key
+
     def attempt_granted(self, model: str, waited: float) -> None:
         """Note that a request got its slot after ``waited`` seconds."""
         self.queue_wait.observe((self._models.bounded(model),), waited)

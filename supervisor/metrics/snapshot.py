@@ -42,6 +42,14 @@ class MachineSnapshot(NamedTuple):
     disks: Sequence[DiskSpace] = ()
 
 
+class RemainingLimit(NamedTuple):
+    """What is left of one limit of an API key, by the key's name."""
+
+    key: str
+    limit: str
+    remaining: int
+
+
 class ServerSnapshot(NamedTuple):
     """The whole server. Sizes in bytes, times in seconds."""
 
@@ -55,6 +63,7 @@ class ServerSnapshot(NamedTuple):
     """Kind → messages that were lost."""
     internal_errors: int
     engines: list[EngineMetrics]
+    key_limits: Sequence[RemainingLimit] = ()
     short_names: Mapping[str, str] = {}
     """Registered name → the model's name in the form ``NAME:TAG`` if it has one, else the registered name."""
     machine: MachineSnapshot = MachineSnapshot()

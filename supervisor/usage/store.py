@@ -207,7 +207,8 @@ class UsageStore:
 
 def _checked_version(database: sqlite3.Connection) -> int:
     """Return the version of the tables; raises ``StoreError``, or ``DatabaseError`` if the file is damaged."""
-    if database.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+    (result,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if result != "ok":
         problem = sqlite3.DatabaseError("the check of the file failed")
         problem.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise problem

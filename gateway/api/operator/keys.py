@@ -35,13 +35,13 @@ class ListedKey(msgspec.Struct):
     models: list[str]
     requests_per_minute: int
     tokens_per_minute: int
-    tokens_per_day: int
-    tokens_per_month: int
     concurrent: int
     created: float
     """Unix seconds; 0: unknown."""
     expires: float
     """Unix seconds; 0: never."""
+    tokens_per_day: int = 0
+    tokens_per_month: int = 0
 
 
 class KeysAnswer(msgspec.Struct):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -37,6 +38,7 @@ MOST_TOKENS: Final = 12
 MOST_PROMPT: Final = 200
 MOST_ATTEMPTS: Final = 3
 FIRST_SECONDS: Final = 1.5
+BEGAN: Final = datetime.now(UTC).date()
 
 
 class Answer(NamedTuple):
@@ -108,7 +110,7 @@ def kills(server: LemonbusServer) -> Iterator[Callable[[], object]]:
 
 def usage_of(server: LemonbusServer) -> dict[str, dict[str, int]]:
     """Return the sums of each key."""
-    answer = server.client.get("/internal/usage", **server.admin_headers)
+    answer = server.client.get(f"/internal/usage?since={BEGAN}", **server.admin_headers)
     assert answer.status == 200, answer
     sums: dict[str, dict[str, int]] = {}
     for row in answer.json()["rows"]:
