@@ -55,6 +55,7 @@ class Code(enum.StrEnum):
     BACKEND_NOT_INSTALLED = "backend_not_installed"
     OFFLINE = "offline"
     SPOOL_FULL = "spool_full"
+    LOOP_DETECTED = "loop_detected"
     BACKEND_DIED = "backend_died"
     BACKEND_ERROR = "backend_error"
     HUNG = "backend_hung"
@@ -117,6 +118,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.BACKEND_NOT_INSTALLED: _HttpError(409, "conflict"),
     Code.OFFLINE: _HttpError(503, _MODEL),
     Code.SPOOL_FULL: _HttpError(503, _BUSY),
+    Code.LOOP_DETECTED: _HttpError(508, _MODEL),
     Code.BACKEND_DIED: _HttpError(500, _MODEL),
     Code.BACKEND_ERROR: _HttpError(500, _MODEL),
     Code.HUNG: _HttpError(500, _MODEL),
@@ -155,7 +157,14 @@ CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 """Failures after which there is no client to write to."""
 
 _FINAL: Final = frozenset(
-    {Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN, Code.INSUFFICIENT_MEMORY}
+    {
+        Code.LOOP_DETECTED,
+        Code.UNSUPPORTED,
+        Code.OFFLINE,
+        Code.MODEL_UNUSABLE,
+        Code.CHECKPOINT_FORBIDDEN,
+        Code.INSUFFICIENT_MEMORY,
+    }
 )
 """Failures that repeating the request does not change, although their status is 5xx.
 

@@ -265,7 +265,7 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
             {
                 *("base", "engine_request", "error_texts", "flag_table", "generation_request", "llama_server_api"),
                 *("accepted_audio", "package_version", "program_backend", "recipe", "request_rules"),
-                *("openai_forms", "openai_server", "sampling_defaults", "user_arguments"),
+                *("openai_forms", "openai_server", "server_address", "sampling_defaults", "user_arguments"),
             },
         ),
         ("gateway/cli/commands", set()),

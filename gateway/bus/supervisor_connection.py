@@ -236,6 +236,7 @@ class SupervisorConnection:
                 after=request.after,
                 address=request.address,
                 digest=request.digest,
+                via=request.via,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

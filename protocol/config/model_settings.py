@@ -19,6 +19,8 @@ FieldName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\Z")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 Word = Annotated[str, Meta(min_length=1, max_length=4096)]
 Label = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
+Url = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]{1,255}(/[!-\"$->A-~]{0,1000})?\Z")]
+"""An address without a user, a query and a fragment."""
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -58,13 +60,17 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys that make a section a model of its own, which a program of the operator's own runs.
+    """The keys that make a section a model of its own, which a program of the operator's own or another server runs.
 
-    Only the configuration file has them: no client can name a program.
+    Only the configuration file has them: no client can name a program or a server.
     """
 
     command: Annotated[list[Word], Meta(min_length=1, max_length=1000)] | None = None
     """The program and its arguments. ``{port}``, ``{name}``, ``{model}`` and ``{key}`` are replaced."""
+    url: Url | None = None
+    """The address of another server's API, up to its ``/v1``."""
+    urls: Annotated[list[Url], Meta(min_length=1, max_length=100)] | None = None
+    """Likewise, of several servers that have the same model."""
     type: ModelType = ModelType.LLM
     """What the model does."""
     capabilities: list[Label] = []
@@ -72,7 +78,7 @@ class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_f
     served_name: Word | None = None
     """What the server calls the model. Default: the only name that it lists, or else NAME."""
     slots: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    """Requests that it works on at once. Default: 1."""
+    """Requests that it works on at once. Default: 1 for a program, 8 for another server."""
     health: Annotated[str, Meta(pattern=r"^/[!-~]{0,500}\Z")] | None = None
     """The path that a server which is ready answers with 200. Default: ``/health``, or else ``/v1/models``."""
     stream_usage: bool = True
@@ -89,6 +95,13 @@ class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_f
     """A file with the key that the server demands. It is read at each load."""
     api_key_env: VariableName | None = None
     """The environment variable of lemonbus with that key."""
+    timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    """Seconds without a byte of an answer after which a request to another server has failed, instead of ``silence``."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the other servers; empty: there are none."""
+        return self.urls or ([self.url] if self.url else [])
 
 
 class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -40,6 +40,9 @@ _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _NO_ENGINE: Final = EngineSettings()
+_ENGINE_KINDS: Final = ("command", "url", "urls")
+_OF_A_PROGRAM: Final = frozenset({"command", "start_timeout", "stop_signal", "working_directory", "memory"})
+_OF_A_SERVER: Final = frozenset({"url", "urls", "timeout"})
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
 
@@ -157,10 +160,16 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
 
 
 def _engine_contradictions(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
-    """Return keys of a program of the operator's own that contradict each other."""
+    """Return keys of a program or a server of the operator's own that contradict each other."""
     given = [key for key in OWN_ENGINE_KEYS if getattr(section, key) != getattr(_NO_ENGINE, key)]
-    for key in given if section.command is None else ():
-        yield (*path, key), "has no effect without command"
+    kinds = [key for key in _ENGINE_KINDS if key in given]
+    if len(kinds) > 1:
+        yield (*path, kinds[1]), f"expected either this or {kinds[0]}, not both"
+    for key in given:
+        if key in _OF_A_PROGRAM and section.command is None:
+            yield (*path, key), "has no effect without command"
+        elif not kinds or (key in _OF_A_SERVER and section.command is not None):
+            yield (*path, key), f"has no effect without {'url' if key in _OF_A_SERVER else ' or '.join(_ENGINE_KINDS)}"
     if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
         yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
     if section.api_key_file and section.api_key_env:

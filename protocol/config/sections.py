@@ -47,6 +47,9 @@ _EXPECTED: Final = {
     "slots": "a whole number from 1 up to 4096",
     "start_timeout": "a number above 0 up to 86400",
     "system_prompt": "a text of at most 65536 characters",
+    "timeout": "a number above 0 up to 86400",
+    "url": "an http or https address, up to its /v1, without a user and a query",
+    "urls": "a non-empty list of http or https addresses, up to their /v1, without a user and a query",
     "user": "the name of a user, or its number as a text",
     "working_directory": "an absolute path",
 }

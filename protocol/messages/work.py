@@ -116,6 +116,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The client's address, on a server without keys: deaths of engines count against it."""
     digest: str = ""
     """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
+    via: list[str] = []
+    """The lemonbus servers that have passed the request on, each by the id of its run, so that it does not go round in a circle."""
 
 
 # The new supervisor has no reservation for the request, so it is counted when it comes.
@@ -241,6 +243,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     api_key: str = ""
     """The name of the caller's API key, empty without keys: the report of its end names it."""
     more: bool = False
+    """As in :class:`SubmitRequest`."""
+    via: list[str] = []
     """As in :class:`SubmitRequest`."""
 
 

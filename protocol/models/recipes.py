@@ -38,6 +38,8 @@ class IdleCheck(enum.StrEnum):
     """Ask the engine's ``/slots`` until no more slots are busy than requests are running."""
     CLOSED = "closed"
     """The engine stops when its client hangs up, streamed or not, and answers the next request once it has stopped."""
+    DISCONNECTED = "disconnected"
+    """It runs elsewhere, for others as well: once the connection is closed, its work is its own affair."""
     ANSWER = "answer"
     """The engine cannot be interrupted: read its answer to the end and discard it."""
 
@@ -162,11 +164,13 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """An unregistered checkpoint with this word in its name gets this recipe."""
     hint_devices: list[str] = []
     """Of several recipes with the same hint, this is the one for the device that the request names; ``hybrid`` if it names none."""
-    section_key: str = ""
-    """The key that makes a section of the configuration a model of this recipe.
+    section_keys: list[str] = []
+    """Each of these keys makes a section of the configuration a model of this recipe.
 
     Such models have no files here, and no client can name one that is not configured. Empty: any model may have the recipe.
     """
+    elsewhere: bool = False
+    """Whether its models run on other servers: they need no memory here, and no limit on loaded models counts them."""
     shown_device: str = ""
     """The device of its models as health names it, if it is not one of this machine."""
     folder_file: str = ""
@@ -220,6 +224,8 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables of the engine that the configuration sets."""
     devices: list[str] = []
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
+    elsewhere: bool = False
+    """See :attr:`RecipeDescriptor.elsewhere`."""
     engine: dict[str, Any] = {}
     """The keys of its section that say which program or server runs it (``OWN_ENGINE_KEYS`` of ``protocol.config.model_settings``)."""
     limits: EngineLimits = EngineLimits()

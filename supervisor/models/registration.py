@@ -52,8 +52,8 @@ def entry_from_registration(name: str, registration: Registration, directories: 
 
 def check_for_clients(recipe: str) -> None:
     """Raise ``invalid_request`` for a recipe whose models only the configuration names."""
-    if key := DESCRIPTORS[recipe].section_key:
-        reason = f"recipe {recipe} is only for sections of the configuration file, with the key {key}"
+    if keys := DESCRIPTORS[recipe].section_keys:
+        reason = f"recipe {recipe} is only for sections of the configuration file, with {' or '.join(keys)}"
         raise invalid(reason, "recipe")
 
 

@@ -83,18 +83,20 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
         if spec is None:
             continue
         checked = model.state is ModelState.CHECKED
-        ready = checked and not state.memory.unknown  # old figures would start, refuse or unload too much
+        # Old figures would start, refuse or unload too much. A model that runs elsewhere takes nothing of this machine.
+        ready = checked and (spec.elsewhere or not state.memory.unknown)
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
         # What an earlier check found may have changed: only after a check does memory decide.
         estimate = model.estimate if checked else MemoryEstimate()
         request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
-        verdict = decide_eviction(request, loaded_models, limits)
+        verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded_models, limits)
         if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
             verdict = Wait()
         if _refused(state, model, verdict, now):
             continue
         context = verdict.context if isinstance(verdict, Fits) else 0
-        ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
+        if not spec.elsewhere:
+            ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
         if isinstance(verdict, Evict):
             for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
                 sure = ready and not (verdict.waits and reason is EvictionReason.MEMORY)
@@ -145,9 +147,11 @@ def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
 
 
 def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
+    """Yield the workers with a loaded model, except those whose model runs elsewhere."""
     for worker in state.workers.values():
-        if worker.model is not None and worker.counts_as_loaded:
-            yield worker, worker.model
+        model = worker.model
+        if model is not None and worker.counts_as_loaded and not (model.spec and model.spec.elsewhere):
+            yield worker, model
 
 
 def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:

@@ -21,6 +21,7 @@ from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
+from workers.backends.server_address import ServerAddress
 
 MEMORY_FACTOR: Final = 1.2
 """Memory that a model needs, as a multiple of the size of its files."""
@@ -169,6 +170,16 @@ class Backend(abc.ABC):
         return self.settings.silence
 
     @property
+    def servers(self) -> Sequence[ServerAddress]:
+        """The servers that run the model elsewhere; empty: a process of this machine runs it."""
+        return ()
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without a byte of an answer after which a request to one of :attr:`servers` has failed."""
+        return self.silence
+
+    @property
     def load_timeout(self) -> float:
         """Seconds within which the engine must be ready."""
         return self.settings.load_timeout
@@ -190,6 +201,13 @@ class Backend(abc.ABC):
     def is_healthy(self, status: int) -> bool:
         """Return whether an answer to :meth:`health` means that the engine has loaded its model."""
         return status == 200
+
+    def health_problem(self, _status: int, _body: bytes) -> str:
+        """Return why an engine that answers so will not become healthy, in the words after its name; empty: it may.
+
+        ``status`` is 0 if no answer came; the body then says why.
+        """
+        return ""
 
     def idle_check(self, endpoint: str) -> str:
         """Return how the worker learns that the engine has stopped: an :class:`~protocol.models.recipes.IdleCheck`."""

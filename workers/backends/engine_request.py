@@ -42,6 +42,8 @@ class EngineRequest(NamedTuple):
     """Rewrites an answer (for a stream, each piece of it) as llama-server would write it; raises ValueError if it is malformed."""
     end_marker: bool = True
     """Whether a stream ends with ``[DONE]``. Otherwise, the end of the response ends it, if every choice has ended."""
+    via: str = ""
+    """The header ``Via`` for another server: the lemonbus servers that have passed the request on."""
     warning: str = ""
     """What to tell the client about it, in ASCII without quotes: a part that has no effect."""
 

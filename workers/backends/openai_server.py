@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.config.model_settings import EngineSettings
 from protocol.config.settings import Settings
-from protocol.failures import DECODE_ERRORS, Code, Failure
+from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code, Failure
 from protocol.models.recipes import IdleCheck, ModelSpec, ModelType
 from protocol.wire import form_data
 from workers.backends import openai_forms
@@ -220,6 +220,9 @@ class OpenAiServerBackend(Backend):
         if status in _ABSENT and not (status == 404 and _NAMES_MODEL.search(body)):
             what = f"{name} cannot do this: {self.program}, which runs it, does not have /v1/{endpoint}"
             return Failure(Code.UNSUPPORTED, what, model=name)
+        if status == HTTP_ERRORS[Code.LOOP_DETECTED].status:
+            what = f"the request for {name} goes round in a loop of servers: correct the url of one of them"
+            return Failure(Code.LOOP_DETECTED, what, model=name)
         shown = body[:300].decode("utf-8", "replace")
         if status == 404:
             what = f"{self.program} does not know a model {self.alias!r}: correct served_name of {name} in the configuration"

@@ -21,6 +21,7 @@ from workers.backends.kokoro import backend as kokoro
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
 from workers.backends.recipe import FileHead, Identity, Recipe
+from workers.backends.remote import backend as remote
 from workers.backends.sdcpp import backend as sdcpp
 from workers.backends.whispercpp import backend as whispercpp
 
@@ -32,6 +33,7 @@ RECIPES: Final = [
     kokoro.RECIPE,
     *oga.RECIPES,
     command.RECIPE,
+    remote.RECIPE,
 ]
 
 DESCRIPTORS: Final[dict[str, RecipeDescriptor]] = {each.descriptor.recipe: each.descriptor for each in RECIPES}

@@ -19,12 +19,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Final, Protocol
+import ssl
+from typing import Any, Final, Protocol
 
 import httptools
 
 from protocol.runtime.loop import Loop
 from workers.engine.exchange import EngineExchange
+from workers.engine.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
 _CONNECTING: Final = (0, errno.EINPROGRESS)
@@ -32,15 +34,46 @@ _LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 MAX_DRAIN_READS: Final = 100_000
 
 
+class EngineSocket(Protocol):
+    """What a connection needs of its socket, encrypted or not."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def send(self, data: memoryview, /) -> int:
+        """Send what the other side takes now; raises BlockingIOError if it takes nothing."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Read what has come, 0 at the end; raises BlockingIOError if nothing has."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Set an option."""
+
+    def getpeername(self) -> Any:
+        """Return the other side; raises OSError while there is no connection."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class ConnectionOwner(Protocol):
     """The pool that opens connections and keeps them (``connection_pool.py``)."""
 
     loop: Loop
-    port: int
     head: str
     open: bool
     buffer: memoryview
     read_batcher: ReadBatcher
+    keeps_streams: bool
+
+    def open_socket(self) -> tuple[EngineSocket, int]:
+        """Open a non-blocking socket and begin to connect; return it with the error number, 0 or one of ``_CONNECTING``.
+
+        Raises OSError.
+        """
+
+    def path_of(self, path: str) -> str:
+        """Return the path of a request at this engine."""
 
     def send_on_new_connection(self, exchange: EngineExchange) -> None:
         """Send a request on a new connection."""
@@ -62,7 +95,7 @@ class EngineConnection:
         """Begin to connect. A failure is reported like any other break. ``ahead``: no request is waiting for it."""
         self._owner = owner
         self._loop = owner.loop
-        self._socket: socket.socket
+        self._socket: EngineSocket
         self._fd = -1
         """The descriptor of ``_socket``, -1 while there is no open socket."""
         self._exchange: EngineExchange | None = None
@@ -71,23 +104,33 @@ class EngineConnection:
         self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
         self._ahead = ahead
         self._reused = False
+        self._send_problem = ""
+        """What went wrong when something was sent: a refused connection shows there first."""
         self._connect_error = self._connect()
 
     def _connect(self) -> int:
         """Begin to connect; return the error number, which is one of ``_CONNECTING`` if there is no error yet."""
         try:
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            self._socket, error = self._owner.open_socket()
         except OSError as problem:
             return problem.errno or errno.EIO
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            error = self._socket.connect_ex(("127.0.0.1", self._owner.port))
             self._loop.on_readable(self._socket.fileno(), self.read)
         except OSError as problem:
             self._socket.close()
             return problem.errno or errno.EIO
         self._fd = self._socket.fileno()
         return error
+
+    @property
+    def connected(self) -> bool:
+        """Whether the other side has accepted the connection."""
+        try:
+            self._socket.getpeername()
+        except (OSError, AttributeError):
+            return False
+        return True
 
     @property
     def opened(self) -> bool:
@@ -103,7 +146,9 @@ class EngineConnection:
         request = exchange.request
         if request.patient:
             self._owner.read_batcher.add_patient(self)
-        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._owner.head}"
+        head = f"{request.method} {self._owner.path_of(request.path)} HTTP/1.1\r\n{self._owner.head}"
+        if request.via:
+            head += f"Via: {request.via}\r\n"
         if request.method == "POST":
             head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
         if request.patient:
@@ -138,10 +183,15 @@ class EngineConnection:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
             self._unsent = memoryview(b"")  # an empty slice would keep the whole request in memory
         except BlockingIOError:
-            self._loop.on_writable(self._fd, self._write)
+            waits = isinstance(self._socket, TlsSocket) and self._socket.waits_for_peer
+            self._loop.on_writable(self._fd, None if waits else self._write)
             return
-        except OSError:
+        except ssl.SSLError as problem:
+            self._break(getattr(problem, "verify_message", "") or problem.reason or "the encryption failed")
+            return
+        except OSError as problem:
             # The engine may have answered before it closed the connection: reading shows this.
+            self._send_problem = problem.strerror or ""
             self._unsent = memoryview(b"")
         self._loop.on_writable(self._fd, None)
 
@@ -153,6 +203,8 @@ class EngineConnection:
         try:
             size = self._socket.recv_into(buffer)
         except BlockingIOError:
+            if self._unsent and isinstance(self._socket, TlsSocket):
+                self._write()  # the other side has answered the handshake
             return
         except OSError as problem:
             self._break(problem.strerror or "connection lost")
@@ -163,10 +215,15 @@ class EngineConnection:
         if self._parser is None or self._exchange is None:
             self.close()  # the engine sent something without being asked
             return
+        self._parse(self._parser, buffer[:size])
+        if isinstance(self._socket, TlsSocket) and self._fd >= 0 and self._socket.pending:
+            self.read()
+
+    def _parse(self, parser: httptools.HttpResponseParser, data: memoryview) -> None:
         self._bytes_received = True
         self._owner.read_batcher.count_read(self)
         try:
-            self._parser.feed_data(buffer[:size])
+            parser.feed_data(data)
         except httptools.HttpParserCallbackError as problem:
             self._crash(problem.__context__ or problem)
             return
@@ -182,12 +239,8 @@ class EngineConnection:
             if self._fd < 0 or self._exchange is None:
                 return
             before = self._fd
-            try:
-                self._socket.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
+            if isinstance(self._socket, socket.socket) and _is_empty(self._socket):
                 return
-            except OSError:
-                pass
             self.read()
             if before != self._fd:
                 return
@@ -228,7 +281,7 @@ class EngineConnection:
             self._keep_alive = False
             self._finish(until_close=True)
         else:
-            self._break("the engine closed the connection")
+            self._break(self._send_problem or "the engine closed the connection")
 
     def _finish(self, until_close: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
@@ -236,7 +289,7 @@ class EngineConnection:
             return
         exchange.connection = None
         self._owner.read_batcher.remove(self)
-        if self._keep_alive and not self._unsent and not exchange.request.streamed:
+        if self._keep_alive and not self._unsent and (self._owner.keeps_streams or not exchange.request.streamed):
             self._owner.keep(self)
         else:
             # The answer leaves first: closing and opening a connection take as long as the answer's way through this
@@ -288,3 +341,13 @@ class EngineConnection:
             self._exchange.connection = None
             self._exchange = None
         self._owner.forget(self)
+
+
+def _is_empty(plain: socket.socket) -> bool:
+    try:
+        plain.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False

@@ -5,11 +5,12 @@ Invariant: every open connection is in ``_all``; ``_kept`` has those without a r
 
 from __future__ import annotations
 
-from typing import Final
+import socket
+from typing import Any, Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection import EngineConnection
+from workers.engine.connection import EngineConnection, EngineSocket
 from workers.engine.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
@@ -18,6 +19,9 @@ READ_BUFFER_BYTES: Final = 65_536
 
 class EngineConnectionPool:
     """The connections to one engine."""
+
+    keeps_streams = False
+    """Whether a connection is kept after a stream: llama-server closes it anyway."""
 
     def __init__(self, loop: Loop, port: int, max_kept: int, key: str = "") -> None:
         """Connect to 127.0.0.1:``port`` when there is something to send, with ``key`` as the bearer token, if any.
@@ -43,11 +47,23 @@ class EngineConnectionPool:
         Raises nothing if the connection cannot be opened: the handler is told that it broke.
         """
         exchange = EngineExchange(self.read_batcher, request, handler)
+        self.begin(exchange)
+        return exchange
+
+    def begin(self, exchange: EngineExchange) -> None:
+        """Send the request of an exchange."""
         if self._kept:
             self._kept.pop().send(exchange)
         else:
             self.send_on_new_connection(exchange)
-        return exchange
+
+    def open_socket(self) -> tuple[EngineSocket, int]:
+        """See :class:`~workers.engine.connection.ConnectionOwner`."""
+        return begin_connection(socket.AF_INET, ("127.0.0.1", self.port))
+
+    def path_of(self, path: str) -> str:
+        """Return the path itself."""
+        return path
 
     def send_on_new_connection(self, exchange: EngineExchange) -> None:
         """Send a request on a new connection."""
@@ -94,3 +110,13 @@ class EngineConnectionPool:
         self.open = False
         for connection in list(self._all):
             connection.close()
+
+
+def begin_connection(family: int, address: Any) -> tuple[socket.socket, int]:
+    """Return a non-blocking socket that connects, and the error number of that; raises OSError."""
+    opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        return opened, opened.connect_ex(address)
+    except OSError:
+        opened.close()
+        raise

@@ -125,6 +125,10 @@ class EngineProcess:
         self._output = OutputReader(loop, log, self.pid, label, fds, backend.parse, is_progress)
         loop.on_death(self.pid, self._exited)
 
+    def is_listening(self) -> bool:
+        """See :meth:`~workers.engine.port.ReservedPort.is_listening`."""
+        return self.reserved_port.is_listening()
+
     @property
     def url(self) -> str:
         """The address at which it answers."""

@@ -12,16 +12,20 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineFacts
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.error_responses import failure_in_body
 from workers.engine.exchange import BufferedResponse, OnResponse
+from workers.engine.remote_servers import EnginePool
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1
 POLL_GROWTH: Final = 1.05
 
+_UNPROBED: Final = (IdleCheck.ANSWER, IdleCheck.DISCONNECTED)
+"""After a cancelled request, such an engine is not asked whether it is idle."""
+
 OnReady = Callable[[EngineFacts], None]
-OnFailed = Callable[[str], None]
+OnFailed = Callable[[str, str], None]
+"""Gets the reason for administrators, and what clients may be told, in the words after the engine's name."""
 
 
 class ReadinessProbe:
@@ -30,7 +34,7 @@ class ReadinessProbe:
     def __init__(
         self,
         loop: Loop,
-        pool: EngineConnectionPool,
+        pool: EnginePool,
         backend: Backend,
         is_listening: Callable[[], bool],
         on_ready: OnReady,
@@ -74,7 +78,10 @@ class ReadinessProbe:
         else:
             self._poll_later()
 
-    def _on_health(self, status: int, _body: bytes) -> None:
+    def _on_health(self, status: int, body: bytes) -> None:
+        if problem := self._backend.health_problem(status, body):
+            self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {_excerpt(body)}", problem)
+            return
         if not self._backend.is_healthy(status):
             self._poll_later()
             return
@@ -106,7 +113,7 @@ class ReadinessProbe:
         except ValueError as problem:
             self._fail(f"its description of itself is not understood ({status}): {problem}")
             return
-        if any(self._backend.idle_check(each) != IdleCheck.ANSWER for each in self._backend.descriptor.idle_check):
+        if any(self._backend.idle_check(each) not in _UNPROBED for each in self._backend.descriptor.idle_check):
             self._ask(self._backend.busy(), self._on_busy)
         else:
             self._succeed(self._facts)
@@ -132,10 +139,10 @@ class ReadinessProbe:
         self._over = True
         self._on_ready(facts)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, shown: str = "did not become ready") -> None:
         if not self._over:
             self._over = True
-            self._on_failed(reason)
+            self._on_failed(reason, shown)
 
 
 def _excerpt(body: bytes) -> str:

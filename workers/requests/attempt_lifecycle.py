@@ -154,7 +154,7 @@ class AttemptLifecycle:
             self.failed(attempt, failure, stopped=True)
             return
         try:
-            request = engine_request(attempt.run, attempt.body, session.backend, self._context.runtime)
+            request = engine_request(attempt.run, attempt.body, session.backend, self._context)
             attempt.start(request)
             if request.warning:
                 self._log.warning(

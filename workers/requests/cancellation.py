@@ -74,6 +74,11 @@ class Cancellations:
         if exchange is None:
             self._on_stopped(attempt, code)
             return
+        if self._backend.idle_check(attempt.run.endpoint) == IdleCheck.DISCONNECTED:
+            attempt.exchange = None
+            exchange.cancel()
+            self._on_stopped(attempt, code)
+            return
         if self._stops_on_close(attempt):
             if attempt.answer.status or exchange.connection is None:
                 self._close(attempt)

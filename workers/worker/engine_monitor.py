@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.process import EngineProcess
+from workers.engine.remote_engine import Engine
 from workers.worker.engine_watchdog import Verdict, Watchdog
 
 MEMORY_CHECK_INTERVAL_S: Final = 0.25
@@ -24,7 +24,7 @@ class EngineMonitor:
     def __init__(
         self,
         loop: Loop,
-        engine: EngineProcess,
+        engine: Engine,
         silence: float,
         by_usage: bool,
         busy: Callable[[], bool],
@@ -82,7 +82,7 @@ class EngineMonitor:
 class MemoryMonitor:
     """Kills an engine whose processes together use more memory than allowed."""
 
-    def __init__(self, loop: Loop, engine: EngineProcess, limit: int, on_exceeded: Callable[[int], None]) -> None:
+    def __init__(self, loop: Loop, engine: Engine, limit: int, on_exceeded: Callable[[int], None]) -> None:
         """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
 
         ``on_exceeded`` is called with the bytes in use, before the engine is killed.

@@ -22,6 +22,9 @@ from workers.backends.base import Backend, EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.process import EngineExit, EngineProcess
 from workers.engine.readiness import ReadinessProbe
+from workers.engine.remote_engine import Engine, RemoteEngine
+from workers.engine.remote_servers import EnginePool, Found, NameLookup, RemoteServers, find_address
+from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
 from workers.worker.memory_difference import MemoryDifference
@@ -66,13 +69,31 @@ class EngineSession:
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
         self.failure: Failure | None = None
-        self.engine = EngineProcess(loop, backend, log, label, report_progress, self._exited)
-        self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
+        self.engine: Engine
+        self.pool: EnginePool
+        if backend.servers:
+            self.engine = remote = RemoteEngine(loop, backend.servers[0], self._exited)
+            self.pool = RemoteServers(
+                loop,
+                backend.servers,
+                health=backend.health,
+                is_healthy=backend.is_healthy,
+                timeout=backend.timeout,
+                max_kept=backend.slots + 1,
+                key=backend.key,
+                look_up=name_lookup(loop),
+                on_unreachable=lambda reason: remote.end("cannot be reached", reason),
+            )
+        else:
+            self.engine = process = EngineProcess(loop, backend, log, label, report_progress, self._exited)
+            self.pool = EngineConnectionPool(loop, process.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
         self._memory_monitor = MemoryMonitor(loop, self.engine, backend.memory_limit, self._memory_exceeded)
-        files = backend.slot_files()
-        self._caches = EngineCaches(loop, self.pool, settings, self.spec.name, files, log) if files else None
+        files, pool = backend.slot_files(), self.pool
+        self._caches: EngineCaches | None = None
+        if files is not None and isinstance(pool, EngineConnectionPool):
+            self._caches = EngineCaches(loop, pool, settings, self.spec.name, files, log)
         self._restore_caches = restore_caches
         self.caches_unusable = False
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
@@ -85,7 +106,7 @@ class EngineSession:
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
         )
         self._load_monitor.wake()
-        listening = self.engine.reserved_port.is_listening
+        listening = self.engine.is_listening
         self._readiness = ReadinessProbe(loop, self.pool, backend, listening, self._answers, self._load_failed)
         late = f"it was not ready within {backend.load_timeout:g} s"
         self._load_timer: Timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late))
@@ -191,9 +212,9 @@ class EngineSession:
         self._log.debug("engine ready", engine_pid=self.engine.pid, seconds=round(self.seconds, 3))
         self._owner.engine_ready(self, facts)
 
-    def _load_failed(self, reason: str) -> None:
+    def _load_failed(self, reason: str, shown: str = "did not become ready") -> None:
         self._stop_loading()
-        message = f"{self.spec.name} cannot be loaded: {self.backend.program} did not become ready"
+        message = f"{self.spec.name} cannot be loaded: {self.backend.program} {shown}"
         self._end(Failure(Code.LOAD_FAILED, message, model=self.spec.name, detail=reason))
 
     def _exited(self, exit_: EngineExit) -> None:
@@ -233,3 +254,18 @@ class EngineSession:
             f"({self.backend.memory_limit / _GIB:.2f} GiB), and was ended"
         )
         self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
+
+
+def name_lookup(loop: Loop) -> NameLookup:
+    """Return what looks up the names of other servers in a thread: a name server may take seconds."""
+
+    def look_up(host: str, port: int, then: Callable[[Found | None, str], None]) -> None:
+        def found(result: DiskResult[Found]) -> None:
+            if result.problem is not None:
+                then(None, f"its name {host} was not found ({result.problem.args[-1]})")
+            else:
+                then(result.value, "")
+
+        in_disk_thread(loop, lambda: find_address(host, port), found)
+
+    return look_up

@@ -108,8 +108,10 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         raise ValueError(f"{printable(name)!r} cannot be a name")
     try:
         item_fields = msgspec.convert(item, _CatalogueItem)
-        if key := _section_key(item_fields.recipe):
-            raise ValueError(f"recipe {item_fields.recipe} is only for sections of the configuration file, with {key}")
+        if keys := _section_keys(item_fields.recipe):
+            raise ValueError(
+                f"recipe {item_fields.recipe} is only for sections of the configuration file, with {' or '.join(keys)}"
+            )
         checkpoint, mmproj = _main_checkpoint(item_fields)
         sources = item_fields.sources or [
             CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj)
@@ -190,8 +192,8 @@ def _scheme(recipe: str) -> str:
     return DESCRIPTORS[recipe].checkpoint_scheme if recipe in DESCRIPTORS else ""
 
 
-def _section_key(recipe: str) -> str:
-    return DESCRIPTORS[recipe].section_key if recipe in DESCRIPTORS else ""
+def _section_keys(recipe: str) -> list[str]:
+    return DESCRIPTORS[recipe].section_keys if recipe in DESCRIPTORS else []
 
 
 def _optional_checkpoints(recipe: str) -> set[str]:

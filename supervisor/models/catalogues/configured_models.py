@@ -1,11 +1,11 @@
-"""The models that sections of the configuration make: a program of the operator's own runs them. Pure."""
+"""The models that sections of the configuration make: a program of the operator's own runs them, or another server. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.config.model_settings import EngineSettings, ModelSettings
+from protocol.config.model_settings import OWN_ENGINE_KEYS, EngineSettings, ModelSettings
 from protocol.models.recipes import ModelType
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from workers.backends.registry import DESCRIPTORS
@@ -22,8 +22,8 @@ _LABELS: Final[dict[str, str]] = {
 
 def recipe_of(section: EngineSettings) -> str:
     """Return the recipe that a section chooses by its keys; empty if it is about a model that is known otherwise."""
-    made = (each.recipe for each in DESCRIPTORS.values() if each.section_key and getattr(section, each.section_key))
-    return next(made, "")
+    given = {name for name in OWN_ENGINE_KEYS if getattr(section, name)}
+    return next((each.recipe for each in DESCRIPTORS.values() if not given.isdisjoint(each.section_keys)), "")
 
 
 def configured_entries(sections: Mapping[str, ModelSettings]) -> dict[str, CatalogueEntry]:

@@ -150,6 +150,7 @@ def model_spec(
         restartable=descriptor.restartable,
         env=configured.env,
         devices=configured.devices or [],
+        elsewhere=descriptor.elsewhere,
         engine=engine_keys(configured),
         limits=limits,
         asked=asked,

@@ -111,6 +111,7 @@ def send_run(
         weight=weight,
         api_key=request.caller.key if request.caller is not None else "",
         more=request.more,
+        via=request.via,
     )
     state.emit(
         SendMessage(worker.id, run, waiting.payload),

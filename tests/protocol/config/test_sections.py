@@ -101,7 +101,7 @@ TEXTS = "expected a text without control characters"
         (f"[models.{'x' * 257}]", f"1: models.{'x' * 257}: expected a name of 1 to 256 characters"),
         (f"{M}ttll = 3", "2: models.x.ttll: unknown setting; did you mean ttl?"),
         (f"{M}system-prompt = ''", "2: models.x.system-prompt: unknown setting; did you mean system_prompt?"),
-        (f"{M}slots = 3", "2: models.x.slots: has no effect without command"),
+        (f"{M}slots = 3", "2: models.x.slots: has no effect without command or url or urls"),
         (f"{M}command = []", "2: models.x.command: expected a list such as"),
         (f"{M}command = 'vllm'", "2: models.x.command: expected a list such as"),
         (f"{M}command = ['x', '--port', '80']", "2: models.x.command: expected {port} in an argument or in env"),

@@ -51,6 +51,7 @@ class Worker:
         self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
         backend = SimpleNamespace(
             refusal=lambda *_: None,
+            servers=(),
             program="engine",
             alias="m",
             most_context=0,

@@ -42,6 +42,7 @@ class RecordingOwner:
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
     backend: Any = SimpleNamespace(
         refusal=lambda *_: None,
+        servers=(),
         program="an-engine",
         alias="m",
         most_context=0,

@@ -32,6 +32,7 @@ def failing_backend() -> Any:
         raise RuntimeError("a bug")
 
     return SimpleNamespace(
+        servers=(),
         program="e",
         alias="m",
         slots=4,

@@ -21,7 +21,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         )
     ],
     options=[],
-    section_key="command",
+    section_keys=["command"],
     serves=SERVES,
     idle_check=IDLE_CHECK,
     sampling=SAMPLING,

@@ -1,0 +1,190 @@
+"""Models on other servers (``url`` in a section): a stand-in of another maker, a second lemonbus, failover, and their faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.fake_engines.llama_server import ANSWER, ROOT
+from tests.fake_engines.openai_server import MODEL, VECTOR
+from tests.support import processes
+from tests.support.ports import free_port
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+HI = [{"role": "user", "content": "Hi"}]
+KEY = "remote-secret-key"
+LOOP = "extra.tiny-loop"
+
+
+class StandIn:
+    """A running stand-in."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process, self.port = process, port
+        self.url = f"http://127.0.0.1:{port}/v1"
+
+
+@contextmanager
+def stand_in(*arguments: str, port: int = 0) -> Iterator[StandIn]:
+    """Run ``tests.fake_engines.openai_server`` until the end of the block."""
+    port = port or free_port()
+    command = [sys.executable, "-m", "tests.fake_engines.openai_server", "--port", str(port), *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"serving\n"
+            yield StandIn(process, port)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("journal") / "requests"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer, journal: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    key_file = tmp_path_factory.mktemp("key") / "key"
+    key_file.write_text(f"{KEY}\n")
+    dead = f"http://127.0.0.1:{free_port()}/v1"
+    with ExitStack() as stack:
+        good = stack.enter_context(stand_in("--key", KEY, "--journal", str(journal)))
+        keyed: dict[str, Any] = {"api_key_file": str(key_file)}
+        models: dict[str, Any] = {
+            "far": {"url": good.url, "aliases": ["gpt-4o"], "capabilities": ["tools"], **keyed},
+            "far-vectors": {"url": good.url, "type": "embedding", **keyed},
+            "from-variable": {"url": good.url, "api_key_env": "REMOTE_TEST_KEY"},
+            "wrong-key": {"url": good.url},
+            "dead": {"url": dead},
+            "second": {"urls": [dead, good.url], **keyed},
+        }
+        for fault in ("limits", "fails", "cut", "hangs", "error_in_stream"):
+            faulty = stack.enter_context(stand_in("--fault", fault))
+            models[fault] = {"url": faulty.url, "timeout": 2}
+            models[f"{fault}-then-good"] = {"urls": [faulty.url, good.url], "timeout": 2, **keyed}
+        yield start_module_server(
+            models=models, gateway_workers=1, max_loaded_models=1, environment={"REMOTE_TEST_KEY": KEY}
+        )
+
+
+def chat(server: LemonbusServer, model: str, **more: Any) -> Any:
+    return server.client.post("/v1/chat/completions", {"model": model, "messages": HI, **more})
+
+
+@pytest.mark.parametrize("model", ["far", "gpt-4o", "from-variable", "second"])
+def test_a_model_elsewhere_answers(server: LemonbusServer, model: str) -> None:
+    answer = chat(server, model)
+    assert answer.status == 200, answer
+    assert answer.json()["model"] == model
+    assert answer.json()["choices"][0]["message"]["content"] == ANSWER
+    stream = server.client.start_chat(model, stream=True).finish()
+    assert (stream.done, stream.text) == (True, ANSWER)
+
+
+def test_it_needs_no_process_and_counts_in_no_limit(server: LemonbusServer) -> None:
+    assert chat(server, "far").status == 200
+    assert chat(server, "from-variable").status == 200
+    vectors = server.client.post("/v1/embeddings", {"model": "far-vectors", "input": "Hi"})
+    assert vectors.json()["data"][0]["embedding"] == VECTOR
+    loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
+    assert {"far", "from-variable", "far-vectors"} <= set(loaded)
+    assert (loaded["far"]["device"], loaded["far"]["recipe"]) == ("remote", "remote")
+
+
+def test_the_request_has_the_servers_key_and_never_the_clients(server: LemonbusServer, journal: Path) -> None:
+    body = {"model": "far", "messages": HI}
+    assert server.client.post("/v1/chat/completions", body, Authorization="Bearer of-the-client").status == 200
+    sent = json.loads(journal.read_text().splitlines()[-1])
+    assert sent["headers"]["authorization"] == f"Bearer {KEY}"
+    assert json.loads(sent["body"])["model"] == MODEL
+    assert "of-the-client" not in journal.read_text()
+    assert KEY not in json.dumps(server.lines)
+    assert "via" in sent["headers"]
+
+
+def test_what_is_wrong_with_a_server_is_told(server: LemonbusServer) -> None:
+    refused = chat(server, "dead")
+    assert (refused.status, refused.error["code"]) == (503, "load_failed")
+    assert "cannot be reached" in refused.error["message"]
+    assert "refused" in refused.error["message"]
+    again = chat(server, "dead")
+    assert again.status == 503
+    assert int(again.headers["retry-after"]) >= 1
+    key = chat(server, "wrong-key")
+    assert (key.status, key.error["code"]) == (503, "load_failed")
+    assert "does not accept the key" in key.error["message"]
+
+
+def test_a_servers_own_errors_are_passed_on(server: LemonbusServer) -> None:
+    limited = chat(server, "limits")
+    assert (limited.status, limited.error["code"], limited.headers["retry-after"]) == (429, "rate_limit_exceeded", "7")
+    failed = chat(server, "fails")
+    assert (failed.status, failed.error["code"]) == (500, "backend_error")
+    silent = chat(server, "hangs")
+    assert silent.status == 500
+    for model in ("cut", "error_in_stream"):
+        stream = server.client.start_chat(model, stream=True).finish()
+        assert not stream.done
+        assert stream.error["model"] == model
+
+
+@pytest.mark.parametrize("fault", ["limits", "fails", "hangs"])
+def test_another_server_answers_before_the_first_token(server: LemonbusServer, fault: str) -> None:
+    answer = chat(server, f"{fault}-then-good")
+    assert answer.status == 200, answer
+    assert answer.json()["choices"][0]["message"]["content"] == ANSWER
+
+
+def test_a_stream_that_was_cut_is_not_continued_by_another_server(server: LemonbusServer) -> None:
+    stream = server.client.start_chat("cut-then-good", stream=True).finish()
+    assert not stream.done
+    assert stream.error["code"] == "backend_connection_lost"
+
+
+def test_a_server_that_comes_back_is_used_again(start_server: StartServer) -> None:
+    port = free_port()
+    server = start_server(models={"far": {"url": f"http://127.0.0.1:{port}/v1"}})
+    with stand_in(port=port):
+        wait_for(lambda: chat(server, "far").status == 200, "the server is reached")
+    wait_for(lambda: chat(server, "far").status == 503, "it is missed")
+    with stand_in(port=port):
+        wait_for(lambda: chat(server, "far").status == 200, "the server is reached again")
+
+
+def test_a_second_lemonbus(start_server: StartServer) -> None:
+    other = start_server("tiny-loop")
+    models = {"far": {"url": f"http://127.0.0.1:{other.port}/v1", "served_name": LOOP}}
+    server = start_server(models=models)
+    asked = {"messages": HI, "temperature": 0, "max_tokens": 8}
+    own = other.client.post("/v1/chat/completions", {"model": LOOP, **asked}).json()
+    far = server.client.post("/v1/chat/completions", {"model": "far", **asked}).json()
+    assert far["choices"][0]["message"]["content"] == own["choices"][0]["message"]["content"]
+    assert far["usage"]["completion_tokens"] == own["usage"]["completion_tokens"]
+    stream = server.client.start_chat("far", stream=True, max_tokens=60_000)
+    stream.until(lambda it: len(it.events) > 5)
+    stream.hang_up()
+    wait_for(lambda: not other.busy_slots(LOOP), "the other server's slot is free again")
+    long = server.client.start_chat("far", stream=True, max_tokens=60_000)
+    long.until(lambda it: len(it.events) > 5)
+    processes.kill(other.engine_pid(LOOP))
+    long.finish()
+    assert not long.done
+    assert long.error["model"] == "far"
+
+
+def test_a_server_that_is_this_one_is_refused(start_server: StartServer) -> None:
+    port = free_port()
+    server = start_server(port=port, models={"far": {"url": f"http://127.0.0.1:{port}/v1", "served_name": "far"}})
+    answer = chat(server, "far")
+    assert answer.status == 508, answer
+    assert answer.error["code"] == "loop_detected"

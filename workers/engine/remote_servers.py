@@ -1,0 +1,338 @@
+"""The servers that run one model elsewhere: which of them gets a request, and which gets it if that one fails.
+
+Invariants:
+
+* A request goes to the least busy of the servers that are up, in the order of the configuration. If all are down, it is tried
+  nevertheless: they may be up again.
+* Before anything of an answer was passed on, a failed request goes to the next server, to each at most once. Afterwards, a
+  connection that breaks is the end of the request, and an error.
+* A server that refuses connections, breaks one, is silent, or answers 5xx, 401, 403 or 429 to a request is down until it answers its
+  health request.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop, Timer
+from workers.backends.engine_request import EngineRequest
+from workers.backends.server_address import ServerAddress
+from workers.engine.connection import EngineConnection, EngineSocket
+from workers.engine.connection_pool import EngineConnectionPool, begin_connection
+from workers.engine.exchange import BufferedResponse, EngineExchange, ResponseHandler
+from workers.engine.tls_socket import TlsSocket
+from workers.stream.read_batching import ReadBatcher
+
+CONNECT_S: Final = 5.0
+"""How long a connection may take to be accepted."""
+MIN_DOWN_S: Final = 1.0
+MAX_DOWN_S: Final = 30.0
+"""The time between two health requests to a server that is down: the first, and the longest."""
+LOOKUP_S: Final = 60.0
+"""How long the address of a name is used before it is looked up again."""
+_ANOTHER_MAY: Final = frozenset({401, 403, 429})
+"""Statuses below 500 that another server may not answer."""
+_FINAL: Final = frozenset({501, 508})
+"""Statuses from 500 on that are the same with every server: it cannot do this, or the request goes round in a loop."""
+Found = tuple[int, Any]
+"""Family and address of a socket."""
+
+
+class NameLookup(Protocol):
+    """Looks a name up, without blocking the loop."""
+
+    def __call__(self, host: str, port: int, then: Callable[[Found | None, str], None], /) -> None:
+        """Call ``then`` once, from the loop, with what was found, or with None and what went wrong."""
+
+
+def find_address(host: str, port: int) -> Found:
+    """Look a name up; raises OSError. This blocks, unless the name is an address."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, address
+
+
+def is_literal(host: str) -> bool:
+    """Return whether a host is an address, not a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+class RemoteServer(EngineConnectionPool):
+    """One server, and the connections to it."""
+
+    keeps_streams = True
+
+    def __init__(self, loop: Loop, address: ServerAddress, max_kept: int, key: str, read_batcher: ReadBatcher) -> None:
+        """Connect when there is something to send."""
+        super().__init__(loop, address.port, max_kept, key)
+        self.address = address
+        bearer = f"Authorization: Bearer {key}\r\n" if key else ""
+        self.head = f"Host: {address.url.partition('://')[2]}\r\n{bearer}"
+        self.read_batcher = read_batcher
+        self.found: Found | None = find_address(address.host, address.port) if is_literal(address.host) else None
+        self.found_at: float | None = None
+        self.running = 0
+        """Requests that it works on for this worker."""
+        self.down_for = 0.0
+        """Seconds until its next health request; 0: it is up."""
+
+    def open_socket(self) -> tuple[EngineSocket, int]:
+        """See :class:`~workers.engine.connection.ConnectionOwner`."""
+        if self.found is None:
+            raise OSError("its name was not found")
+        opened, error = begin_connection(*self.found)
+        return (TlsSocket(opened, self.address.host) if self.address.tls else opened), error
+
+    def path_of(self, path: str) -> str:
+        """Return the path with that of the server before it."""
+        return self.address.path_of(path)
+
+    def connect_ahead(self) -> None:
+        """Do nothing: a server elsewhere need not hold a connection for a request that may not come."""
+
+
+class RemoteServers:
+    """The servers of one model. It is used like the :class:`~workers.engine.connection_pool.EngineConnectionPool` of an engine."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        addresses: Sequence[ServerAddress],
+        health: Callable[[], EngineRequest],
+        is_healthy: Callable[[int], bool],
+        timeout: float,
+        max_kept: int,
+        key: str,
+        look_up: NameLookup,
+        on_unreachable: Callable[[str], None],
+    ) -> None:
+        """Ask nothing yet.
+
+        ``health``: the request to a server that is down; ``is_healthy`` judges the status of the answer. ``timeout``: seconds without a byte after which a request has
+        failed. ``on_unreachable`` is called when no server could be reached and no other request is being answered.
+        """
+        self.loop, self.timeout = loop, timeout
+        self._health, self._is_healthy = health, is_healthy
+        self._look_up, self._on_unreachable = look_up, on_unreachable
+        self.open = True
+        self.read_batcher = ReadBatcher(loop)
+        self.servers = [RemoteServer(loop, each, max_kept, key, self.read_batcher) for each in addresses]
+        self._log = logs.get_logger()
+        self._probes: dict[RemoteServer, Timer] = {}
+
+    def send(self, request: EngineRequest, handler: ResponseHandler) -> EngineExchange:
+        """Send a request to one of them. ``handler`` is called from the loop."""
+        exchange = _RemoteExchange(self, request, handler)
+        exchange.try_next("there is no server")
+        return exchange
+
+    def choose(self, tried: Sequence[RemoteServer]) -> RemoteServer | None:
+        """Return the server that gets a request next, None if all have had it."""
+        rest = [each for each in self.servers if each not in tried]
+        return min(rest, key=lambda each: (each.down_for > 0, each.running), default=None)
+
+    def with_address(self, server: RemoteServer, then: Callable[[str], None]) -> None:
+        """Call ``then`` when the address of a server is known, with what went wrong, if anything."""
+        now = self.loop.now()
+        fresh = server.found_at is not None and now - server.found_at < LOOKUP_S
+        if server.found is not None and (server.found_at is None or fresh):
+            then("")
+            return
+
+        def looked_up(found: Found | None, problem: str) -> None:
+            if not self.open:
+                return
+            if found is not None:
+                server.found, server.found_at = found, self.loop.now()
+            then("" if server.found is not None else problem)
+
+        self._look_up(server.address.host, server.address.port, looked_up)
+
+    def failed(self, server: RemoteServer, reason: str) -> None:
+        """Note that a server could not answer: the others get the next requests until it is healthy."""
+        if not server.down_for:
+            self._log.warning("a remote server is down", server=server.address.url, reason=reason)
+        if server in self._probes or not self.open:
+            return
+        server.down_for = min(MAX_DOWN_S, 2 * server.down_for or MIN_DOWN_S)
+        self._probes[server] = self.loop.call_later(server.down_for, lambda: self._probe(server))
+
+    def _probe(self, server: RemoteServer) -> None:
+        del self._probes[server]
+
+        def answered(status: int, body: bytes) -> None:
+            if status and self._is_healthy(status):
+                self._log.info("a remote server is up again", server=server.address.url)
+                server.down_for = 0.0
+            else:
+                self.failed(server, body.decode("utf-8", "replace") if not status else f"it answers {status}")
+
+        def ask(_problem: str) -> None:
+            server.send(self._health(), BufferedResponse(answered))
+
+        self.with_address(server, ask)
+
+    def unreachable(self, reason: str) -> None:
+        """Report that a request reached no server. While other requests are being answered, the servers are not given up."""
+        if not any(each.running for each in self.servers):
+            self.loop.call_later(0.0, lambda: self._on_unreachable(reason))
+
+    def drain(self) -> None:
+        """Send nothing more."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; no handler is called."""
+        self.open = False
+        for timer in self._probes.values():
+            timer.cancel()
+        self._probes.clear()
+        for server in self.servers:
+            server.close()
+
+
+class _RemoteExchange(EngineExchange):
+    """One request, until a server has answered it. It is the handler of the exchange with each of them."""
+
+    def __init__(self, servers: RemoteServers, request: EngineRequest, client: ResponseHandler) -> None:
+        super().__init__(servers.read_batcher, request, self)
+        self._servers, self._client = servers, client
+        self._server: RemoteServer | None = None
+        self._tried: list[RemoteServer] = []
+        self._over = self._passing = False
+        self._heard = 0.0
+        self._timer: Timer | None = None
+
+    def try_next(self, reason: str) -> None:
+        """Send the request to the next server; without one, tell the client ``reason``."""
+        self._leave()
+        self.retry_after = 0.0
+        server = self._servers.choose(self._tried) if self._servers.open else None
+        if server is None:
+            self._servers.loop.call_later(0.0, lambda: self._give_up(reason))
+            return
+        self._server = server
+        self._tried.append(server)
+        server.running += 1
+        self._servers.with_address(server, lambda problem: self._begin(server, problem))
+
+    def _begin(self, server: RemoteServer, problem: str) -> None:
+        if self._over or self._server is not server:
+            return
+        if problem:
+            self._servers.loop.call_later(0.0, lambda: self.broke(problem))
+            return
+        self._heard = self._servers.loop.now()
+        self._timer = self._servers.loop.call_later(CONNECT_S, self._check_connected)
+        server.begin(self)
+
+    def _check_connected(self) -> None:
+        connection = self.connection
+        if isinstance(connection, EngineConnection) and not connection.connected:
+            self._end_silent(f"no connection within {CONNECT_S:g} s")
+        else:
+            self._check_heard()
+
+    def _check_heard(self) -> None:
+        silent = self._servers.loop.now() - self._heard
+        if silent >= self._servers.timeout:
+            self._end_silent(f"nothing came for {self._servers.timeout:g} s")
+        else:
+            self._timer = self._servers.loop.call_later(self._servers.timeout - silent, self._check_heard)
+
+    def _end_silent(self, reason: str) -> None:
+        super().cancel()
+        self.broke(reason)
+
+    def _leave(self) -> None:
+        """Note that the present server no longer works on it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._server is not None:
+            self._server.running -= 1
+            self._server = None
+
+    def _give_up(self, reason: str) -> None:
+        if not self._over:
+            self._over = True
+            self._servers.unreachable(reason)
+            self._client.broke(reason)
+
+    def cancel(self) -> None:
+        """See :meth:`EngineExchange.cancel`."""
+        self._over = True
+        self._leave()
+        super().cancel()
+
+    def _shown(self, reason: str) -> str:
+        return f"{self._server.address.url}: {reason}" if self._server is not None else reason
+
+    # What the connection reports; see :class:`~workers.engine.exchange.ResponseHandler`.
+
+    def began(self, status: int) -> None:
+        """Pass on an answer, unless another server may have a better one."""
+        self._heard = self._servers.loop.now()
+        server = self._server
+        another = status in _ANOTHER_MAY or (status >= 500 and status not in _FINAL)
+        if another and server is not None:
+            self._servers.failed(server, f"it answers {status}")
+            if self._servers.choose(self._tried) is not None:
+                super().cancel()
+                self._servers.loop.call_later(
+                    0.0, lambda: None if self._over else self.try_next(f"it answers {status}")
+                )
+                return
+        self._passing = True
+        self._client.began(status)
+
+    def data(self, piece: bytes) -> None:
+        """Pass on a part of the body."""
+        self._heard = self._servers.loop.now()
+        if self._passing:
+            self._client.data(piece)
+
+    def ended(self, until_close: bool = False) -> None:
+        """Pass on the end."""
+        self._end()
+        self._client.ended(until_close)
+
+    def broke(self, reason: str) -> None:
+        """Try the next server, or report that the connection ended before the response did."""
+        if self._over:
+            return
+        shown = self._shown(reason)
+        if self._server is not None:
+            self._servers.failed(self._server, reason)
+        if self._passing:
+            self._end()
+            self._client.broke(shown)
+        else:
+            self.try_next(shown)
+
+    def malformed(self, reason: str) -> None:
+        """Report a server that does not speak HTTP."""
+        shown = self._shown(reason)
+        self._end()
+        self._client.malformed(shown)
+
+    def crashed(self, error: BaseException) -> None:
+        """Report a programming error of ours."""
+        self._end()
+        self._client.crashed(error)
+
+    def _end(self) -> None:
+        self._over = True
+        self._leave()
+
+
+EnginePool = EngineConnectionPool | RemoteServers
+"""What carries requests to an engine."""
