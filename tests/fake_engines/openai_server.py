@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from asyncio import StreamReader, StreamWriter
@@ -23,6 +24,7 @@ from tests.fake_engines.llama_server import ROOT, WORDS, read_target, send
 MODEL: Final = "maker/served-model"
 """What it calls its model; any other name is a 404."""
 VECTOR: Final = [0.25, -0.5, 1.0]
+SOUND: Final = bytes(range(256)) * 500
 PNG: Final = "iVBORw0KGgo="
 SEGMENTS: Final = [{"start": 0.0, "end": 1.0, "text": " Hello"}, {"start": 1.0, "end": 2.0, "text": " world."}]
 Body = dict[str, Any]
@@ -64,7 +66,11 @@ class FakeOpenAiServer:
         if "ignores_sigterm" in self.faults:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.leave_child()
-        server = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
+        encrypted = None
+        if certificate := self.argument("--certificate", ""):
+            encrypted = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            encrypted.load_cert_chain(certificate, self.argument("--certificate-key", ""))
+        server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, ssl=encrypted)
         self.port = server.sockets[0].getsockname()[1]
         print("serving", flush=True)
         await server.serve_forever()
@@ -119,6 +125,8 @@ class FakeOpenAiServer:
             reply(writer, 500, {"error": {"message": "Internal fault", "type": "server_error", "code": None}})
         elif "hangs" in self.faults:
             await asyncio.Event().wait()
+        elif path == "/v1/audio/speech":
+            reply_bytes(writer, 200, "audio/pcm", SOUND)
         elif path in ("/v1/chat/completions", "/v1/completions"):
             await self.generate(path, json.loads(body), writer)
         else:
@@ -266,8 +274,12 @@ class _Headers(StreamReader):
 
 def reply(writer: StreamWriter, status: int, body: Any, more: str = "") -> None:
     """Write a whole JSON answer, with spaces."""
-    data = json.dumps(body, indent=1).encode()
-    head = f"HTTP/1.1 {status} .\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{more}\r\n"
+    reply_bytes(writer, status, "application/json", json.dumps(body, indent=1).encode(), more)
+
+
+def reply_bytes(writer: StreamWriter, status: int, kind: str, data: bytes, more: str = "") -> None:
+    """Write a whole answer."""
+    head = f"HTTP/1.1 {status} .\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{more}\r\n"
     writer.write(head.encode() + data)
 
 

@@ -21,6 +21,7 @@ from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code, Failure
 from protocol.models.recipes import IdleCheck, ModelSpec, ModelType
 from protocol.wire import form_data
+from protocol.wire.speech import SPEECH
 from workers.backends import openai_forms
 from workers.backends.base import Backend, EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
@@ -36,7 +37,7 @@ SERVES: Final[dict[str, list[str]]] = {
     ModelType.RERANKING: ["rerank"],
     ModelType.AUDIO: ["audio/transcriptions", "audio/translations"],
     ModelType.IMAGE: ["images/generations", "images/edits", "images/variations"],
-    ModelType.TTS: [],
+    ModelType.TTS: [SPEECH],
 }
 """Type of a model → endpoints of the internal format that a server may have."""
 IDLE_CHECK: Final = dict.fromkeys((each for served in SERVES.values() for each in served), IdleCheck.CLOSED.value)
@@ -173,6 +174,8 @@ class OpenAiServerBackend(Backend):
                 return self._generation(endpoint, fields, stream)
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+        if endpoint == SPEECH:
+            return EngineRequest("POST", f"/v1/{SPEECH}", msgspec.json.encode(fields), streamed=True)
         fields.pop("stream", None)
         if endpoint == "images/generations":
             fields["response_format"] = openai_forms.raw_json("b64_json")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.runtime import logs, memory
+from protocol.runtime.accounts import account_of
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineProgress
 from workers.engine import process_usage
@@ -89,7 +90,9 @@ class EngineProcess:
         self._memory_kills = memory_kills()
         limits = backend.spec.limits
         self.group = EngineGroup(limits.cpus, backend.memory_limit)
-        self.reserved_port = ReservedPort(shared=backend.shares_port)
+        self.reserved_port = ReservedPort(
+            shared=backend.shares_port, user=account_of(limits.user).user if limits.user else None
+        )
         try:
             self.port = self.reserved_port.number
             self.command = backend.command(self.port)

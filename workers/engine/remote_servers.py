@@ -50,7 +50,9 @@ class NameLookup(Protocol):
 
 def find_address(host: str, port: int) -> Found:
     """Look a name up; raises OSError. This blocks, unless the name is an address."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # Many servers listen on IPv4 only, although their name also has an address of IPv6.
+    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     return family, address
 
 
@@ -208,7 +210,7 @@ class _RemoteExchange(EngineExchange):
         self._server: RemoteServer | None = None
         self._tried: list[RemoteServer] = []
         self._over = self._passing = False
-        self._heard = 0.0
+        self._last_at = 0.0
         self._timer: Timer | None = None
 
     def try_next(self, reason: str) -> None:
@@ -230,7 +232,7 @@ class _RemoteExchange(EngineExchange):
         if problem:
             self._servers.loop.call_later(0.0, lambda: self.broke(problem))
             return
-        self._heard = self._servers.loop.now()
+        self._last_at = self._servers.loop.now()
         self._timer = self._servers.loop.call_later(CONNECT_S, self._check_connected)
         server.begin(self)
 
@@ -239,14 +241,14 @@ class _RemoteExchange(EngineExchange):
         if isinstance(connection, EngineConnection) and not connection.connected:
             self._end_silent(f"no connection within {CONNECT_S:g} s")
         else:
-            self._check_heard()
+            self._check_silence()
 
-    def _check_heard(self) -> None:
-        silent = self._servers.loop.now() - self._heard
+    def _check_silence(self) -> None:
+        silent = self._servers.loop.now() - self._last_at
         if silent >= self._servers.timeout:
             self._end_silent(f"nothing came for {self._servers.timeout:g} s")
         else:
-            self._timer = self._servers.loop.call_later(self._servers.timeout - silent, self._check_heard)
+            self._timer = self._servers.loop.call_later(self._servers.timeout - silent, self._check_silence)
 
     def _end_silent(self, reason: str) -> None:
         super().cancel()
@@ -280,7 +282,7 @@ class _RemoteExchange(EngineExchange):
 
     def began(self, status: int) -> None:
         """Pass on an answer, unless another server may have a better one."""
-        self._heard = self._servers.loop.now()
+        self._last_at = self._servers.loop.now()
         server = self._server
         another = status in _ANOTHER_MAY or (status >= 500 and status not in _FINAL)
         if another and server is not None:
@@ -296,9 +298,13 @@ class _RemoteExchange(EngineExchange):
 
     def data(self, piece: bytes) -> None:
         """Pass on a part of the body."""
-        self._heard = self._servers.loop.now()
+        self._last_at = self._servers.loop.now()
         if self._passing:
             self._client.data(piece)
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Pass on a header that follows the body."""
+        self._client.trailer(name, value)
 
     def ended(self, until_close: bool = False) -> None:
         """Pass on the end."""

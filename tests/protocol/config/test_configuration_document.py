@@ -13,7 +13,7 @@ from protocol.config.settings import SECTIONS
 from supervisor.models.options.settings_check import check_settings
 from tests.protocol.config.resolved_settings import complaint, resolved
 
-EITHER_OR = {"api_key_file"}
+EITHER_OR = {"urls"}
 """Keys that a section cannot have beside another one of the example."""
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()

@@ -12,7 +12,7 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import ANSWER
-from tests.fake_engines.openai_server import MODEL, VECTOR, section
+from tests.fake_engines.openai_server import MODEL, SOUND, VECTOR, section
 from tests.support import processes
 from tests.support.audio import wav
 from tests.support.server import LemonbusServer
@@ -35,6 +35,7 @@ def server(start_module_server: StartServer, journal: Path) -> LemonbusServer:
         "vectors": section(type="embedding", served_name=MODEL),
         "ranks": section(type="reranking"),
         "ears": section("--journal", f"{journal}-ears", type="audio"),
+        "voice": section(type="tts"),
         "brush": section("--journal", f"{journal}-brush", type="image"),
         "closed": section("--fault", "until_close"),
         "cut_closed": section("--fault", "until_close,cut,no_done"),
@@ -152,6 +153,8 @@ def test_vectors_ranks_speech_and_pictures(server: LemonbusServer, journal: Path
     transcript = server.client.post("/v1/audio/transcriptions", form, Content_Type=kind)
     assert transcript.json()["text"] == "Hello world."
     assert [each["text"] for each in transcript.json()["segments"]] == [" Hello", " world."]
+    spoken = server.client.post("/v1/audio/speech", {"model": "voice", "input": "Hi", "voice": "alloy"})
+    assert (spoken.status, spoken.body) == (200, SOUND)
     drawn = server.client.post("/v1/images/generations", {"model": "brush", "prompt": "a cat", "size": "256x256"})
     assert drawn.json()["data"][0]["b64_json"]
 

@@ -17,6 +17,7 @@ from tests.fake_engines.llama_server import ANSWER, ROOT
 from tests.fake_engines.openai_server import MODEL, VECTOR
 from tests.support import processes
 from tests.support.ports import free_port
+from tests.support.proxies import make_certificate, program
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -25,7 +26,7 @@ KEY = "remote-secret-key"
 LOOP = "extra.tiny-loop"
 
 
-class StandIn:
+class OtherServer:
     """A running stand-in."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
@@ -34,7 +35,7 @@ class StandIn:
 
 
 @contextmanager
-def stand_in(*arguments: str, port: int = 0) -> Iterator[StandIn]:
+def stand_in(*arguments: str, port: int = 0) -> Iterator[OtherServer]:
     """Run ``tests.fake_engines.openai_server`` until the end of the block."""
     port = port or free_port()
     command = [sys.executable, "-m", "tests.fake_engines.openai_server", "--port", str(port), *arguments]
@@ -42,7 +43,7 @@ def stand_in(*arguments: str, port: int = 0) -> Iterator[StandIn]:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"serving\n"
-            yield StandIn(process, port)
+            yield OtherServer(process, port)
         finally:
             process.kill()
 
@@ -188,3 +189,29 @@ def test_a_server_that_is_this_one_is_refused(start_server: StartServer) -> None
     answer = chat(server, "far")
     assert answer.status == 508, answer
     assert answer.error["code"] == "loop_detected"
+
+
+@pytest.mark.skipif(not program("openssl"), reason="openssl makes the certificate (apt-get install openssl)")
+def test_an_encrypted_connection_needs_a_certificate_of_its_host(start_server: StartServer, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, "localhost")
+    with stand_in("--certificate", str(certificate), "--certificate-key", str(key)) as far:
+        models = {
+            "far": {"url": f"https://localhost:{far.port}/v1", "slots": 4},
+            "of-another-name": {"url": f"https://127.0.0.1:{far.port}/v1"},
+            "not-encrypted": {"url": far.url},
+            "unknown": {"url": f"https://nowhere.invalid:{far.port}/v1"},
+        }
+        trusting = start_server(models=models, environment={"SSL_CERT_FILE": str(certificate)})
+        for _ in range(2):
+            assert chat(trusting, "far").json()["choices"][0]["message"]["content"] == ANSWER
+            stream = trusting.client.start_chat("far", stream=True).finish()
+            assert (stream.done, stream.text) == (True, ANSWER)
+        long = [{"role": "user", "content": "a b, " * 400_000}]
+        assert trusting.client.post("/v1/chat/completions", {"model": "far", "messages": long}).status == 200
+        for model, reason in (("of-another-name", "certificate"), ("unknown", "was not found"), ("not-encrypted", "")):
+            refused = chat(trusting, model)
+            assert (refused.status, refused.error["code"]) == (503, "load_failed")
+            assert reason in refused.error["message"]
+        refused = chat(start_server(models=models), "far")
+        assert (refused.status, refused.error["code"]) == (503, "load_failed")
+        assert "certificate" in refused.error["message"]
