@@ -164,7 +164,7 @@ class OpenAiServerBackend(Backend):
         self._had_request = True
         if query:
             raise self.unserved(endpoint)
-        if endpoint.startswith("audio/"):
+        if endpoint in SERVES[ModelType.AUDIO]:
             return self._form(endpoint, openai_forms.audio_form(body, self.alias), stream)
         if endpoint in ("images/edits", "images/variations"):
             return self._form(endpoint, openai_forms.image_form(body, self.alias), stream)
@@ -205,7 +205,7 @@ class OpenAiServerBackend(Backend):
 
     def _form(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
         kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
-        is_audio = endpoint.startswith("audio/")
+        is_audio = endpoint in SERVES[ModelType.AUDIO]
         whole = openai_forms.transcript if is_audio else self._whole
         translate = streamed(whole) if stream and is_audio else whole
         return EngineRequest("POST", f"/v1/{endpoint}", body, content_type=kind, translate=translate)

@@ -133,6 +133,11 @@ class EngineProcess:
         return self.reserved_port.is_listening()
 
     @property
+    def control_groups(self) -> list[str]:
+        """The folders of its own control groups."""
+        return list(map(str, self.group.folders))
+
+    @property
     def url(self) -> str:
         """The address at which it answers."""
         return f"http://127.0.0.1:{self.port}"

@@ -20,6 +20,7 @@ class RemoteEngine:
 
     pid = 0
     command: tuple[str, ...] = ()
+    control_groups: tuple[str, ...] = ()
 
     def __init__(self, loop: Loop, address: ServerAddress, on_exit: Callable[[EngineExit], None]) -> None:
         """Begin. ``address``: the one to show."""
@@ -52,6 +53,14 @@ class RemoteEngine:
         """Do nothing: there is no output."""
 
     def resident(self) -> int:
+        """Return 0."""
+        return 0
+
+    def memory_used(self) -> int:
+        """Return 0."""
+        return 0
+
+    def proportional(self) -> int:
         """Return 0."""
         return 0
 

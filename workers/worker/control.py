@@ -210,7 +210,7 @@ class WorkerController:
         self._transition(WorkerEvent.LOAD)
         self._model.started(order)
         engine = self._session.engine
-        groups = {"control_groups": list(map(str, engine.group.folders))} if engine.group.folders else {}
+        groups = {"control_groups": engine.control_groups} if engine.control_groups else {}
         command = " ".join(without_secrets(engine.command))
         self._log.info("engine started", engine_pid=engine.pid, command=command, **groups)
 
