@@ -20,6 +20,7 @@ from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
+from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.view import ModelView, SchedulerView
 from supervisor.usage.accounting import Accounting
 
@@ -34,6 +35,7 @@ class ServerSnapshots:
         known: Callable[[str], CatalogueEntry | None],
         view: SchedulerView,
         counters: ServerCounters,
+        record: ServerRecord,
         failed: Callable[[], list[FailedModel]],
         key_expiries: Callable[[], dict[str, float]],
         key_limits: Callable[[], list[RemainingLimit]],
@@ -41,7 +43,7 @@ class ServerSnapshots:
     ) -> None:
         """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
-        self._view, self._counters = view, counters
+        self._view, self._counters, self._record = view, counters, record
         self._key_limits = key_limits
         self._failed, self._key_expiries, self._machine = failed, key_expiries, machine
 
@@ -70,6 +72,8 @@ class ServerSnapshots:
             short_names=self._short_names([*(model.name for model in models), *measured]),
             machine=self._machine(),
             failed=self._failed(),
+            ready=self._record.ready,
+            drained=self._record.drained,
             key_expiries=self._key_expiries(),
         )
 

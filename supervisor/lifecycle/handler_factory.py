@@ -40,6 +40,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         known=models.known,
         view=view,
         counters=counters,
+        record=components.record,
         failed=lambda: view.failed_models(loop.now()),
         key_expiries=components.key_file.expiries,
         machine=lambda: MachineSnapshot(

@@ -147,6 +147,8 @@ def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Family]
 def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
     memory = "Resident memory of the processes that belong to no model"
     yield _gauge(f"{prefix}process_memory_bytes", memory, "role", now.process_bytes)
+    yield _value(f"{prefix}ready", "Whether the models for the start are loaded, or have failed for good", now.ready)
+    yield _value(f"{prefix}drained", "Whether an operator has drained the server", now.drained)
     drops: dict[Labels, float] = {(kind,): count for kind, count in now.bus_drops.items()}
     lost = "Messages and log records that were lost"
     yield Family(f"{prefix}bus_dropped_total", "counter", lost, ("kind",), drops)

@@ -69,5 +69,9 @@ class ServerSnapshot(NamedTuple):
     machine: MachineSnapshot = MachineSnapshot()
     failed: Sequence[FailedModel] = ()
     """Models that could not be loaded, or whose engines died too often."""
+    ready: bool = True
+    """Whether each model for the start was loaded or has failed for good."""
+    drained: bool = False
+    """Whether an operator has drained it."""
     key_expiries: Mapping[str, float] = {}
     """Name of an API key that expires → when, in Unix seconds."""
