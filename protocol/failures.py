@@ -225,7 +225,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 SERVER_DRAINED: Final = Failure(
     Code.DRAINED,
-    "an operator has drained this server: it takes no new requests until `lemonbus undrain`; try again later",
+    "an operator has drained this server, so it takes no new requests; ask another server, or try again later",
     retry_after=10,
 )
 """Why new requests are refused while the server is drained."""
