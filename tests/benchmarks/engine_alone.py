@@ -18,10 +18,11 @@ from tests.support.processes import ENGINE_KEYS, ProcessInfo
 
 
 class EngineCommand(NamedTuple):
-    """The command line and the environment of an engine that a worker started, without its key."""
+    """How a worker started an engine: command line, environment without its key, and scheduling policy."""
 
     words: list[str]
     environment: dict[str, str]
+    policy: int = os.SCHED_OTHER
 
     @classmethod
     def of(cls, engine: ProcessInfo) -> EngineCommand:
@@ -34,13 +35,24 @@ class EngineCommand(NamedTuple):
         for name in ENGINE_KEYS:
             environment.pop(name, None)
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
-        return cls(list(engine.words), environment)
+        return cls(list(engine.words), environment, os.sched_getscheduler(engine.pid))
 
-    def start(self, port: int, model: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start a copy on another port, with another model if one is given."""
+    def start(
+        self, port: int, model: Path | None = None, *, policy: bool = False, session: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Start a copy on another port, with another model if one is given.
+
+        ``policy``: with the worker's scheduling policy. ``session``: in a session of its own, as workers do, which
+        counts for the share of the processors that the kernel gives it.
+        """
         words = [str(model) if model and word.endswith(".gguf") else word for word in self.words]
         words[words.index("--port") + 1] = str(port)
-        return subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(words, env=self.environment, stdout=quiet, stderr=quiet, start_new_session=session)
+        if policy:
+            with contextlib.suppress(PermissionError):  # in a sandbox where no worker can choose it either
+                os.sched_setscheduler(process.pid, self.policy, os.sched_param(0))
+        return process
 
 
 @contextmanager
@@ -55,10 +67,7 @@ def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple
     command = EngineCommand.of(engine)
     client = RawHttpClient(port)
     started = time.perf_counter()
-    process = command.start(port)
-    if policy:
-        with contextlib.suppress(PermissionError):  # in a sandbox where no worker can choose it either
-            os.sched_setscheduler(process.pid, os.sched_getscheduler(engine.pid), os.sched_param(0))
+    process = command.start(port, policy=policy)
     try:
         until(lambda: is_healthy(client), 30.0)
         yield port, time.perf_counter() - started

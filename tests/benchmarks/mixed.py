@@ -1,6 +1,7 @@
 """Requests for more models than fit: a seeded Poisson trace, through lemonbus and beside first come, first served.
 
-Both sides get the same trace, and start engines with the same command line. On the other side, the engines are asked
+Both sides get the same trace, and start engines in the same way: with one command line, one scheduling policy, each in a
+session of its own. On the other side, the engines are asked
 directly, in the strict order of arrival: a request waits for all that came before it to begin, and a model that must be
 evicted for it ends its requests first. A real proxy would add its own time to that.
 """
@@ -224,7 +225,7 @@ class EnginesInOrder:
             process.wait(10)
         port = free_port()
         client = RawHttpClient(port)
-        process = self._command.start(port, self._files[model])
+        process = self._command.start(port, self._files[model], policy=True, session=True)
         self._running[model] = process, port
         self._busy.setdefault(model, 0)
         until(lambda: is_healthy(client), _PATIENCE_S)
