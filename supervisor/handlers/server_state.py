@@ -200,7 +200,10 @@ def configured_problems(
     ``failed_at_start``: why models could not be loaded at the start, if they have not been loaded since. A name that
     means no model is another problem.
     """
-    failed_at_start = {name: why for name, why in failed_at_start.items() if why.code is not Code.MODEL_NOT_FOUND}
+    unknown = Code.MODEL_NOT_FOUND
+    failed_at_start = {
+        name: why for name, why in failed_at_start.items() if name in configured and why.code is not unknown
+    }
     lines = {
         name: f"Model {name} could not be loaded at the start: {why.message}" for name, why in failed_at_start.items()
     }

@@ -1,9 +1,9 @@
 """Requests for more models than fit: a seeded Poisson trace, through lemonbus and beside first come, first served.
 
 Both sides get the same trace, and start engines in the same way: with one command line, one scheduling policy, each in a
-session of its own. On the other side, the engines are asked
-directly, in the strict order of arrival: a request waits for all that came before it to begin, and a model that must be
-evicted for it ends its requests first. A real proxy would add its own time to that.
+session of its own. On the other side, the engines are asked directly, in the strict order of arrival: a request waits
+for all that came before it to begin, and a model that must be evicted for it ends its requests first. A real proxy
+would add its own time to that.
 """
 
 from __future__ import annotations
