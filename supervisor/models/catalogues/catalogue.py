@@ -118,8 +118,11 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         ]
         for source in sources:
             found = checkpoints.parse(source.checkpoint)
-            if isinstance(found, checkpoints.WheelCheckpoint) and not source.sha256:
+            in_packages = isinstance(found, checkpoints.PackagesCheckpoint)
+            if (in_packages or isinstance(found, checkpoints.WheelCheckpoint)) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
+            if in_packages != bool(source.packages):
+                raise ValueError(f"source {source.checkpoint}: `packages` belong to a checkpoint packages:FOLDER#FILE")
             if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(item_fields.recipe):
                 raise ValueError(f"source {source.checkpoint} is not a checkpoint for recipe {item_fields.recipe}")
     except (msgspec.ValidationError, LemonbusError) as problem:
