@@ -11,6 +11,8 @@ from protocol.wire.envelope import control_message
 class DeviceReading(msgspec.Struct, frozen=True, omit_defaults=True):
     """One device as its driver showed it once. Sizes in bytes."""
 
+    vendor: str
+    """``nvidia``, ``amd`` or ``intel``."""
     address: str
     """On the PCI bus, in the form of sysfs: ``0000:c4:00.0``. A part of a divided GPU has that of the GPU."""
     place: str

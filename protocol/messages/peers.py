@@ -10,7 +10,7 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.work import AttemptEnded
-from protocol.models.memory import MemoryEstimate
+from protocol.models.memory import EngineDevice, MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
@@ -118,10 +118,12 @@ class PauseAccepting(msgspec.Struct, frozen=True):
 
 
 @control_message
-class CheckModel(msgspec.Struct, frozen=True):
+class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → spare worker: check everything that can be checked without starting the engine."""
 
     spec: ModelSpec
+    devices: list[EngineDevice] = []
+    """What the engine may compute on besides the processor."""
 
 
 @control_message

@@ -35,6 +35,17 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds since it was read. The host is read when it is asked for; a device whose driver hangs gets older."""
 
 
+class EngineDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device that engines may compute on, as it was last read. A list of them has the order of the driver's numbers."""
+
+    vendor: str
+    """``nvidia``, ``amd`` or ``intel``."""
+    place: str
+    """Where its memory is: :data:`HOST` if it uses the machine's own."""
+    uuid: str = ""
+    free: int = 0
+
+
 class PlaceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model needs in one place: a fixed part, and a part for each token of the context of all slots together."""
 

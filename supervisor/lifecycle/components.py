@@ -136,6 +136,7 @@ class Components:
             barrier=self.barrier,
             record=self.record,
             fetch=self._fetch,
+            devices=self.devices.for_engines,
         )
         reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
         self.decisions = Decisions(
@@ -180,8 +181,9 @@ class Components:
         )
 
     def _held_by(self, worker: str) -> dict[str, int]:
-        on_devices, on_host = self.devices.used_by(self.placement.pid(worker)), self.placement.held_bytes(worker)
-        return {**on_devices, HOST: on_host} if on_host else on_devices
+        """Return what a worker's engine holds, by place. What a GPU uses of the host's memory is not in that of its process."""
+        held, on_host = self.devices.used_by(self.placement.started_by(worker)), self.placement.held_bytes(worker)
+        return {**held, HOST: on_host + held.get(HOST, 0)} if on_host else held
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""

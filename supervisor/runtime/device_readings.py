@@ -15,7 +15,7 @@ from msgspec import structs
 
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import MachineInfo
-from protocol.models.memory import HOST, Capacity
+from protocol.models.memory import HOST, Capacity, EngineDevice
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
@@ -103,12 +103,21 @@ class DeviceReadings:
         now = self._loop.now()
         return [(reading, max(0.0, now - at)) for reading, at in self._known.values()]
 
-    def used_by(self, pid: int) -> dict[str, int]:
-        """Return place → memory that a process used on devices when they were last read."""
+    def for_engines(self) -> list[EngineDevice]:
+        """Return the devices that engines may compute on."""
+        return [
+            EngineDevice(reading.vendor, reading.place, reading.uuid, reading.free)
+            for reading, _ in self._known.values()
+            if reading.total or reading.place == HOST
+        ]
+
+    def used_by(self, pids: Collection[int]) -> dict[str, int]:
+        """Return place → memory that processes used on devices when they were last read."""
         found: dict[str, int] = {}
         for reading, _ in self._known.values():
-            if pid in reading.processes:
-                found[reading.place] = found.get(reading.place, 0) + reading.processes[pid]
+            used = sum(size for pid, size in reading.processes.items() if pid in pids)
+            if used:
+                found[reading.place] = found.get(reading.place, 0) + used
         return found
 
     def problems(self) -> list[str]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from protocol.messages.peers import SetRequestRules, StartEngine
+from protocol.messages.peers import CheckModel, SetRequestRules, StartEngine
 from protocol.messages.work import Refused
+from protocol.models.memory import EngineDevice
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.grant_notices import GrantNotices
@@ -56,8 +57,9 @@ class EffectExecutor:
         barrier: WorkerBarrier,
         record: ServerRecord,
         fetch: Callable[[str], None],
+        devices: Callable[[], list[EngineDevice]],
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model.
+        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model. ``devices`` are for engines.
 
         ``barrier`` waits for what a worker has to read first.
 
@@ -66,6 +68,7 @@ class EffectExecutor:
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
+        self._devices = devices
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -105,6 +108,8 @@ class EffectExecutor:
             if isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
+            elif isinstance(message, CheckModel):
+                message = structs.replace(message, devices=self._devices())
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)

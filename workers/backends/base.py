@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
-from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.memory import HOST, EngineDevice, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
@@ -121,6 +121,8 @@ class Backend(abc.ABC):
         self.settings = settings
         self.model_facts = ModelFacts(0)
         """What the headers of the model's files contain. The worker sets this when it has read them."""
+        self.devices: Sequence[EngineDevice] = ()
+        """What the engine may compute on besides the processor. The worker sets this before it asks for :meth:`memory`."""
         self.reported_build = self.build = ""
         """The engine's name for its build in answers, and the build itself; equal if the engine knows it."""
         self.sampling: Mapping[str, SamplingValue] = {}

@@ -143,7 +143,7 @@ class WorkerController:
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():
-                self._answer_load(message.spec, partial(self._check_model, message.spec))
+                self._answer_load(message.spec, partial(self._check_model, message))
             case StartEngine():
                 self._answer_load(message.spec, partial(self._start_engine, message))
             case CollectMetrics():
@@ -173,8 +173,11 @@ class WorkerController:
             self._bus.send(LoadFailed(Failure(Code.INTERNAL, message, model=spec.name, detail=repr(error))))
             raise
 
-    def _check_model(self, spec: ModelSpec) -> None:
-        report, facts = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
+    def _check_model(self, order: CheckModel) -> None:
+        spec = order.spec
+        backend = registry.backend_class(spec.recipe)(spec, self._settings)
+        backend.devices = order.devices
+        report, facts = check_model(spec, backend)
         self._checked = (spec, facts)
         self._bus.send(report)
 

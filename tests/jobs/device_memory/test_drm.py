@@ -74,14 +74,22 @@ def test_an_amd_card(tmp_path: Path) -> None:
     machine.device("0000:03:00.1", "1002:ab30:00", "0x040300", "snd_hda_intel")
     machine.device("0000:04:00.0", "1002:744c:c8", "0x030000", "vfio-pci", mem_info_vram_total="7")
     assert read(machine) == [
-        DeviceReading("0000:03:00.0", "0000:03:00.0", "ab12", "W7900", 24 * GIB, 19 * GIB, used_percent=97.0)
+        DeviceReading("amd", "0000:03:00.0", "0000:03:00.0", "ab12", "W7900", 24 * GIB, 19 * GIB, used_percent=97.0)
     ]
 
 
 def test_graphics_in_a_processor_use_the_hosts_memory(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     amd(machine, "0000:c4:00.0", GIB // 2, 1, 14 * GIB, gpu_busy_percent="")
-    assert read(machine, integrated=("0000:c4:00.0",)) == [DeviceReading("0000:c4:00.0", HOST)]
+    assert read(machine, integrated=("0000:c4:00.0",)) == [DeviceReading("amd", "0000:c4:00.0", HOST)]
+
+
+def test_what_engines_use_of_the_hosts_memory_by_graphics_in_a_processor(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    amd(machine, "0000:c4:00.0", GIB // 2, 1, 14 * GIB)
+    process(machine, 11, AMD_FDINFO.format(client=7, card="0000:c4:00.0", kib=1024))
+    (found,) = read(machine, 11, integrated=("0000:c4:00.0",))
+    assert (found.place, found.processes) == (HOST, {11: 15300 << 10})
 
 
 def test_memory_that_was_set_aside_for_graphics_in_a_processor_is_their_own(tmp_path: Path) -> None:
@@ -118,7 +126,7 @@ def test_an_intel_card_has_what_no_process_uses(tmp_path: Path) -> None:
     process(machine, 6, XE_FDINFO.format(client=2, card="0000:03:00.0", mib=1024))
     used = {5: 2 * GIB + 1024, 6: GIB + 1024}
     assert read(machine) == [
-        DeviceReading("0000:03:00.0", "0000:03:00.0", total=12 * GIB, free=9 * GIB - 2048, processes=used)
+        DeviceReading("intel", "0000:03:00.0", "0000:03:00.0", total=12 * GIB, free=9 * GIB - 2048, processes=used)
     ]
 
 
@@ -126,7 +134,7 @@ def test_an_intel_card_whose_driver_shows_no_memory(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     folder = machine.device("0000:03:00.0", "8086:56a0:08", "0x030000", "i915")
     problem = "The memory of 0000:03:00.0 is unknown: the driver i915 does not show it"
-    assert read(machine) == [DeviceReading("0000:03:00.0", "0000:03:00.0", problem=problem)]
+    assert read(machine) == [DeviceReading("intel", "0000:03:00.0", "0000:03:00.0", problem=problem)]
     machine.write(f"{folder}/drm/card1/lmem_total_bytes", f"{16 * GIB}\n")
     assert [(each.total, each.free, each.problem) for each in read(machine)] == [(16 * GIB, 16 * GIB, "")]
 

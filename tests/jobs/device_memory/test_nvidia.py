@@ -14,6 +14,7 @@ from workers.jobs.read_devices import DeviceReader
 
 ADDRESS = "0000:00:06.0"
 WHOLE = DeviceReading(
+    vendor="nvidia",
     address=ADDRESS,
     place=ADDRESS,
     uuid="GPU-0d8f1364-0d58-0170-c995-b1c52bc514a8",
@@ -46,15 +47,15 @@ def test_the_parts_of_a_divided_gpu_are_places(monkeypatch: pytest.MonkeyPatch) 
     parts = [FakeGpu("H100 MIG 1g.10gb", f"MIG-{number}", total=10 << 30, used=number << 30) for number in (1, 2)]
     install(monkeypatch, FakeNvml([h100(parts=[parts[0], None, parts[1]])]))
     assert nvidia.read() == [
-        DeviceReading(ADDRESS, "MIG-1", "MIG-1", "H100 MIG 1g.10gb", total=10 << 30, free=9 << 30),
-        DeviceReading(ADDRESS, "MIG-2", "MIG-2", "H100 MIG 1g.10gb", total=10 << 30, free=8 << 30),
+        DeviceReading("nvidia", ADDRESS, "MIG-1", "MIG-1", "H100 MIG 1g.10gb", total=10 << 30, free=9 << 30),
+        DeviceReading("nvidia", ADDRESS, "MIG-2", "MIG-2", "H100 MIG 1g.10gb", total=10 << 30, free=8 << 30),
     ]
 
 
 def test_a_gpu_without_memory_of_its_own_uses_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, FakeNvml([FakeGpu("NVIDIA GB10", "GPU-1", (0, 1, 0), percent=5, compute={3: 40 * MIB})]))
     assert nvidia.read() == [
-        DeviceReading("0000:01:00.0", HOST, "GPU-1", "NVIDIA GB10", used_percent=5.0, processes={3: 40 * MIB})
+        DeviceReading("nvidia", "0000:01:00.0", HOST, "GPU-1", "NVIDIA GB10", used_percent=5.0, processes={3: 40 * MIB})
     ]
 
 

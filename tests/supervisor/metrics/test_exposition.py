@@ -167,9 +167,9 @@ def test_the_rules_find_what_promtool_finds() -> None:
 MACHINE = MachineSnapshot(
     memory=[Capacity("host", 64, 48), Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=2.5)],
     devices=[
-        DeviceReading("0000:03:00.0", "0000:03:00.0", "GPU-1", "Card", 24, 20, used_percent=7.0),
-        DeviceReading("0000:c4:00.0", "host", name="Graphics", used_percent=50.0),
-        DeviceReading("0000:41:00.0", "MIG-1", "MIG-1", "Part", 9, 9),
+        DeviceReading("amd", "0000:03:00.0", "0000:03:00.0", "GPU-1", "Card", 24, 20, used_percent=7.0),
+        DeviceReading("amd", "0000:c4:00.0", "host", name="Graphics", used_percent=50.0),
+        DeviceReading("amd", "0000:41:00.0", "MIG-1", "MIG-1", "Part", 9, 9),
     ],
     disks=[DiskSpace("cache", 5, 9), DiskSpace("state", 4, 9)],
 )

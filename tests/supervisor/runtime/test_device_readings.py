@@ -17,8 +17,10 @@ from supervisor.runtime.jobs import OnEnded
 
 CARDS = [Gpu("0000:03:00.0", driver="amdgpu"), Gpu("0000:c4:00.0", driver="amdgpu", integrated=True)]
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=CARDS)
-CARD = DeviceReading("0000:03:00.0", "0000:03:00.0", name="Card", total=24, free=20, used_percent=7.0, processes={5: 4})
-SHARED = DeviceReading("0000:c4:00.0", HOST, used_percent=1.0, processes={5: 9})
+CARD = DeviceReading(
+    "amd", "0000:03:00.0", "0000:03:00.0", name="Card", total=24, free=20, used_percent=7.0, processes={5: 4}
+)
+SHARED = DeviceReading("amd", "0000:c4:00.0", HOST, used_percent=1.0, processes={5: 9})
 
 
 class Harness:
@@ -111,12 +113,12 @@ def test_the_job_knows_what_to_look_at(harness: Harness) -> None:
 def test_only_devices_with_memory_of_their_own_are_places(harness: Harness) -> None:
     assert harness.readings.capacities() == []
     harness.wait(0.5)
-    unknown = DeviceReading("0000:04:00.0", "0000:04:00.0", problem="Unknown")
+    unknown = DeviceReading("amd", "0000:04:00.0", "0000:04:00.0", problem="Unknown")
     harness.answer(CARD, SHARED, unknown)
     assert harness.readings.capacities() == [Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=0.5)]
     assert [reading for reading, _ in harness.readings.devices()] == [CARD, SHARED, unknown]
-    assert harness.readings.used_by(5) == {"0000:03:00.0": 4, HOST: 9}
-    assert harness.readings.used_by(6) == {}
+    assert harness.readings.used_by([4, 5]) == {"0000:03:00.0": 4, HOST: 9}
+    assert harness.readings.used_by([6]) == {}
     assert harness.readings.problems() == ["Unknown"]
 
 
@@ -132,10 +134,15 @@ def test_readings_are_replaced_as_they_come(harness: Harness) -> None:
 
 
 def test_a_device_that_cannot_be_read_keeps_its_figures_and_says_so(harness: Harness) -> None:
-    parts = [DeviceReading("0000:41:00.0", f"MIG-{number}", f"MIG-{number}", total=9, free=number) for number in (1, 2)]
+    parts = [
+        DeviceReading("amd", "0000:41:00.0", f"MIG-{number}", f"MIG-{number}", total=9, free=number)
+        for number in (1, 2)
+    ]
     harness.answer(CARD, *parts)
     harness.wait(INTERVAL_S)
-    lost = [DeviceReading(address, address, problem="GPU is lost") for address in ("0000:03:00.0", "0000:41:00.0")]
+    lost = [
+        DeviceReading("amd", address, address, problem="GPU is lost") for address in ("0000:03:00.0", "0000:41:00.0")
+    ]
     harness.answer(*lost)
     assert [(each.place, each.free, each.age) for each in harness.readings.capacities()] == [
         ("0000:03:00.0", 20, INTERVAL_S),

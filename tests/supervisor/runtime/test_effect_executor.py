@@ -10,8 +10,9 @@ import pytest
 import structlog
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import SetRequestRules, Shutdown, StartEngine
+from protocol.messages.peers import CheckModel, SetRequestRules, Shutdown, StartEngine
 from protocol.messages.work import GrantedAttempt, Refused
+from protocol.models.memory import EngineDevice
 from protocol.models.recipes import ModelSpec
 from protocol.requests.request_rules import RequestRules
 from supervisor.bus.worker_barrier import WorkerBarrier
@@ -39,6 +40,7 @@ EFFECTS: list[tuple[Effect, Any]] = [
 
 SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
 RULES = RequestRules(drop=["top_k"])
+DEVICES = [EngineDevice("amd", "0000:03:00.0", free=5)]
 
 
 class BarrierWithNothingToRead:
@@ -70,6 +72,7 @@ def executor(parts: Mock) -> EffectExecutor:
         barrier=cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
         record=parts.record,
         fetch=parts.fetch,
+        devices=lambda: DEVICES,
     )
 
 
@@ -103,3 +106,9 @@ def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None
     executor(parts).execute([effects.SendMessage("w1", StartEngine(SPEC))])
     assert parts.bus.mock_calls == [call.send("w1", SetRequestRules(RULES)), call.send("w1", StartEngine(SPEC), b"")]
     parts.models.configuration.request_rules.assert_called_once_with(SPEC)
+
+
+def test_a_check_knows_the_devices_of_the_machine() -> None:
+    parts = Mock()
+    executor(parts).execute([effects.SendMessage("w1", CheckModel(SPEC))])
+    assert parts.bus.mock_calls == [call.send("w1", CheckModel(SPEC, DEVICES), b"")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -24,6 +25,7 @@ from workers.backends.llamacpp.command_line import (
     server_arguments,
 )
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
+from workers.backends.llamacpp.device_choice import engine_devices, with_fitting_layers
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.memory import Companions, estimate
 from workers.backends.llamacpp.model_shape import model_shape
@@ -146,15 +148,25 @@ class LlamaCppBackend(ProgramBackend):
             self._projector,
             [header for path in adapters if path and (header := _beside(Path(path)))],
         )
-        return estimate(
-            self._headers,
-            companions,
-            words,
-            context=0 if self._chooses_context else self.context or DEFAULT_CONTEXT,
-            slots=self.slots,
-            largest=self.trained_context or DEFAULT_CONTEXT if self._chooses_context else 0,
-            own_server=self._is_own_server,
-        )
+        context = self.context or DEFAULT_CONTEXT
+        devices = engine_devices(self._program, self.spec.devices, words, self.devices)
+
+        def need(words: Sequence[str]) -> MemoryEstimate:
+            return estimate(
+                self._headers,
+                companions,
+                words,
+                context=0 if self._chooses_context else context,
+                slots=self.slots,
+                largest=self.trained_context or DEFAULT_CONTEXT if self._chooses_context else 0,
+                devices=[share for _, share in devices],
+                own_server=self._is_own_server,
+            )
+
+        if not devices or FLAGS.value_of(words, "-ngl") is not None:
+            return need(words)
+        layers = len(model_shape(self._headers).layers) + 1
+        return with_fitting_layers(need, words, [device for device, _ in devices], layers, context)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`."""

@@ -18,7 +18,9 @@ from protocol.models.memory import HOST
 _AMD, _INTEL = "0x1002", "0x8086"
 _INTEL_INTEGRATED: Final = "0000:00:02.0"
 """Where the graphics of Intel's processors always are."""
-_VRAM: Final = re.compile(r"^drm-(resident|memory)-(?:vram|local)\d*:\s*(\d+)\s*([KMG]iB)?\s*$", re.MULTILINE)
+_MEMORY: Final = re.compile(r"^drm-(resident|memory)-([a-z]+)\d*:\s*(\d+)\s*([KMG]iB)?\s*$", re.MULTILINE)
+_OF_CARD: Final = frozenset({"vram", "local"})
+_OF_HOST: Final = frozenset({"gtt", "system"})
 _FIELD: Final = re.compile(r"^(drm-pdev|drm-client-id):\s*(\S+)\s*$", re.MULTILINE)
 _UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _LARGEST: Final = 1 << 16
@@ -51,11 +53,18 @@ class GraphicsCards:
         found = []
         cards = [(path, _text(path / "vendor"), _driver(path)) for path in self._devices()]
         intel = any(vendor == _INTEL and path.name != _INTEL_INTEGRATED for path, vendor, _ in cards)
-        used = process_memory(self._own, None if intel else _with_children(self._own, wanted)) if cards else {}
+        shared = {
+            path.name
+            for path, vendor, _ in cards
+            if (vendor == _INTEL and path.name == _INTEL_INTEGRATED)
+            or (vendor == _AMD and path.name in integrated and _uses_host(path))
+        }
+        pids = None if intel else _with_children(self._own, wanted)
+        used = process_memory(self._own, pids, shared) if cards else {}
         for path, vendor, driver in cards:
             processes = {pid: places[path.name] for pid, places in used.items() if path.name in places}
             if vendor == _AMD and driver == "amdgpu":
-                found.append(_amd(path, processes, integrated=path.name in integrated))
+                found.append(_amd(path, processes, shared=path.name in shared))
             elif vendor == _INTEL and driver in ("i915", "xe"):
                 found.append(self._intel(path, driver, processes))
         return found
@@ -71,12 +80,12 @@ class GraphicsCards:
         busy = self._busy(path)
         address = path.name
         if not total and address == _INTEL_INTEGRATED:
-            return DeviceReading(address, HOST, used_percent=busy, processes=processes)
+            return DeviceReading("intel", address, HOST, used_percent=busy, processes=processes)
         if not total:
             problem = f"The memory of {address} is unknown: the driver {driver} does not show it"
-            return DeviceReading(address, address, used_percent=busy, processes=processes, problem=problem)
+            return DeviceReading("intel", address, address, used_percent=busy, processes=processes, problem=problem)
         free = max(0, total - sum(processes.values()))
-        return DeviceReading(address, address, total=total, free=free, used_percent=busy, processes=processes)
+        return DeviceReading("intel", address, address, total=total, free=free, used_percent=busy, processes=processes)
 
     def _busy(self, path: Path) -> float | None:
         """Return the percentage of time since the last reading in which the busiest part of a card was not idle."""
@@ -99,12 +108,16 @@ def _driver(path: Path) -> str:
         return ""
 
 
-def _amd(path: Path, processes: dict[int, int], *, integrated: bool) -> DeviceReading:
-    """Read a card. Graphics in a processor have their own memory only if most of what they may use was set aside for them."""
+def _uses_host(path: Path) -> bool:
+    """Return whether most of what AMD's graphics in a processor may use is the host's, and not set aside for them."""
+    return _number(path / "mem_info_vram_total") <= _number(path / "mem_info_gtt_total")
+
+
+def _amd(path: Path, processes: dict[int, int], *, shared: bool) -> DeviceReading:
     total, used = _number(path / "mem_info_vram_total"), _number(path / "mem_info_vram_used")
     busy = _text(path / "gpu_busy_percent")
-    shared = integrated and total <= _number(path / "mem_info_gtt_total")
     return DeviceReading(
+        vendor="amd",
         address=path.name,
         place=HOST if shared else path.name,
         uuid=_text(path / "unique_id"),
@@ -119,10 +132,11 @@ def _amd(path: Path, processes: dict[int, int], *, integrated: bool) -> DeviceRe
 # ---- what processes use --------------------------------------------------------------------------------------------
 
 
-def process_memory(root: Path, pids: Iterable[int] | None) -> dict[int, dict[str, int]]:
+def process_memory(root: Path, pids: Iterable[int] | None, shared: Collection[str] = ()) -> dict[int, dict[str, int]]:
     """Return pid → card → bytes of its memory that the process uses.
 
-    ``pids``: None for all processes that may be read. A part of a process that several descriptors show counts once.
+    ``pids``: None for all processes that may be read. ``shared``: cards whose memory is the host's. What several descriptors
+    show of the same client counts once.
     """
     found = {}
     for pid in _all_pids(root) if pids is None else pids:
@@ -131,7 +145,8 @@ def process_memory(root: Path, pids: Iterable[int] | None) -> dict[int, dict[str
             fields = dict(_FIELD.findall(text))
             if "drm-pdev" in fields:
                 client = fields["drm-pdev"], fields.get("drm-client-id", "")
-                clients[client] = max(clients.get(client, 0), _card_memory(text))
+                kinds = _OF_HOST if client[0] in shared else _OF_CARD
+                clients[client] = max(clients.get(client, 0), _client_memory(text, kinds))
         places: dict[str, int] = {}
         for (card, _), size in clients.items():
             if size:
@@ -141,11 +156,12 @@ def process_memory(root: Path, pids: Iterable[int] | None) -> dict[int, dict[str
     return found
 
 
-def _card_memory(text: str) -> int:
-    """Return the memory of cards that one open device uses. amdgpu calls the same amount ``memory`` and, later, ``resident``."""
+def _client_memory(text: str, kinds: Collection[str]) -> int:
+    """Return the memory of these kinds that one open device uses. amdgpu says ``memory`` and, later, ``resident`` for the same."""
     sizes = {"resident": 0, "memory": 0}
-    for kind, number, unit in _VRAM.findall(text):
-        sizes[kind] += int(number) * _UNITS[unit]
+    for word, kind, number, unit in _MEMORY.findall(text):
+        if kind in kinds:
+            sizes[word] += int(number) * _UNITS[unit]
     return sizes["resident"] or sizes["memory"]
 
 

@@ -48,7 +48,7 @@ def _read_gpu(index: int) -> list[DeviceReading]:
             return [_read(part, address, pynvml.nvmlDeviceGetUUID(part)) for part in parts]
         return [_read(gpu, address, address)]
     except pynvml.NVMLError as problem:
-        return [DeviceReading(address, address, problem=f"The memory of {address} cannot be read: {problem}")]
+        return [DeviceReading("nvidia", address, address, problem=f"The memory of {address} cannot be read: {problem}")]
 
 
 def _parts(gpu: Any) -> Iterator[Any]:
@@ -67,6 +67,7 @@ def _read(device: Any, address: str, place: str) -> DeviceReading:
     except pynvml.NVMLError_NotSupported:  # it uses the machine's own memory, as in a Jetson or a DGX Spark
         place, total, free = HOST, 0, 0
     return DeviceReading(
+        vendor="nvidia",
         address=address,
         place=place,
         uuid=uuid,
