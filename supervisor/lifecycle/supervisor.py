@@ -132,9 +132,7 @@ class Supervisor:
 
     def _watch_memory(self) -> None:
         components = self.components
-        MemoryPressureWatch(
-            components.loop, components.settings.machine_dir, components.scheduler, components.decisions
-        )
+        MemoryPressureWatch(components.loop, components.settings, components.scheduler, components.decisions)
 
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""

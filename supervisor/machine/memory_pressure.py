@@ -19,7 +19,7 @@ from supervisor.machine.pci import read_text
 _STALLED: Final = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
 LEAST_HEADROOM_SHARE: Final = 32
 """A place is short of memory if less than this fraction of it, a thirty-second, can be had before the kernel kills."""
-LEAST_HEADROOM: Final = (16 << 20, 512 << 20)
+LEAST_HEADROOM: Final = (8 << 20, 512 << 20)
 """But never less than the first, and no more than the second number of bytes."""
 LEAST_FREE_SHARE: Final = 16
 """It is also short if less than this fraction is free while processes stall for memory: the kernel drops what engines use."""
@@ -76,8 +76,9 @@ def _stalled(file: Path) -> int:
 class PressureJudge:
     """Judges one reading after the other."""
 
-    def __init__(self) -> None:
-        """Nothing is known of stalls before the second reading."""
+    def __init__(self, reserve: int = -1) -> None:
+        """Nothing is known of stalls before the second reading. ``reserve``: as the setting ``memory_reserve``."""
+        self._reserve = reserve
         self._short: set[str] = set()
         """The groups that were short of memory at the last reading."""
         self._windows: dict[str, tuple[float, int, float]] = {}
@@ -88,7 +89,7 @@ class PressureJudge:
         found = []
         for reading in readings:
             pressure = MemoryPressure(reading, self._stalled_share(reading, now))
-            if is_short(pressure, before=reading.group in self._short):
+            if is_short(pressure, self._reserve, before=reading.group in self._short):
                 found.append(pressure)
         self._short = {each.reading.group for each in found}
         return min(found, key=lambda each: each.reading.headroom / each.reading.limit, default=None)
@@ -102,19 +103,23 @@ class PressureJudge:
         return share
 
 
-def is_short(pressure: MemoryPressure, *, before: bool) -> bool:
+def is_short(pressure: MemoryPressure, reserve: int, *, before: bool) -> bool:
     """Return whether a place is short of memory. ``before``: whether it was at the last reading."""
     limit, relief = pressure.reading.limit, RELIEF if before else 1
-    if pressure.reading.headroom < least_headroom(limit) * relief:
+    if pressure.reading.headroom < least_headroom(limit, reserve) * relief:
         return True
     stalls = pressure.stalled >= STALLED_SHARE / relief
     return stalls and pressure.reading.free < limit // LEAST_FREE_SHARE * relief
 
 
-def least_headroom(limit: int) -> int:
-    """Return the headroom, in bytes, below which a place is short of memory."""
+def least_headroom(limit: int, reserve: int = -1) -> int:
+    """Return the headroom, in bytes, below which a place is short of memory.
+
+    Models are loaded until only the reserve is left, so this is less: an automatic reserve is one twentieth.
+    """
     least, most = LEAST_HEADROOM
-    return min(most, max(least, limit // LEAST_HEADROOM_SHARE))
+    usual = min(most, max(least, limit // LEAST_HEADROOM_SHARE))
+    return usual if reserve < 0 else min(usual, reserve // RELIEF)
 
 
 def is_near(readings: Iterable[MemoryReading]) -> bool:

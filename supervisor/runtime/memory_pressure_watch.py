@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from protocol.config.settings import Settings
 from protocol.runtime import logs
 from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
@@ -23,12 +24,12 @@ log = logs.get_logger()
 class MemoryPressureWatch:
     """Looks at regular intervals, if a model is loaded."""
 
-    def __init__(self, loop: Loop, machine_dir: str, scheduler: Scheduler, decisions: Decisions) -> None:
-        """Begin to look; ``machine_dir`` has the ``proc`` of the machine."""
+    def __init__(self, loop: Loop, settings: Settings, scheduler: Scheduler, decisions: Decisions) -> None:
+        """Begin to look."""
         self._loop, self._scheduler, self._decisions = loop, scheduler, decisions
-        self._machine = Path(machine_dir)
+        self._machine = Path(settings.machine_dir)
         self._groups = find_cgroups(process_root(self._machine))
-        self._judge = PressureJudge()
+        self._judge = PressureJudge(settings.memory_reserve)
         self._pressure: MemoryPressure | None = None
         """That of the last look."""
         self._look_later(INTERVAL_S)

@@ -33,7 +33,7 @@ def memory_short(state: SchedulerState, figures: Mapping[str, Any], now: float) 
 
 
 def _may_leave(model: ScheduledModel) -> bool:
-    """Return whether a model is ready and idle, and nothing keeps it."""
+    """Return whether a model is ready and idle, nothing keeps it, and an engine on this machine would end."""
     waits = model.queue or model.loaders or model.unfinished or model.pending_spec is not None
     elsewhere = model.spec is not None and model.spec.elsewhere
     return not elsewhere and model.state is ModelState.READY and not model.grants and not waits and not model.pinned

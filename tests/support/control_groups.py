@@ -33,12 +33,6 @@ def memory_group(limit: int) -> Iterator[Path]:
     wait_for(lambda: _removed(path), "the control group has no process left")
 
 
-def memory_used(group: Path) -> int:
-    """Return the bytes that the processes of a group use, page cache included."""
-    file = group / "memory.current"
-    return int((file if file.exists() else group / "memory.usage_in_bytes").read_text())
-
-
 def kernel_kills(group: Path) -> int:
     """Return how many processes of a group, without those below it, the kernel has killed."""
     for file in ("memory.oom_control", "memory.events"):

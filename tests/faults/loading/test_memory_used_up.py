@@ -6,28 +6,35 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from protocol.runtime.control_groups import Cgroup, find_cgroups
+from supervisor.machine.cgroups import read_memory
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
-from tests.support.control_groups import kernel_kills, memory_group, memory_used
+from tests.support.clients.http_exchange import HttpExchange
+from tests.support.control_groups import kernel_kills, memory_group
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 LIMIT = 1024 * MIB
-"""One thirty-second of it, below which idle models leave, is more than an engine of these models takes."""
+"""One thirty-second of it, below which idle models leave, is more than an engine of these models takes at once."""
+LEAST = LIMIT // 32
 LEFT = 200 * MIB
 """What another process in the container leaves to engines: enough for seven."""
 BALLAST = """
 import sys
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text("0")
-held = b"x" * int(sys.argv[2])
-print("ready", flush=True)
-sys.stdin.read()
+held = []
+for line in sys.stdin:
+    held.append(b"x" * int(line))
+    print("held", flush=True)
 """
+"""Takes so many bytes of memory in a group for each line that it reads."""
 STREAMING = ["extra.calm-1", "extra.calm-2"]
 IDLE = [f"extra.copy-{number:02}" for number in range(12)]
 
@@ -38,45 +45,97 @@ def group() -> Iterator[Path]:
         yield made
 
 
+class Ballast:
+    """Another process in the container, which takes memory on request."""
+
+    def __init__(self, group: Path) -> None:
+        command = [sys.executable, "-c", BALLAST, str(group)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._group = group
+
+    def leave(self, headroom: int) -> None:
+        """Take all memory of the group but this much."""
+        memory = read_memory(Cgroup("", self._group, find_cgroups(Path("/"))[0].version))
+        assert memory is not None
+        assert self.process.stdin
+        assert self.process.stdout
+        print(memory.limit - memory.kept - headroom, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == "held\n"
+
+
 @pytest.fixture
-def server(group: Path, start_server: StartServer, tmp_path: Path) -> Iterator[LemonbusServer]:
-    """A server in a container, beside another process that holds most of the memory."""
+def ballast(group: Path) -> Iterator[Ballast]:
+    made = Ballast(group)
+    with made.process:
+        yield made
+        made.process.kill()
+
+
+@pytest.fixture
+def server(group: Path, start_server: StartServer, tmp_path: Path) -> LemonbusServer:
+    """A server in a container."""
     engine = program(tmp_path, "slow_generation")
     server = start_server("tiny-loop", group=group, llama_server=engine, max_loaded_models=20, slots=1)
     for model in [*STREAMING, *IDLE]:
         (server.models / f"{model.removeprefix('extra.')}.gguf").symlink_to(server.models / "tiny-loop.gguf")
-    size = LIMIT - memory_used(group) - LEFT
-    command = [sys.executable, "-c", BALLAST, str(group), str(size)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ballast:
-        assert ballast.stdout
-        assert ballast.stdout.readline() == b"ready\n"
-        yield server
-        ballast.kill()
+    return server
 
 
-def test_idle_models_leave_before_the_kernel_kills(server: LemonbusServer, group: Path) -> None:
-    streams = []
-    for model in STREAMING:
-        load = {"model_name": model, "llamacpp_backend": "system"}
-        assert server.client.post("/v1/load", load).status == 200
-        streams.append(server.client.start_chat(model, stream=True, max_tokens=4000))
-        streams[-1].until(lambda it: it.events)
+def start_stream(server: LemonbusServer, model: str) -> HttpExchange:
+    """Load a model whose engine sends a word every tenth of a second, and begin a stream that lasts for minutes."""
+    assert server.client.post("/v1/load", {"model_name": model, "llamacpp_backend": "system"}).status == 200
+    stream = server.client.start_chat(model, stream=True, max_tokens=4000)
+    return stream.until(lambda it: it.events)
+
+
+def end_stream(stream: HttpExchange) -> None:
+    """The stream goes on without an error; then the client hangs up."""
+    seen = len(stream.events)
+    stream.until(lambda it: len(it.events) > seen + 2)
+    assert not stream.error
+    assert not stream.over
+    stream.hang_up()
+
+
+def test_idle_models_leave_for_others_before_the_kernel_kills(
+    server: LemonbusServer, group: Path, ballast: Ballast
+) -> None:
+    ballast.leave(LEFT)
+    streams = [start_stream(server, model) for model in STREAMING]
     for model in IDLE:
         assert server.client.chat(model, max_tokens=1).status == 200
     for stream in streams:
-        seen = len(stream.events)
-        stream.until(lambda it: len(it.events) > seen + 2)  # noqa: B023 - called at once
-        assert not stream.error
-        assert not stream.over
+        end_stream(stream)
     assert kernel_kills(group) == 0
     assert server.model_state(STREAMING[0]) == server.model_state(STREAMING[1]) == "ready"
-    assert server.state()["counters"]["evictions"] > 0
-    assert "engine_deaths" not in server.state()["counters"]
+    counters = server.state()["counters"]
+    assert counters["evictions"] > 0
+    assert "engine_deaths" not in counters
     started = wait_for(lambda: len(starts := engines(server)) >= len(IDLE) + 2 and starts, "the log has all starts")
     assert len(started) == len(set(started)), "no engine was started twice"
-    for stream in streams:
-        stream.hang_up()
     server.assert_idle()
+
+
+def test_idle_models_leave_when_another_program_takes_the_memory(
+    server: LemonbusServer, group: Path, ballast: Ballast
+) -> None:
+    stream = start_stream(server, STREAMING[0])
+    for model in IDLE[:3]:
+        assert server.client.chat(model, max_tokens=1).status == 200
+    assert server.client.post("/v1/pin", {"model_name": IDLE[0], "pinned": True}).status == 200
+    ballast.leave(LEAST - 6 * MIB)
+    wait_for(lambda: not server.model_state(IDLE[1]), "the one that was idle longest, and is not pinned, has left")
+    end_stream(stream)
+    assert server.model_state(IDLE[0]) == server.model_state(STREAMING[0]) == "ready"
+    assert kernel_kills(group) == 0
+    evicted = wait_for(lambda: evictions(server), "the log says why")
+    assert (evicted[0]["model"], evicted[0]["limit"]) == (IDLE[1], LIMIT)
+    assert evicted[0]["headroom"] < LEAST
+    server.assert_idle()
+
+
+def evictions(server: LemonbusServer) -> list[dict[str, Any]]:
+    return [line for line in server.lines if line["event"] == "model evicted, memory is nearly used up"]
 
 
 def engines(server: LemonbusServer) -> list[str]:

@@ -66,16 +66,19 @@ def test_stalls_are_measured_over_a_second_however_often_it_is_read() -> None:
 
 
 def test_the_place_that_is_shortest_in_proportion_is_named() -> None:
-    places = [reading(100 * MIB), reading(15 * MIB, limit=64 * MIB, group="/small"), reading(8 * MIB, group="/large")]
+    places = [reading(100 * MIB), reading(7 * MIB, limit=64 * MIB, group="/small"), reading(8 * MIB, group="/large")]
     found = PressureJudge().judge(places, 0.0)
     assert found is not None
     assert found.reading.group == "/large"
 
 
 def test_how_much_must_be_left() -> None:
-    assert least_headroom(64 * MIB) == 16 * MIB
+    assert least_headroom(64 * MIB) == 8 * MIB
     assert least_headroom(2 * GIB) == 64 * MIB
     assert least_headroom(512 * GIB) == 512 * MIB
+    assert least_headroom(2 * GIB, 40 * MIB) == 20 * MIB, "less than a reserve that the operator has chosen"
+    assert least_headroom(2 * GIB, 8 * GIB) == 64 * MIB
+    assert least_headroom(2 * GIB, 0) == 0
     assert is_near([reading(8 * GIB), reading(3 * GIB)])
     assert not is_near([reading(8 * GIB)])
 
