@@ -111,11 +111,13 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
 
 def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
     """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was."""
-    if isinstance(verdict, Insufficient):
-        failure = memory_plan.refusal(model.name, model.estimate, verdict.shortfall, RETRY_S)
-        worker_events.memory_insufficient(state, model, failure, now)
-    elif isinstance(verdict, Blocked):
-        _refuse_all_pinned(state, model, verdict)
+    refusal = refusal_of(model.name, model.estimate, verdict)
+    if refusal is not None and isinstance(verdict, Insufficient):
+        worker_events.memory_insufficient(state, model, refusal, now)
+    elif refusal is not None:
+        release_if_checked(state, model)
+        model_changes.stop_keeping(model)
+        answers.refuse_waiting(state, model, refusal)
     elif not isinstance(verdict, Fits) and not _may_displace(model, now):
         _refuse_failing(state, model, now)
     else:
@@ -175,17 +177,32 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
     return model.order is not None and (bool(model.loaders) or not model.backoff.recently_failed(now))
 
 
-def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
-    release_if_checked(state, model)
-    model_changes.stop_keeping(model)
+def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failure | None:
+    """Return why a model cannot be loaded; None if it can."""
+    if isinstance(verdict, Insufficient):
+        return memory_plan.refusal(model, estimate, verdict.shortfall, RETRY_S)
+    if not isinstance(verdict, Blocked):
+        return None
     figures = f" ({verdict.shortfall.figures})" if verdict.shortfall is not None else ""
     reason = (
-        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}{figures}, and only pinned models could make"
+        f"Model {model} cannot be loaded {_OBSTACLES[verdict.reason]}{figures}, and only pinned models could make"
         " way; unpin or unload one of them"
     )
     # Their names are for administrators: the key of the request may not use these models.
-    pinned = f"pinned: {', '.join(verdict.pins)}"
-    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name, detail=pinned))
+    return Failure(Code.ALL_PINNED, reason, model=model, detail=f"pinned: {', '.join(verdict.pins)}")
+
+
+def models_as_seen_by(
+    name: str, state: SchedulerState, candidates: Iterable[ScheduledModel], now: float
+) -> list[LoadedModel]:
+    """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
+    loaded = [_loaded_model(model, worker, {}) for worker, model in _loaded_workers(state)]
+    ahead = [
+        _model_ahead(LoadRequest(each.name, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
+        for each in candidates
+        if each.spec is not None and each.name != name
+    ]
+    return [*(each._replace(leaving=each.leaving or each.model == name) for each in loaded), *ahead]
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:

@@ -31,7 +31,9 @@ def memory_read(
 
 def wants_memory(state: SchedulerState, now: float) -> bool:
     """Return whether the memory must be read before the next decision."""
-    waits = any(model.state is ModelState.CHECKED for model in state.models.values())
+    waits = any(model.state is ModelState.CHECKED for model in state.models.values()) or any(
+        plan.estimate is not None for plan in state.plans
+    )
     return bool(state.ended_evictions) or (waits and state.memory.outdated(now))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, load_plans, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.load_assignment import (
     LAST_ORDER,
@@ -55,6 +55,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _finish_drain(state, model, claims.get(model.name), now)
         announce_queued(state, model, now)
         model_changes.let_worker_remember(state, model)
+    load_plans.advance_plans(state, candidates, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
@@ -66,6 +67,7 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     """Return whether only an event can change anything: all models are ready, and nothing waits."""
     return (
         not state.closing
+        and not state.plans
         and not state.spawn_backoff.pause(now)
         and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
         and all(_has_nothing_to_do(model) for model in state.models.values())

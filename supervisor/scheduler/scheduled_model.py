@@ -54,12 +54,25 @@ class Eviction(NamedTuple):
     """The memory before it left."""
 
 
+class PendingPlan:
+    """A dry run of a load: its caller, the model, and what it needs once a worker has checked it."""
+
+    __slots__ = ("begun", "estimate", "number", "peer", "spec")
+
+    def __init__(self, peer: str, number: int, spec: ModelSpec) -> None:
+        """Nothing is checked yet."""
+        self.peer, self.number, self.spec = peer, number, spec
+        self.begun = False
+        """Whether a worker was told to check it."""
+        self.estimate: MemoryEstimate | None = None
+
+
 class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "remembered"),
-        *("spawned_at", "state"),
+        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "plan"),
+        *("remembered", "spawned_at", "state"),
     )
 
     def __init__(self, worker_id: str, spawned_at: float) -> None:
@@ -70,6 +83,8 @@ class ScheduledWorker:
         """Since when it is a spare; None if it is not one, or has just become one."""
         self.state = WorkerState.SPAWNED
         self.model: ScheduledModel | None = None
+        self.plan: PendingPlan | None = None
+        """The dry run that it checks a model for."""
         self.facts: EngineReady | None = None
         self.estimate = MemoryEstimate()
         """What its model needs, according to its last check."""

@@ -25,6 +25,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import (
     client_events,
+    load_plans,
     memory_events,
     memory_pressure,
     reconcile,
@@ -142,6 +143,10 @@ class Scheduler:
         """A caller wants a model loaded with these options. ``repeated``: after a failure, which still counts."""
         client_events.load_requested(self._state, peer, number, target, now, repeated=repeated)
 
+    def plan_requested(self, peer: str, number: int, spec: ModelSpec) -> None:
+        """A caller wants to know what a load of this model would do; answered with a :class:`~protocol.messages.models.LoadPlan`."""
+        load_plans.plan_requested(self._state, peer, number, spec)
+
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""
         return client_events.unload_requested(self._state, peer, number, name)
@@ -152,6 +157,7 @@ class Scheduler:
 
     def call_abandoned(self, peer: str, number: int) -> None:
         """A caller hung up: what it began goes on, but is not answered."""
+        load_plans.forget_plans(self._state, peer, number)
         client_events.call_abandoned(self._state, peer, number)
 
     def download_ended(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
@@ -178,6 +184,7 @@ class Scheduler:
 
     def model_checked(self, worker: str, estimate: MemoryEstimate) -> None:
         """A worker finds nothing against loading its model, which would need this memory."""
+        load_plans.model_checked(self._state, worker, estimate)
         worker_events.model_checked(self._state, worker, estimate)
 
     def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
@@ -186,6 +193,7 @@ class Scheduler:
 
     def load_failed(self, worker: str, failure: Failure, now: float) -> None:
         """A check or the start of an engine failed: everything that waits is refused with the reason."""
+        load_plans.check_failed(self._state, worker, failure)
         worker_events.load_failed(self._state, worker, failure, now)
 
     def engine_died(
@@ -196,6 +204,7 @@ class Scheduler:
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""
+        load_plans.worker_gone(self._state, worker, failure)
         worker_deaths.worker_gone(self._state, worker, failure, now)
 
     def memory_short(self, figures: Mapping[str, Any], now: float) -> None:
@@ -222,6 +231,7 @@ class Scheduler:
 
     def gateway_gone(self, gateway: str) -> None:
         """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
+        load_plans.forget_plans(self._state, gateway)
         client_events.gateway_gone(self._state, gateway)
 
     def close(self) -> None:

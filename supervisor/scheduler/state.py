@@ -18,7 +18,7 @@ from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMess
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.memory_readings import MemoryReadings
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
-from supervisor.scheduler.scheduled_model import NEVER, Eviction, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, ScheduledModel, ScheduledWorker
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
@@ -51,6 +51,8 @@ class SchedulerState:
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
         self.memory = MemoryReadings()
+        self.plans: list[PendingPlan] = []
+        """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []
         """Evictions that are over, and are logged when the memory has been read again."""
         self.counters: dict[str, int] = {}

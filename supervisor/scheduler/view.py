@@ -80,7 +80,7 @@ class WorkerView(NamedTuple):
     model: str
     """The name of its model; empty if it has none."""
     spec: ModelSpec | None
-    """What its model is or will be loaded with."""
+    """What its model is or will be loaded with, or the model that it checks for a dry run."""
     is_stopping: bool
     """Whether it was told to leave."""
 
@@ -303,7 +303,7 @@ def _worker(worker: ScheduledWorker) -> WorkerView:
     return WorkerView(
         worker.id,
         model.name if model is not None else "",
-        model.spec if model is not None else None,
+        model.spec if model is not None else worker.plan.spec if worker.plan is not None else None,
         worker.state is WorkerState.LEAVING,
     )
 

@@ -40,6 +40,39 @@ def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus:
     assert server.last() == {"model_name": "A"}
 
 
+def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, lemonbus: Ends) -> None:
+    place = {"place": "host", "name": "", "total": 16e9, "free": 3e9, "reserved": 1e9, "available": 2e9, "need": 5e9}
+    evicted = {"model": "B", "reason": "memory", "busy": False, "idle_seconds": 75.0, "frees": {"host": 4_000_000_000}}
+    plan = {
+        "decision": "evict",
+        "context": 4096,
+        "slots": 2,
+        "places": [{key: int(value) if isinstance(value, float) else value for key, value in place.items()}],
+        "parts": {"weights": 4_500_000_000, "cache": 500_000_000},
+        "measured": True,
+        "evictions": [evicted],
+        "refusal": None,
+    }
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "message": "A can be loaded", "plan": plan})
+    code, shown, _ = lemonbus("load", "A", "--dry-run")
+    assert server.last() == {"model_name": "A", "dry_run": True}
+    assert (code, shown.splitlines()) == (
+        0,
+        [
+            "A can be loaded",
+            "",
+            "PLACE  NEED    AVAILABLE  FREE    KEPT FREE  TOTAL",
+            "host   5.0 GB  2.0 GB     3.0 GB  1.0 GB     16 GB",
+            "",
+            "Need: weights 4.5 GB, cache 500 MB (corrected by a former load)",
+            "Context: 4096 tokens in each of 2 slots",
+            "",
+            "UNLOADED FIRST  REASON  IDLE FOR  FREES",
+            "B               memory  1 min     host 4.0 GB",
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("word", "value"),
     [

@@ -46,3 +46,26 @@ def test_every_api_says_so(server: LemonbusServer, path: str) -> None:
     error = refused.json()["error"]
     assert "this machine's memory" in (error if isinstance(error, str) else error["message"])
     assert loaded(server) == sorted(SMALL)
+
+
+def test_a_dry_run_tells_what_a_load_would_do_and_changes_nothing(server: LemonbusServer) -> None:
+    assert server.client.post("/v1/unload", {"model_name": SMALL[0]}).status == 200
+    answer = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": -1, "dry_run": True}).json()
+    plan = answer["plan"]
+    assert (answer["model_name"], plan["decision"], plan["evictions"]) == (SMALL[0], "load", [])
+    assert plan["context"] >= 2048
+    host = next(each for each in plan["places"] if each["place"] == "host")
+    assert 0 < host["need"] <= host["available"] < host["free"] < host["total"]
+    assert loaded(server) == sorted(SMALL[1:])
+    loaded_now = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": -1}).json()
+    assert loaded_now["context"] == plan["context"]
+    shown = {each["model_name"]: each["context"] for each in server.state()["models"]}
+    assert shown[SMALL[0]] == plan["context"]
+
+
+def test_a_dry_run_of_a_model_that_never_fits_says_why(server: LemonbusServer) -> None:
+    answer = server.client.post("/v1/load", {"model_name": HUGE, "dry_run": True})
+    assert answer.status == 200
+    plan = answer.json()["plan"]
+    assert (plan["decision"], plan["refusal"]["status"]) == ("refuse", 507)
+    assert plan["refusal"]["message"] == answer.json()["message"]

@@ -115,6 +115,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.calls += 1
         self.sim.load(model, self.calls, options={"ctx_size": ctx}, pin=pin, ttl=ttl)
 
+    @rule(model=MODELS)
+    def plan(self, model: str) -> None:
+        self.calls += 1
+        self.sim.plan(model, self.calls)
+
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: str, pinned: bool) -> None:
         self.sim.pin(model, pinned)

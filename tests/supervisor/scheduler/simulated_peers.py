@@ -169,6 +169,10 @@ class ObservedScheduler(Scheduler):
         self.gateways.calls[peer, number] = lambda other, at: other.load_requested(peer, number, target, at)
         super().load_requested(peer, number, target, now)
 
+    def plan_requested(self, peer: str, number: int, spec: ModelSpec) -> None:
+        self.gateways.calls[peer, number] = lambda other, _at: other.plan_requested(peer, number, spec)
+        super().plan_requested(peer, number, spec)
+
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         self.gateways.calls[peer, number] = lambda other, _at: other.unload_requested(peer, number, name)
         done = super().unload_requested(peer, number, name)
@@ -199,9 +203,9 @@ class ObservedScheduler(Scheduler):
         self.workers_truth[worker].load_fails()
         super().load_failed(worker, *details)
 
-    def engine_died(self, worker: str, *details: Any) -> None:
+    def engine_died(self, worker: str, *details: Any, **more: Any) -> None:
         self.workers_truth[worker].lose_engine()
-        super().engine_died(worker, *details)
+        super().engine_died(worker, *details, **more)
 
     def attempt_abandoned(self, worker: str, key: RequestKey) -> None:
         truth = self.workers_truth[worker]

@@ -115,6 +115,12 @@ class Simulation(EffectPlayer):
         self.scheduler.load_requested("g1", number, target, self.now)
         self.settle()
 
+    def plan(self, name: str, number: int = 800, **more: object) -> None:
+        """Ask what a load would do."""
+        self.calls.add(("g1", number))
+        self.scheduler.plan_requested("g1", number, spec(name, **more))
+        self.settle()
+
     def pin(self, name: str, pinned: bool = True) -> bool:
         number = -1 - len(self.reports)  # unlike those of all other calls
         self.calls.add(("g1", number))
@@ -173,6 +179,11 @@ class Simulation(EffectPlayer):
     def checked(self, worker: str, estimate: MemoryEstimate | None = None) -> None:
         model = self.state.workers[worker].model
         self.scheduler.model_checked(worker, estimate or self.estimates.get(model.name if model else "", NOTHING))
+        self.settle()
+
+    def plan_checked(self, worker: str, name: str) -> None:
+        """A check for a dry run ends."""
+        self.scheduler.model_checked(worker, self.estimates.get(name, NOTHING))
         self.settle()
 
     def touch(self, worker: str, share: float) -> None:
