@@ -65,6 +65,9 @@ class FakeOpenAiServer:
         """Serve until a signal comes."""
         if "ignores_sigterm" in self.faults:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        elif self.journal:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, self.end, number.name)
         self.leave_child()
         encrypted = None
         if certificate := self.argument("--certificate", ""):
@@ -74,6 +77,11 @@ class FakeOpenAiServer:
         self.port = server.sockets[0].getsockname()[1]
         print("serving", flush=True)
         await server.serve_forever()
+
+    def end(self, name: str) -> None:
+        """Write the name of the signal beside the journal, and end."""
+        Path(f"{self.journal}.signal").write_text(name)
+        sys.exit(0)
 
     def leave_child(self) -> None:
         """Start a process that does not end with this one, and write its pid beside the journal."""
