@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, under ``command``: llama.cpp's own from the wheel xllamacpp, and the proxy of litellm.
+"""Servers of other makers under ``command``: llama.cpp's own from the wheel xllamacpp, and the proxy of litellm.
 
 litellm's dependencies take half a gigabyte, so it is not installed for the tests. Its test is skipped unless the variable LITELLM names
 the program, or it is on PATH.
