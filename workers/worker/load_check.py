@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
+from protocol.models.memory import HOST, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.accounts import check_user
 from workers.backends.base import Backend, ModelFacts
+
+_GIB: Final = 1 << 30
 
 
 def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
     """Check files, flags and executable; return the report and what the files' headers contain.
 
-    Raises ``model_unusable`` for a file, ``invalid_request`` for a flag.
+    Raises ``model_unusable`` for a file, ``invalid_request`` for a flag, ``insufficient_memory`` for a limit.
     """
     backend.check()
     check_user(spec.limits.user)
@@ -28,7 +33,17 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
         raise _unusable(spec, str(problem), spec.path) from None
     backend.model_facts = facts
     backend.model_facts = facts = facts._replace(estimate=backend.memory())
+    _check_limit(spec, backend.memory_limit, facts.estimate)
     return ModelChecked(facts.estimate), facts
+
+
+def _check_limit(spec: ModelSpec, limit: int, estimate: MemoryEstimate) -> None:
+    """Refuse a model whose weights alone exceed its limit. Of the rest, an engine may never touch all that is estimated."""
+    weights = estimate.parts.get("weights", 0)
+    if limit and weights > limit and not estimate.places.keys() - {HOST}:
+        needs = f"its weights are {weights / _GIB:.2f} GiB, and memory_limit allows {limit / _GIB:.2f} GiB"
+        message = f"{spec.name} cannot be loaded: {needs}. Raise memory_limit, or choose a smaller quantization"
+        raise Failure(Code.INSUFFICIENT_MEMORY, message, model=spec.name).raised()
 
 
 def with_context(spec: ModelSpec, context: int) -> ModelSpec:

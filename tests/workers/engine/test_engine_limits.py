@@ -76,7 +76,7 @@ def real_group(cpus: float = 0.0, memory: int = 0) -> Iterator[EngineGroup]:
     folders = list(group.folders)
     yield group
     group.remove()
-    assert not any(folder.exists() for folder in folders)
+    wait_for(lambda: _removed(folders), "the groups can be removed: no process is left in them")
 
 
 def test_the_kernel_ends_what_takes_more_memory_at_once() -> None:
