@@ -25,6 +25,8 @@ from workers.backends.server_address import ServerAddress
 
 MEMORY_FACTOR: Final = 1.2
 """Memory that a model needs, as a multiple of the size of its files."""
+GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA's numbers of GPUs are then those of the driver's own tools. By default, the fastest one is the first."""
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
 
@@ -292,7 +294,7 @@ class Backend(abc.ABC):
         some itself.
         """
         given = {name: value for name, value in self.spec.env.items() if not name.upper().startswith(self.hidden)}
-        return {"PATH": NO_PROGRAMS, **device_variables(self.spec.devices), **given}
+        return {"PATH": NO_PROGRAMS, **GPU_ORDER, **device_variables(self.spec.devices), **given}
 
     @abc.abstractmethod
     def prepare(self) -> None:
@@ -355,4 +357,4 @@ def device_variables(devices: Sequence[str]) -> dict[str, str]:
     """
     if not devices or not all(map(is_gpu_number, devices)):
         return {}
-    return dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))
+    return {**GPU_ORDER, **dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))}

@@ -77,7 +77,11 @@ def test_the_command_line(program: Path) -> None:
 def test_the_environment_and_the_key() -> None:
     inherited = {"PATH": "/bin", "FLM_MODEL_PATH": "/m", "FLM_SERVE_PORT": "1"}
     secrets = {"HF_TOKEN": "t", "LEMONBUS_API_KEY": "k", "PYTHONPATH": "p"}
-    assert made().environment({**inherited, **secrets}) == {"PATH": "/dev/null", "FLM_MODEL_PATH": "/m"}
+    assert made().environment({**inherited, **secrets}) == {
+        "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "FLM_MODEL_PATH": "/m",
+    }
     assert made().key == "", "flm asks for none, and prints what it is sent"
 
 

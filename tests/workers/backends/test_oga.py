@@ -154,6 +154,7 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
         "OGA_API_KEY": backend.key,
         "GOMP_SPINCOUNT": "300",
         "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     props = b'{"total_slots":1,"default_generation_settings":{"n_ctx":64},"build_info":"onnxruntime-genai 9"}'
     assert backend.facts(props)[:3] == (1, 64, "1.2.3")

@@ -7,9 +7,12 @@ import sys
 import pytest
 
 from protocol.config.settings import Settings
+from protocol.failures import LemonbusError
+from protocol.models.memory import EngineDevice
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import device_variables
 from workers.backends.llamacpp.command_line import device_arguments
+from workers.backends.missing_devices import refuse_missing_devices
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
 
 
@@ -46,6 +49,7 @@ def test_an_engine_gets_the_variables_and_devices_of_the_configuration(recipe: s
     backend = BACKEND_CLASSES[recipe](spec, Settings())
     environment = backend.environment({"CUDA_VISIBLE_DEVICES": "0", "KEPT": "yes", "OMP_NUM_THREADS": "9"})
     assert environment["CUDA_VISIBLE_DEVICES"] == environment["HIP_VISIBLE_DEVICES"] == "1"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"], environment["KEPT"]) == ("3", "7", "yes")
 
 
@@ -63,3 +67,38 @@ def test_what_the_engine_reads_as_options_is_left_out() -> None:
     environment = backend.environment({})
     assert environment["LLAMA_API_KEY"] == backend.key
     assert not {"LLAMA_ARG_PORT", "llama_arg_host"} & set(environment)
+
+
+CARDS = [
+    EngineDevice("nvidia", "0000:01:00.0", "GPU-11111111-2222"),
+    EngineDevice("nvidia", "0000:02:00.0", "GPU-33333333-4444"),
+    EngineDevice("amd", "0000:03:00.0"),
+]
+
+
+def spec_with(*devices: str) -> ModelSpec:
+    return ModelSpec("m", "o/m", "llamacpp", "system", "llm", "/m", devices=list(devices))
+
+
+@pytest.mark.parametrize(
+    "device", ["0", "1", "CUDA1", "ROCm0", "Vulkan2", "GPU-3333", "GPU-11111111-2222", "none", "RPC0x"]
+)
+def test_devices_that_the_machine_has(device: str) -> None:
+    refuse_missing_devices(spec_with(device), CARDS)
+
+
+@pytest.mark.parametrize("device", ["2", "7", "CUDA2", "ROCm1", "SYCL0", "Vulkan3"])
+def test_a_device_that_the_machine_does_not_have_is_refused_before_the_start(device: str) -> None:
+    backend = BACKEND_CLASSES["llamacpp"](spec_with("0", device), Settings(llama_server=sys.executable))
+    backend.check()  # the devices are not known
+    backend.devices = CARDS
+    with pytest.raises(
+        LemonbusError, match=f"names {device}, which this machine does not have; there are: nvidia 0000:01:00.0"
+    ):
+        backend.check()
+
+
+def test_an_unknown_uuid_is_refused_where_all_have_one() -> None:
+    refuse_missing_devices(spec_with("GPU-9999"), CARDS)
+    with pytest.raises(LemonbusError, match="names GPU-9999"):
+        refuse_missing_devices(spec_with("GPU-9999"), CARDS[:2])

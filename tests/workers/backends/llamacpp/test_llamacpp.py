@@ -182,7 +182,7 @@ def test_the_environment() -> None:
         "PYTHONPATH": "p",
     }
     ours, system = made(), made(backend="system")
-    always = {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
+    always = {"PATH": "/dev/null", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GOMP_SPINCOUNT": "300"}
     assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "LLAMA_API_KEY": ours.key}
     assert system.environment(inherited) == {**always, "LLAMA_API_KEY": system.key}
     assert len({ours.key, system.key, "k", ""}) == 4, "a random key for each engine"
@@ -337,6 +337,7 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
         "GOMP_SPINCOUNT": "300",
         "LLAMA_API_KEY": backend.key,
         "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
 
 

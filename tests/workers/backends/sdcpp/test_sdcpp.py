@@ -151,7 +151,11 @@ def test_our_program_knows_every_part_of_a_model() -> None:
 
 def test_the_environment() -> None:
     inherited = {"PATH": "/bin", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p", flags.KEY: "old"}
-    assert made().environment(inherited) == {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
+    assert made().environment(inherited) == {
+        "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "GOMP_SPINCOUNT": "300",
+    }
 
 
 def test_complete_files(tmp_path: Path, program: str) -> None:

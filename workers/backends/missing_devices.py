@@ -1,0 +1,41 @@
+"""Refuses GPUs that this machine does not have. Pure.
+
+Without this, the driver would hide all GPUs from the engine, which would compute on the processor without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.failures import Code, Failure
+from protocol.models.memory import EngineDevice
+from protocol.models.recipes import ModelSpec
+
+_NAME: Final = re.compile(r"(CUDA|ROCm|SYCL|Vulkan|)(\d{1,3})")
+_VENDORS: Final = {"CUDA": "nvidia", "ROCm": "amd", "SYCL": "intel"}
+"""The first part of llama.cpp's name of a device → its vendor. Numbers alone count the devices of one vendor."""
+_UUID: Final = "GPU-"
+
+
+def refuse_missing_devices(spec: ModelSpec, devices: Sequence[EngineDevice]) -> None:
+    """Raise ``load_failed`` if the setting ``devices`` of a model names one that is not in ``devices``; nothing is checked without any."""
+    missing = [name for name in spec.devices if devices and not _is_there(name, devices)]
+    if missing:
+        known = ", ".join(f"{device.vendor} {device.place}" for device in devices)
+        what = f"its setting devices names {', '.join(missing)}, which this machine does not have; there are: {known}"
+        raise Failure(Code.LOAD_FAILED, f"{spec.name} cannot be loaded: {what}", model=spec.name).raised()
+
+
+def _is_there(name: str, devices: Sequence[EngineDevice]) -> bool:
+    if name.startswith(_UUID):
+        return any(device.uuid.startswith(name) or not device.uuid for device in devices)
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return True  # "none", or a name that only the engine knows
+    counts = Counter(device.vendor for device in devices)
+    kind = found[1]
+    count = len(devices) if kind == "Vulkan" else counts[_VENDORS[kind]] if kind else max(counts.values())
+    return int(found[2]) < count
