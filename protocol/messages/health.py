@@ -151,7 +151,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_used: int = 0
     """Bytes that the engines of loaded models used right after their loads."""
     memory_total: int = 0
-    """The machine's memory in bytes."""
+    """The machine's memory in bytes, or what a control group allows of it."""
     memory: list[Capacity] = []
     """The memory of the host, and of each device that has its own."""
     disks: list[DiskSpace] = []

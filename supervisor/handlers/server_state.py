@@ -32,7 +32,6 @@ from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
-from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.placement import ProcessFigures
@@ -114,6 +113,7 @@ class HealthReports:
         models = self._view.models()
         troubled = self._view.failed_models(now)
         lost = self._counters.lost()
+        memory = self._memory()
         default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
             status="draining" if self._view.closing or self._record.drained else "ok",
@@ -148,8 +148,8 @@ class HealthReports:
             ipc_endpoint=endpoints.bus(self._process_context.runtime),
             gpu_available=not self._models.machine.devices.isdisjoint(GPUS),
             memory_used=sum(model.memory for model in models if model.counts_as_loaded),
-            memory_total=compatibility.default_capacity().memory,
-            memory=self._memory(),
+            memory_total=memory[0].total,
+            memory=memory,
             disks=self._disks.known(),
         )
         self._disks.refresh()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import structs
+
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.ids import RequestKey
@@ -23,6 +25,7 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.machine import hardware, pci
+from supervisor.machine.host_memory import read_host_memory
 from supervisor.machine.machine_memory import MachineMemory
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -66,7 +69,9 @@ class Components:
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
-        self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
+        allowed = read_host_memory(Path(settings.machine_dir)).total
+        usable = structs.replace(self.machine, memory=min(self.machine.memory, allowed or self.machine.memory))
+        self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(usable))
         self.key_file = KeyFileWatch(loop, settings)
         self.retained_log = RetainedLog(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)

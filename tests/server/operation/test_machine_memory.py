@@ -77,6 +77,10 @@ def test_the_memory_of_host_and_devices_is_shown_everywhere(start_server: StartS
     places = server.client.get("/v1/system-info").json()["memory"]
     assert places[0] == host
     assert [place["place"] for place in places] == ["host", CARD]
+    assert server.client.get("/api/system/status").json()["stats"]["memory_total_bytes"] == 8 * GIB
+    models = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["data"]}
+    # 0.8 of the 8 GiB that the control group allows, and of what the kernel shows of the cards.
+    assert "models may use 27" in models["gpt-oss-120b-mxfp-GGUF"]["unsupported_reason"]
     disks = wait_for(lambda: server.state()["disks"], "the disks are known")
     assert {disk["directory"] for disk in disks} == {"cache", "models", "state"}
     assert all(0 <= disk["free_bytes"] <= disk["size_bytes"] for disk in disks)
