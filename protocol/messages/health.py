@@ -7,7 +7,7 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
-from protocol.messages.peers import Peer
+from protocol.messages.peers import LoadStage, Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
@@ -69,6 +69,21 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
 
 
+class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A load that has begun and not ended."""
+
+    model: str
+    stage: LoadStage
+    age: Age
+    """Since it was asked for; after the supervisor was replaced, since then."""
+    waiting: int = 0
+    """Requests and loads that wait for it."""
+    done: int = 0
+    total: int = 0
+    """0: the engine does not say how far it is."""
+    unit: str = ""
+
+
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model whose last load or check failed, whose breaker is open, or whose idle engine was killed for memory.
 
@@ -128,6 +143,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     max_models: dict[str, int]
     granted: int = 0
     queued: int = 0
+    loads: list[LoadInProgress] = []
     troubled: list[FailedModel] = []
     deaths: list[EngineDeaths] = []
     """By model, the one whose engine died last first."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from protocol import RELEASE, VERSION
@@ -174,6 +176,33 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """Prompt tokens that the engine has read from kept prompt caches."""
     leave_seconds: Seconds = 0.0
     """How long the worker may keep its engine after :class:`Shutdown` to save prompt caches."""
+
+
+class LoadStage(enum.StrEnum):
+    """How far a load is."""
+
+    QUEUED = "queued"
+    """It has no worker yet."""
+    CHECKING = "checking"
+    WAITING_FOR_MEMORY = "waiting for memory"
+    WAITING = "waiting"
+    """For other models, to end their loads or to leave, because of a limit, a group or the NPU."""
+    STARTING = "starting"
+    """The engine's process runs, and does not answer yet."""
+    LOADING = "loading"
+    """The engine answers that it is not ready, or prints how far it is."""
+    WARMING_UP = "warming up"
+
+
+@control_message
+class LoadProgressed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: how far the engine is that it has started. At each new stage, and twice a second if the engine says more."""
+
+    stage: LoadStage
+    done: int = 0
+    total: int = 0
+    """0: the engine does not say how far it is."""
+    unit: str = ""
 
 
 @control_message

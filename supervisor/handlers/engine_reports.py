@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, MemoryMeasured, ModelChecked
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, MemoryMeasured, ModelChecked
 from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
@@ -31,6 +31,7 @@ class EngineReports:
         """Return the handlers of these messages."""
         return {
             ModelChecked: self._checked,
+            LoadProgressed: self._load_progressed,
             EngineReady: self._ready,
             MemoryMeasured: self._measured,
             LoadFailed: self._load_failed,
@@ -42,6 +43,10 @@ class EngineReports:
         spec = self._spec(worker)
         estimate = self._models.measured.corrected(spec, message.estimate) if spec else message.estimate
         self._scheduler.model_checked(worker, estimate)
+
+    def _load_progressed(self, worker: str, message: LoadProgressed, _payload: bytes) -> None:
+        """An engine is loading its model."""
+        self._scheduler.load_progressed(worker, message)
 
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""

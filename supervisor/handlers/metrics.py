@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
-from protocol.messages.health import FailedModel
+from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
@@ -36,6 +36,7 @@ class ServerSnapshots:
         view: SchedulerView,
         counters: ServerCounters,
         record: ServerRecord,
+        loads: Callable[[], list[LoadInProgress]],
         failed: Callable[[], list[FailedModel]],
         key_expiries: Callable[[], dict[str, float]],
         key_limits: Callable[[], list[RemainingLimit]],
@@ -45,7 +46,7 @@ class ServerSnapshots:
         self._peers, self._processes, self._known = peers, processes, known
         self._view, self._counters, self._record = view, counters, record
         self._key_limits = key_limits
-        self._failed, self._key_expiries, self._machine = failed, key_expiries, machine
+        self._loads, self._failed, self._key_expiries, self._machine = loads, failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
         """Return the present state of the server.
@@ -71,6 +72,7 @@ class ServerSnapshots:
             key_limits=self._key_limits(),
             short_names=self._short_names([*(model.name for model in models), *measured]),
             machine=self._machine(),
+            loads=self._loads(),
             failed=self._failed(),
             ready=self._record.ready,
             drained=self._record.drained,

@@ -125,6 +125,7 @@ class HealthReports:
             max_models={kind.value: self._max_loaded_models for kind in ModelType},
             granted=self._view.busy,
             queued=self._view.queued,
+            loads=self._view.loads(now),
             troubled=troubled,
             deaths=self._record.deaths,
             downloads=self._downloads(),

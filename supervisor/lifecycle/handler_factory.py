@@ -41,6 +41,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         view=view,
         counters=counters,
         record=components.record,
+        loads=lambda: view.loads(loop.now()),
         failed=lambda: view.failed_models(loop.now()),
         key_expiries=components.key_file.expiries,
         machine=lambda: MachineSnapshot(

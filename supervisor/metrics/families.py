@@ -14,6 +14,8 @@ from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
 from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
 from supervisor.metrics.text_format import Family
 
+MAX_LOADS: Final = 64
+"""Loads under way that are shown, the oldest ones. Their models need not have series of their own yet."""
 OWN_PREFIX: Final = "lemonbus_"
 MULLAMA_PREFIX: Final = "mullama_"
 
@@ -109,6 +111,10 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
 
 
 def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
+    ages = {each.model: each.age for each in now.loads[:MAX_LOADS]}
+    yield _gauge(
+        f"{prefix}model_load_age_seconds", "Since when a model that is not ready is being loaded", "model", ages
+    )
     failures, pauses = {}, {}
     for each in now.failed:
         if metrics.has_series(each.model):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.messages.devices import DeviceReading
-from protocol.messages.health import DiskSpace, FailedModel
+from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
 from protocol.models.memory import Capacity
 
 
@@ -67,6 +67,8 @@ class ServerSnapshot(NamedTuple):
     short_names: Mapping[str, str] = {}
     """Registered name → the model's name in the form ``NAME:TAG`` if it has one, else the registered name."""
     machine: MachineSnapshot = MachineSnapshot()
+    loads: Sequence[LoadInProgress] = ()
+    """Loads that have begun and not ended, the oldest first."""
     failed: Sequence[FailedModel] = ()
     """Models that could not be loaded, or whose engines died too often."""
     ready: bool = True

@@ -80,7 +80,9 @@ class Fits(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """It can be loaded once models that are being unloaded are gone, or a load has ended."""
+    """It can be loaded once models that are being unloaded are gone, or a load has ended. ``memory``: it only lacks that."""
+
+    memory: bool = False
 
 
 class Evict(NamedTuple):
@@ -147,7 +149,7 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
         waits = any(loaded.busy for loaded in for_memory)
         return Evict([loaded.model for loaded in (*evicted, *for_memory)], reasons, waits)
     if conflicts or full or lacks_memory:
-        return Wait()
+        return Wait(memory=not conflicts and not full)
     staying = [loaded for loaded in loaded_models if not loaded.leaving]
     return Fits(largest_context(request.estimate, limits.memory.beside(loaded.memory for loaded in staying)))
 

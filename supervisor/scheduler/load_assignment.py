@@ -91,9 +91,10 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
         request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
         verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded_models, limits)
         if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
-            verdict = Wait()
+            verdict = Wait(memory=True)
         if _refused(state, model, verdict, now):
             continue
+        model.lacks_memory = _lacks_memory(verdict)
         context = verdict.context if isinstance(verdict, Fits) else 0
         if not spec.elsewhere:
             ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
@@ -123,6 +124,13 @@ def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now
     else:
         return False
     return True
+
+
+def _lacks_memory(verdict: Verdict) -> bool:
+    """Return whether only memory is missing."""
+    if isinstance(verdict, Evict):
+        return set(verdict.reasons) == {EvictionReason.MEMORY}
+    return isinstance(verdict, Wait) and verdict.memory
 
 
 def _requested_by(model: ScheduledModel) -> str:

@@ -161,7 +161,7 @@ def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, 
     """Start the engine of a model after its check, or again after its death: with the context that was chosen for it."""
     model.transition(ModelEvent.LOAD)
     worker.transition(WorkerEvent.LOAD)
-    worker.held = {}
+    worker.held, worker.progress = {}, None
     state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need))))
 
 

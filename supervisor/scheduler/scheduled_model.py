@@ -12,7 +12,7 @@ from protocol import worker_states
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import Caller
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
@@ -71,7 +71,7 @@ class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "plan"),
+        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "plan", "progress"),
         *("remembered", "spawned_at", "state"),
     )
 
@@ -94,6 +94,8 @@ class ScheduledWorker:
         """The context that was chosen for its engine; 0 if none was to be chosen."""
         self.held: Mapping[str, int] = {}
         """Bytes by place that its engine held when that was read last; places without a reading are missing."""
+        self.progress: LoadProgressed | None = None
+        """How far its engine is, if it has said so since its start."""
         self.eviction: Eviction | None = None
         """Why it was told to stop, if that was for another model."""
         self.remembered = PolicyOverrides()
@@ -183,6 +185,10 @@ class ScheduledModel:
         """Measured resident bytes of its last load; 0 if unknown."""
         self.estimate = MemoryEstimate()
         """What it needed according to its last check."""
+        self.load_began: float | None = None
+        """Since when it is being loaded; None if it is not."""
+        self.lacks_memory = False
+        """Whether its load waits for memory."""
 
     def transition(self, event: ModelEvent) -> None:
         """Move on in the lifecycle; an illegal step raises.

@@ -18,7 +18,7 @@ from typing import Any
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
@@ -186,6 +186,10 @@ class Scheduler:
         """A worker finds nothing against loading its model, which would need this memory."""
         load_plans.model_checked(self._state, worker, estimate)
         worker_events.model_checked(self._state, worker, estimate)
+
+    def load_progressed(self, worker: str, progress: LoadProgressed) -> None:
+        """A worker says how far the engine is that it has started."""
+        worker_events.load_progressed(self._state, worker, progress)
 
     def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
         """The engine of a model answers."""

@@ -10,13 +10,13 @@ from msgspec import structs
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
-from protocol.messages.health import FailedModel, QueueShare
+from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, memory_events
+from supervisor.scheduler import idle_ttl, loads_in_progress, memory_events
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
@@ -184,6 +184,10 @@ class SchedulerView:
         return known + [
             FailedModel(name, each.failure, each.failures, 0.0) for name, each in refused.items() if name not in names
         ]
+
+    def loads(self, now: float) -> list[LoadInProgress]:
+        """Return the loads that have begun and not ended, the oldest first."""
+        return loads_in_progress.loads_in_progress(self._state, now)
 
     def queue_shares(self, name: str) -> list[QueueShare]:
         """Return what waits for a model, by API key."""

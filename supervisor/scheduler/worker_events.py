@@ -8,7 +8,7 @@ from msgspec import structs
 
 from protocol.failures import Code, Failure, failure_of_configuration
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState
@@ -41,6 +41,13 @@ def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimat
         model_changes.finish_check(worker.model, worker, estimate)
         state.failed_checks.forget(worker.model.name)
         state.memory.changed()
+
+
+def load_progressed(state: SchedulerState, worker_id: str, progress: LoadProgressed) -> None:
+    """A worker says how far the engine is that it has started."""
+    worker = state.workers[worker_id]
+    if worker.state is WorkerState.LOADING:
+        worker.progress = progress
 
 
 def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from protocol.messages.peers import LoadStage
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineFacts
@@ -39,11 +40,15 @@ class ReadinessProbe:
         is_listening: Callable[[], bool],
         on_ready: OnReady,
         on_failed: OnFailed,
+        on_stage: Callable[[LoadStage], None] = lambda _: None,
     ) -> None:
-        """Begin at once. ``is_listening``: see :meth:`~workers.engine.port.ReservedPort.is_listening`."""
+        """Begin at once. ``is_listening``: see :meth:`~workers.engine.port.ReservedPort.is_listening`.
+
+        ``on_stage`` is called when the engine's answers show how far it is, perhaps more than once for a stage.
+        """
         self._loop, self._pool, self._backend = loop, pool, backend
         self._is_listening = is_listening
-        self._on_ready, self._on_failed = on_ready, on_failed
+        self._on_ready, self._on_failed, self._on_stage = on_ready, on_failed, on_stage
         self._facts: EngineFacts | None = None
         self._pause = FIRST_POLL_S
         self._timer: Timer | None = loop.call_later(FIRST_POLL_S, self._poll_health)
@@ -83,8 +88,11 @@ class ReadinessProbe:
             self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {_excerpt(body)}", problem)
             return
         if not self._backend.is_healthy(status):
+            if status:
+                self._on_stage(LoadStage.LOADING)
             self._poll_later()
             return
+        self._on_stage(LoadStage.WARMING_UP)
         warm_up = self._backend.warm_up()
         if warm_up is None:
             self._on_warm_up(200, b"")

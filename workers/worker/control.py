@@ -29,6 +29,7 @@ from protocol.messages.peers import (
     CheckModel,
     EngineDied,
     LoadFailed,
+    LoadProgressed,
     MemoryMeasured,
     SamplingDefaults,
     SetRequestRules,
@@ -227,6 +228,11 @@ class WorkerController:
         parameters = self._checked[1].parameters if self._checked else 0
         self._model.facts = engine_ready(session, facts, parameters)
         self._bus.send(self._model.facts)
+
+    def load_progressed(self, progress: LoadProgressed) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        if self._state is WorkerState.LOADING:
+            self._bus.send(progress)
 
     def memory_grew(self, session: EngineSession) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
@@ -29,6 +30,8 @@ from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
 from workers.worker.memory_difference import MemoryDifference
 
+PROGRESS_INTERVAL_S: Final = 0.5
+"""What an engine prints of its load is reported this often."""
 _GIB: Final = 1024**3
 
 
@@ -37,6 +40,9 @@ class SessionOwner(Protocol):
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """The engine answers requests."""
+
+    def load_progressed(self, progress: LoadProgressed) -> None:
+        """The engine is loading its model: it has reached another stage, or says how far it is."""
 
     def memory_grew(self, session: EngineSession) -> None:
         """The engine takes more memory than was known: ``memory_difference`` has changed."""
@@ -68,6 +74,10 @@ class EngineSession:
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
+        self._report_progress = report_progress
+        self._progress = LoadProgressed(LoadStage.STARTING)
+        """What was reported of the load last."""
+        self._progress_at = self._started_at
         self.failure: Failure | None = None
         self.engine: Engine
         self.pool: EnginePool
@@ -85,7 +95,7 @@ class EngineSession:
                 on_unreachable=lambda reason: remote.end("cannot be reached", reason),
             )
         else:
-            self.engine = process = EngineProcess(loop, backend, log, label, report_progress, self._exited)
+            self.engine = process = EngineProcess(loop, backend, log, label, self._progressed, self._exited)
             self.pool = EngineConnectionPool(loop, process.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
@@ -107,9 +117,27 @@ class EngineSession:
         )
         self._load_monitor.wake()
         listening = self.engine.is_listening
-        self._readiness = ReadinessProbe(loop, self.pool, backend, listening, self._answers, self._load_failed)
+        self._readiness = ReadinessProbe(
+            loop, self.pool, backend, listening, self._answers, self._load_failed, self._reached
+        )
         late = f"it was not ready within {backend.load_timeout:g} s"
         self._load_timer: Timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late))
+
+    def _reached(self, stage: LoadStage) -> None:
+        """Report another stage of the load."""
+        if stage is not self._progress.stage:
+            self._load_progressed(LoadProgressed(stage))
+
+    def _progressed(self, progress: EngineProgress) -> None:
+        """Take what the engine printed: of its load, or else of a request."""
+        if not self._loading:
+            self._report_progress(progress)
+        elif self._progress.stage is LoadStage.STARTING or time.monotonic() - self._progress_at >= PROGRESS_INTERVAL_S:
+            self._load_progressed(LoadProgressed(LoadStage.LOADING, progress.done, progress.total, progress.unit))
+
+    def _load_progressed(self, progress: LoadProgressed) -> None:
+        self._progress, self._progress_at = progress, time.monotonic()
+        self._owner.load_progressed(progress)
 
     @property
     def seconds(self) -> float:

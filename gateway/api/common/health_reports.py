@@ -32,6 +32,7 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
     return msgspec.structs.replace(
         report,
         models=[each for each in report.models if may_use(each.spec.name)],
+        loads=[each for each in report.loads if may_use(each.model)],
         troubled=[each for each in report.troubled if may_use(each.model)],
         model_problems=[each for each in report.model_problems if may_use(each.model)],
         deaths=[each for each in report.deaths if may_use(each.model)],

@@ -15,11 +15,12 @@ from protocol.messages.health import (
     FailedModel,
     GetStats,
     HealthReport,
+    LoadInProgress,
     QueueShare,
     RunningModel,
     StatsReport,
 )
-from protocol.messages.peers import Peer
+from protocol.messages.peers import LoadStage, Peer
 from protocol.times import NEVER_UNLOADED
 
 _SERVING: Final = frozenset({"ready", "draining"})
@@ -93,6 +94,20 @@ class FailedModelEntry(msgspec.Struct):
     retry_in_seconds: float
 
 
+class LoadEntry(msgspec.Struct):
+    """A load that has begun and not ended."""
+
+    model_name: str
+    stage: LoadStage
+    age_seconds: float
+    waiting: int
+    """Requests and loads that wait for it."""
+    done: int
+    total: int
+    """0: the engine does not say how far it is."""
+    unit: str
+
+
 class OperatorHealth(msgspec.Struct):
     """What operators need."""
 
@@ -108,6 +123,7 @@ class OperatorHealth(msgspec.Struct):
     models: list[RunningModelEntry]
     former_models: list[str]
     """Models of the former release, which finish their requests."""
+    loads: list[LoadEntry]
     troubled: list[FailedModelEntry]
     engine_deaths: list[EngineDeaths]
     """Of models in any state, the one whose engine died last first."""
@@ -181,6 +197,7 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             models=[_running_model(model, detail=detail) for model in health.models],
             former_models=health.former_models,
             engine_deaths=health.deaths,
+            loads=[_load(each) for each in health.loads],
             troubled=[_failed_model(model, detail=detail) for model in health.troubled],
             problems=problems,
             downloads=health.downloads,
@@ -234,6 +251,18 @@ def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
         worker=model.worker,
         worker_pid=model.worker_pid,
         engine_pid=model.engine_pid,
+    )
+
+
+def _load(load: LoadInProgress) -> LoadEntry:
+    return LoadEntry(
+        model_name=load.model,
+        stage=load.stage,
+        age_seconds=load.age,
+        waiting=load.waiting,
+        done=load.done,
+        total=load.total,
+        unit=load.unit,
     )
 
 

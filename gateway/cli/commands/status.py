@@ -10,6 +10,7 @@ from gateway.api.common.routes import Nothing
 from gateway.api.lemonade.health import (
     FailedModelEntry,
     LoadedModelEntry,
+    LoadEntry,
     OperatorHealth,
     RunningModelEntry,
     ServerHealth,
@@ -38,6 +39,7 @@ def command(as_json: bool, server: ApiClient) -> None:
             f"Requests of the former release still run. When they have ended, their models are loaded again: {names}"
         )
     _models(health)
+    _loads(ours.loads)
     _queues(ours.models)
     _failed_models(ours.troubled)
     _engine_deaths(ours.engine_deaths)
@@ -87,6 +89,23 @@ def _row(model: RunningModelEntry, loaded: LoadedModelEntry | None) -> tuple[obj
         used,
         left,
     )
+
+
+def _loads(loads: list[LoadEntry]) -> None:
+    """Print the loads under way."""
+    if loads:
+        click.echo()
+        rows = [
+            (
+                load.model_name,
+                load.stage,
+                output.duration(load.age_seconds),
+                f"{load.done} of {load.total} {load.unit}" if load.total else "-",
+                load.waiting,
+            )
+            for load in loads
+        ]
+        output.table(("LOADING", "STAGE", "FOR", "PROGRESS", "WAITING"), rows)
 
 
 def _queues(models: list[RunningModelEntry]) -> None:

@@ -8,8 +8,16 @@ import time
 from msgspec import structs
 
 from protocol.failures import Code, Failure
-from protocol.messages.health import DiskSpace, EngineDeath, EngineDeaths, FailedModel, ModelProblem, RunningModel
-from protocol.messages.peers import Peer
+from protocol.messages.health import (
+    DiskSpace,
+    EngineDeath,
+    EngineDeaths,
+    FailedModel,
+    LoadInProgress,
+    ModelProblem,
+    RunningModel,
+)
+from protocol.messages.peers import LoadStage, Peer
 from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.canned_responses import health
@@ -60,6 +68,10 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
                 "C", Failure(Code.LOAD_FAILED, "no such\nfile", detail="one\nlibgomp.so.1: cannot open"), 3, 8.0
             )
         ],
+        loads=[
+            LoadInProgress("B", LoadStage.LOADING, 75.0, 2, 3, 10, "steps"),
+            LoadInProgress("F", LoadStage.WAITING_FOR_MEMORY, 5.0, 1),
+        ],
         deaths=[
             EngineDeaths(
                 "A",
@@ -82,6 +94,8 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago -" in lines
     assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
     assert "B loading 0 of ? 0 - - - -" in lines
+    at = lines.index("LOADING STAGE FOR PROGRESS WAITING")
+    assert lines[at + 1 : at + 3] == ["B loading 1 min 3 of 10 steps 2", "F waiting for memory 5 s - 1"]
     assert "C 3 in 8 s no such file" in lines
     assert "A 7 1 min, 1 h 1 min ago llama-server was killed by SIGKILL" in lines
     at = lines.index("Details of C:")

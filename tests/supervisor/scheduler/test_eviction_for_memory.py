@@ -77,9 +77,9 @@ def machine(host: int, gpu: int = 0, total: int = 100, reserve: int = 0, freeing
         # one that is being loaded counts once, whatever part of its memory it holds, and is waited for
         (needs(40), [loaded_model("a", memory=holds(50, share=0.0), movable=False)], machine(90), Fits()),
         (needs(40), [loaded_model("a", memory=holds(50, share=0.5), movable=False)], machine(65), Fits()),
-        (needs(40), [loaded_model("a", memory=holds(50, share=0.5), movable=False)], machine(64), Wait()),
+        (needs(40), [loaded_model("a", memory=holds(50, share=0.5), movable=False)], machine(64), Wait(memory=True)),
         # what leaves anyway is waited for, and so is what an ended engine gives back
-        (needs(40), [loaded_model("a", memory=holds(50), leaving=True)], machine(10), Wait()),
+        (needs(40), [loaded_model("a", memory=holds(50), leaving=True)], machine(10), Wait(memory=True)),
         (needs(40), [loaded_model("a", memory=holds(50, share=0.5), leaving=True)], machine(40), Fits()),
         (
             needs(40),
@@ -87,7 +87,7 @@ def machine(host: int, gpu: int = 0, total: int = 100, reserve: int = 0, freeing
             machine(10),
             Evict(["b"], []),
         ),
-        (needs(40), [loaded_model("a", memory=holds(50))], machine(10, freeing=30), Wait()),
+        (needs(40), [loaded_model("a", memory=holds(50))], machine(10, freeing=30), Wait(memory=True)),
         # busy ones leave if idle ones do not suffice, and idle ones wait for them
         (
             needs(40),
