@@ -1,4 +1,4 @@
-"""OpenAI's speech: a text becomes sound, which is sent from its first sentence on.
+"""OpenAI's speech: a text becomes sound, which is sent from its first sentence on. LocalAI's and ElevenLabs's names for it are aliases.
 
 Engines answer with the bytes of a file in the requested form. With ``stream_format`` "sse", these bytes are in events.
 """
@@ -95,6 +95,64 @@ class SpeechResource(InferenceResource[SpeechRequest]):
             events=request.stream_format == "sse",
             instructions=request.instructions,
         )
+
+
+class TtsRequest(msgspec.Struct, kw_only=True):
+    """``POST /tts``, as LocalAI has it."""
+
+    input: SpokenText
+    model: str | None = None
+    voice: VoiceName | None = None
+    speed: Speed | None = None
+    response_format: SoundFormat | None = None
+
+
+class TtsResource(InferenceResource[TtsRequest]):
+    """``POST /tts``: as LocalAI, it answers WAV unless another form is requested."""
+
+    request_type = TtsRequest
+
+    def translate(self, _req: falcon.Request, request: TtsRequest, _data: bytes) -> TranslatedRequest:
+        """Write the request for the engine."""
+        form = request.response_format or "wav"
+        return speech(request.input, model=request.model, voice=request.voice, speed=request.speed, form=form)
+
+
+class VoiceSettings(msgspec.Struct, kw_only=True):
+    """Those of them that have an effect."""
+
+    speed: Speed | None = None
+
+
+class TextToSpeechRequest(msgspec.Struct, kw_only=True):
+    """``POST text-to-speech/{voice}``, as ElevenLabs and LocalAI have it."""
+
+    text: SpokenText
+    model_id: str | None = None
+    voice_settings: VoiceSettings | None = None
+
+
+class TextToSpeechResource(InferenceResource[TextToSpeechRequest]):
+    """``POST text-to-speech/{voice}``: ``output_format`` in the query begins with a form (``pcm_24000``)."""
+
+    request_type = TextToSpeechRequest
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, voice: str = "") -> None:
+        """Answer; ``voice`` is also in the path of the request."""
+        del voice
+        super().on_post(req, resp)
+
+    def translate(self, req: falcon.Request, request: TextToSpeechRequest, _data: bytes) -> TranslatedRequest:
+        """Check the request and write the one for the engine."""
+        try:
+            voice = msgspec.convert(req.path.rstrip("/").rpartition("/")[2], VoiceName)
+        except msgspec.ValidationError:
+            raise invalid("`voice` in the path is not the name of a voice", "voice") from None
+        form = (req.get_param("output_format") or DEFAULT_FORMAT).partition("_")[0]
+        if form not in MEDIA_TYPES:
+            raise invalid(f"`output_format` must begin with one of {', '.join(MEDIA_TYPES)}", "output_format")
+        speed = request.voice_settings.speed if request.voice_settings else None
+        return speech(request.text, model=request.model_id, voice=voice, speed=speed, form=form)
 
 
 def speech(

@@ -17,7 +17,7 @@ from tests.support import processes
 from tests.support.clients.http_client import engine_client
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.clients.openai_client import openai_client
-from tests.support.models.kokoro_models import HERTZ, SAMPLES_PER_PHONEME, WORDS, write_kokoro_model
+from tests.support.models.kokoro_models import HERTZ, SAMPLES_PER_PHONEME, WORDS
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -33,15 +33,7 @@ MANY_DEATHS = 10_000
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    found = start_module_server("tiny-chat", breaker_deaths=MANY_DEATHS)
-    for name in (MODEL, SLOW):
-        write_kokoro_model(found.models, name.removeprefix("extra."))
-
-    def known() -> bool:
-        return found.client.get(f"/v1/models/{SLOW}").status == found.client.get(f"/v1/models/{MODEL}").status == 200
-
-    wait_for(known, "the server has found the models")
-    return found
+    return start_module_server("tiny-chat", "tiny-kokoro", "slow-kokoro", breaker_deaths=MANY_DEATHS)
 
 
 def start(server: LemonbusServer, text: str = TEXT, model: str = MODEL, **fields: Any) -> HttpExchange:
@@ -176,6 +168,53 @@ def test_other_models_do_not_ask(server: LemonbusServer) -> None:
 def test_a_request_without_a_model_gets_the_one_that_speaks(server: LemonbusServer) -> None:
     assert server.client.post("/v1/load", {"model_name": MODEL}).status == 200
     assert server.client.post(ROUTE, {"input": TEXT}).status == 200
+
+
+def test_the_voices_and_the_models_are_listed_and_nothing_is_loaded(server: LemonbusServer) -> None:
+    assert server.client.post("/v1/unload", {}).status == 200
+    voices = server.client.get("/v1/audio/voices").json()["voices"]
+    expected = [{"id": name, "name": name, "model": model} for model in (SLOW, MODEL) for name in sorted(HERTZ)]
+    assert sorted(voices, key=str) == sorted(expected, key=str)
+    of_one = server.client.get(f"/api/v1/audio/voices?model={MODEL}").json()["voices"]
+    assert [each["id"] for each in of_one] == sorted(HERTZ)
+    assert server.client.get("/v1/audio/voices?model=extra.tiny-chat").json() == {"voices": []}
+    assert server.client.get("/v1/audio/voices?model=none").status == 404
+    models = server.client.get("/v1/audio/models").json()["models"]
+    assert sorted(models, key=str) == [{"id": name, "name": name} for name in (SLOW, MODEL)]
+    assert server.health()["all_models_loaded"] == []
+
+
+def test_localais_name_answers_wav(server: LemonbusServer) -> None:
+    answer = server.client.post("/tts", {"model": MODEL, "input": TEXT, "voice": "onyx", "backend": "kokoro"})
+    assert (answer.status, answer.headers["content-type"]) == (200, "audio/wav"), answer
+    assert pitch_of(samples_of(answer.body)) == pytest.approx(HERTZ["am_onyx"], rel=0.02)
+    assert server.client.post("/tts", {"model": MODEL, "input": ""}).error["param"] == "input"
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("", "audio/mpeg"),
+        ("?output_format=pcm_24000", "audio/pcm"),
+        ("?output_format=opus_48000_32", "audio/ogg; codecs=opus"),
+    ],
+)
+def test_elevenlabs_name_has_the_voice_in_its_path(server: LemonbusServer, query: str, kind: str) -> None:
+    body = {"text": TEXT, "model_id": MODEL, "voice_settings": {"speed": 2, "stability": 0.5}}
+    answer = server.client.post(f"/v1/text-to-speech/am_onyx{query}", body)
+    assert (answer.status, answer.headers["content-type"]) == (200, kind), answer
+    if "pcm" in query:
+        samples = np.frombuffer(answer.body, "<i2")
+        assert pitch_of(samples) == pytest.approx(HERTZ["am_onyx"], rel=0.02)
+        assert len(samples) / SAMPLE_RATE == pytest.approx(SECONDS / 2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("path", "param"), [("bob", "voice"), ("am_onyx?output_format=ulaw_8000", "output_format"), ("a%00b", "voice")]
+)
+def test_a_wrong_name_in_elevenlabs_path_is_named(server: LemonbusServer, path: str, param: str) -> None:
+    answer = server.client.post(f"/v1/text-to-speech/{path}", {"text": TEXT, "model_id": MODEL})
+    assert (answer.status, answer.error["param"]) == (400, param), answer
 
 
 def test_openais_client(server: LemonbusServer) -> None:

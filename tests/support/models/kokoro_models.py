@@ -18,6 +18,7 @@ import numpy as np
 
 from tests.support.models import onnx_protobuf as onnx
 
+NAMES: Final = ("tiny-kokoro", "slow-kokoro")
 SAMPLES_PER_PHONEME: Final = 1_200
 HERTZ: Final = {"af_heart": 440.0, "am_onyx": 660.0}
 """Voice → the frequency of its tone."""
