@@ -166,6 +166,8 @@ class EngineProcess:
         cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
         if cause is ExitCause.MEMORY and not over_limit:
             reason += " because memory ran out"
+        elif cause is ExitCause.KILLED:
+            reason += ", which lemonbus did not send"
         self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause, over_limit=over_limit))
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ def test_the_engines_death_is_reported_and_another_engine_can_start(loop: Worker
     for number in (1, 2):
         failure = loop.ended(number).failure
         assert failure.code == Code.BACKEND_DIED
-        expected = r"llama-server of \S+ was killed by SIGKILL"
+        expected = r"llama-server of \S+ was killed by SIGKILL, which lemonbus did not send"
         assert re.fullmatch(expected, failure.message)
         assert failure.tokens_sent or number == 2
         sent[number] = failure.tokens_sent
