@@ -173,6 +173,13 @@ class MessageHandlers:
         self._subscriptions.supervisor_lost()
         self.notify_exchanges()
 
+    def report_requests(self) -> None:
+        """Send what was counted since the last time. If that is impossible now, it stays for the next time."""
+        report = self._request_counts.unreported()
+        if report is not None:
+            self._control.send(report)
+            self._request_counts.reported(report)
+
     # Requests and calls
 
     def _granted(self, message: work.Granted, _: bytes) -> None:
@@ -248,7 +255,7 @@ class MessageHandlers:
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count
         try:
-            self._report_requests()
+            self.report_requests()
             self._control.send(peers.Pong(message.number, errors - self._errors_reported))
         except LemonbusError as problem:
             logs.get_logger().warning("pong not sent", problem=problem.failure.message)
@@ -257,17 +264,10 @@ class MessageHandlers:
 
     def _collect_metrics(self, message: metrics.CollectMetrics, _: bytes) -> None:
         try:
-            self._report_requests()
+            self.report_requests()
             self._control.send(metrics.MetricsCollected(message.number))
         except LemonbusError as problem:
             logs.get_logger().warning("metrics not sent", problem=problem.failure.message)
-
-    def _report_requests(self) -> None:
-        """Send the counts since the last time. If that is impossible now, they stay for the next time."""
-        report = self._request_counts.unreported()
-        if report is not None:
-            self._control.send(report)
-            self._request_counts.reported(report)
 
     def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
         self._session.pause_accepting()

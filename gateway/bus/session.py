@@ -9,6 +9,7 @@ Resources get it in their constructor. They use :attr:`SupervisorSession.setting
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import work
 from protocol.messages.calls import CallResult
 from protocol.messages.events import Outcome
@@ -312,6 +313,11 @@ class SupervisorSession:
         """Fail all requests and calls that still run: the grace period is over."""
         code = Code.SUPERVISOR_LOST if self.admission.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
+
+    def report_last_requests(self) -> None:
+        """Report what was counted, before this process ends; without a supervisor, it is lost."""
+        with contextlib.suppress(LemonbusError):
+            self._message_handlers.report_requests()
 
     def give_up_waiting(self) -> None:
         """Fail everything that waits for a supervisor: this process ends, because none answers it."""

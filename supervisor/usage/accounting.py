@@ -36,7 +36,7 @@ from supervisor.usage.journal import (
 from supervisor.usage.usage_counts import Batch, UnwrittenUsage, day_of
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
-_MAX_JOURNAL_BYTES: Final = 4 * 1024 * 1024
+_MAX_JOURNAL_BYTES: Final = 1024 * 1024
 
 log = logs.get_logger()
 
@@ -186,6 +186,7 @@ class Accounting:
                 log.exception("a record of what was counted cannot be used", record=type(record).__name__)
         self._journal = journal
         if descriptor < 0:
+            self.checkpoint()  # the next supervisor must write batches under the same name
             hold(journal.descriptor)
         self._loop.every(CHECKPOINT_INTERVAL_S, self.checkpoint)
 

@@ -127,6 +127,8 @@ class UsageStore:
             SELECT api_key, SUM((prompt_tokens + output_tokens) * (day = ?)), SUM(prompt_tokens + output_tokens)
             FROM usage WHERE day BETWEEN ? AND ? AND api_key != '' GROUP BY api_key
         """
+        if not self._path.exists():
+            return []  # the start of a server does not wait until there is one
         values = [today, f"{today[:7]}-01", f"{today[:7]}-31"]
         return self._use(lambda database: database.execute(query, values).fetchall())
 

@@ -14,6 +14,7 @@ import pytest
 from protocol.messages import peers
 from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth, HealthReport
+from protocol.messages.metrics import FailedRequests
 from protocol.messages.readiness import ServerReadiness
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE
@@ -218,3 +219,14 @@ def test_the_masters_death_breaks_streams_and_never_completes_them(tmp_path: Pat
         assert b"[DONE]" not in rest
         assert not rest.endswith(b"0\r\n\r\n")
         worker.wait(DEADLINE)
+
+
+def test_the_last_requests_are_reported_before_the_end(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness:
+        assert harness.post(PATH, b"{")[0] == 400
+        assert not harness.observed, "it is not asked"
+        assert harness.gateway is not None
+        harness.gateway.send_signal(signal.SIGTERM)
+        assert harness.gateway.wait(DEADLINE) == 0
+        failed = [each for report in wait_for(lambda: harness.observed) for each in report.failures]
+    assert failed == [FailedRequests("", "", "invalid_json", 1)]
