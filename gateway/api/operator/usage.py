@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -21,11 +22,11 @@ class UsageQuery(msgspec.Struct):
 
     key: str | None = None
     """The name of an API key; empty: requests without a key."""
-    model: str = ""
+    model: str | None = None
     """The registered name of a model."""
-    since: str = ""
+    since: str | None = None
     """The first day, in UTC: ``2031-05-01``."""
-    month: str = ""
+    month: str | None = None
     """A whole month: ``2031-05``."""
 
 
@@ -83,7 +84,7 @@ def show_usage(caller: HttpCaller, request: UsageQuery) -> UsageAnswer:
         if key not in (None, own):
             raise Failure(Code.FORBIDDEN, "only an administrator may see the usage of another key").raised()
         key = own
-    wanted = UsageFilter(first, last, key, request.model)
+    wanted = UsageFilter(first, last, key, request.model or "")
     report = caller.ask(lambda number: GetUsage(number, wanted), UsageReport)
     rows = [UsageOfDay(day=row.day, key=row.api_key, model=row.model, **_figures(row)) for row in report.rows]
     problem = report.problem if context.is_admin else ""
@@ -98,7 +99,7 @@ def days_of(request: UsageQuery, today: date) -> tuple[str, str]:
         if not _MONTH.match(request.month):
             raise invalid("a month looks like 2031-05", "month")
         first = _day(f"{request.month}-01", "month")
-        return str(first), str((first + timedelta(days=31)).replace(day=1) - timedelta(days=1))
+        return str(first), str(first.replace(day=monthrange(first.year, first.month)[1]))
     first = _day(request.since, "since") if request.since else today.replace(day=1)
     return str(first), str(max(first, today + timedelta(days=1)))  # the server's clock may be ahead of a midnight
 

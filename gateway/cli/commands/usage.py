@@ -22,14 +22,20 @@ _COLUMNS: Final = (
 
 @click.command("usage", short_help="Show who has used what.")
 @click.option("--key", metavar="NAME", help="Of one API key; '' is the requests without a key.")
-@click.option("--model", default="", metavar="NAME", help="Of one model, by its registered name.")
-@click.option("--since", default="", metavar="DAY", help="From this day on, in UTC: 2031-05-01. Default: this month.")
-@click.option("--month", default="", metavar="MONTH", help="Of this month: 2031-05.")
+@click.option("--model", metavar="NAME", help="Of one model, by its registered name.")
+@click.option("--since", metavar="DAY", help="From this day on, in UTC: 2031-05-01. Default: this month.")
+@click.option("--month", metavar="MONTH", help="Of this month: 2031-05.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each day, key and model, for spreadsheets.")
 @json_option("the server's answer")
 @server_option
 def command(
-    key: str | None, model: str, since: str, month: str, as_csv: bool, as_json: bool, server: ApiClient
+    key: str | None,
+    model: str | None,
+    since: str | None,
+    month: str | None,
+    as_csv: bool,
+    as_json: bool,
+    server: ApiClient,
 ) -> None:
     """Show tokens, engine time, requests and failures by API key and model.
 
