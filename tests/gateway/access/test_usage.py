@@ -105,7 +105,7 @@ def test_the_days_that_are_meant(query: UsageQuery, days: tuple[str, str]) -> No
         (UsageQuery(since="2031-05-01", month="2031-05"), "month"),
     ],
 )
-def test_what_is_no_day_or_month_is_refused(query: UsageQuery, field: str) -> None:
+def test_anything_but_a_day_or_a_month_is_refused(query: UsageQuery, field: str) -> None:
     with pytest.raises(LemonbusError) as refused:
         days_of(query, date(2031, 5, 17))
     assert (refused.value.failure.http_status, refused.value.failure.param) == (400, field)

@@ -44,7 +44,7 @@ def test_an_answer_counts_everywhere_once(supervisor: Supervisor) -> None:
     assert day.remaining == 5000 - 13
 
 
-def test_a_stopped_attempt_counts_its_tokens_and_time_but_is_no_answer(supervisor: Supervisor) -> None:
+def test_a_stopped_attempt_counts_its_tokens_and_time_but_not_as_an_answer(supervisor: Supervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(1, code="cancelled", tokens=2, prompt_tokens=9, seconds=0.25))
     assert supervisor.accounting.unwritten == [UsageRow(DAY, "ci", "m", 0, 9, 0, 2, 0.25)]
     assert supervisor.metrics.prompt_tokens.values == {("m",): 9}
