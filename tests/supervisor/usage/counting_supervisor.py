@@ -22,7 +22,7 @@ CALLER: Final = Caller("ci", requests_per_minute=60, tokens_per_minute=1000, tok
 OUTCOME: Final = Outcome(10, 4, 3, 0.1, 0.2, 0.5, array("f", [0.1] * 3).tobytes(), "m")
 
 
-class FakeCounters:
+class FixedCounters:
     """Counters of the supervisor that it keeps elsewhere."""
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class FakeCounters:
         return {"malformed": 2 + self.former.get("malformed", 0)}
 
 
-class Supervisor:
+class CountingSupervisor:
     """The parts of a supervisor that count, over a journal that the next one gets."""
 
     def __init__(self, descriptor: int = -1) -> None:
         self.loop, self.held = Loop(lambda: 7.0), descriptor
         self.metrics, self.limits, self.budgets = ServerMetrics(), RateLimiter(), TokenBudgets()
-        self.counters: Any = FakeCounters()
+        self.counters: Any = FixedCounters()
         self.accounting = Accounting(
             loop=self.loop,
             metrics=self.metrics,
@@ -54,10 +54,10 @@ class Supervisor:
         """Keep it as the keeper does: as a descriptor of its own."""
         self.held = os.dup(descriptor)
 
-    def killed(self) -> Supervisor:
+    def killed(self) -> CountingSupervisor:
         """Return the next supervisor."""
         self.loop.close()
-        return Supervisor(self.held)
+        return CountingSupervisor(self.held)
 
     def counted(self) -> dict[str, Any]:
         return {

@@ -13,12 +13,12 @@ from protocol.messages.metrics import DURATION_BUCKETS, FailedRequests, RequestS
 from protocol.messages.usage import UsageRow, total
 from protocol.messages.work import AnswerLost, LimitStatus
 from supervisor.usage import accounting as accounting_module
-from tests.supervisor.usage.counting_supervisor import CALLER, DAY, NOON, OUTCOME, Supervisor, end
+from tests.supervisor.usage.counting_supervisor import CALLER, DAY, NOON, OUTCOME, CountingSupervisor, end
 
 
 @pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    made = Supervisor()
+def supervisor() -> Iterator[CountingSupervisor]:
+    made = CountingSupervisor()
     yield made
     made.loop.close()
 
@@ -28,7 +28,7 @@ def observed(serial: int, *failures: FailedRequests) -> RequestsObserved:
     return RequestsObserved([RequestSeries("chat", "openai", 200, "", "", 0.1, buckets)], list(failures), serial)
 
 
-def test_an_answer_counts_everywhere_once(supervisor: Supervisor) -> None:
+def test_an_answer_counts_everywhere_once(supervisor: CountingSupervisor) -> None:
     supervisor.limits.accept(CALLER, 7.0)
     for _ in range(2):
         supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
@@ -44,25 +44,25 @@ def test_an_answer_counts_everywhere_once(supervisor: Supervisor) -> None:
     assert day.remaining == 5000 - 13
 
 
-def test_a_stopped_attempt_counts_its_tokens_and_time_but_not_as_an_answer(supervisor: Supervisor) -> None:
+def test_a_stopped_attempt_counts_its_tokens_and_time_but_not_as_an_answer(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(1, code="cancelled", tokens=2, prompt_tokens=9, seconds=0.25))
     assert supervisor.accounting.unwritten == [UsageRow(DAY, "ci", "m", 0, 9, 0, 2, 0.25)]
     assert supervisor.metrics.prompt_tokens.values == {("m",): 9}
 
 
-def test_a_list_in_pieces_is_one_request(supervisor: Supervisor) -> None:
+def test_a_list_in_pieces_is_one_request(supervisor: CountingSupervisor) -> None:
     for serial, more in ((1, True), (2, True), (3, False)):
         supervisor.accounting.attempt_ended("w1", end(serial, outcome=OUTCOME, more=more))
     (row,) = supervisor.accounting.unwritten
     assert (row.requests, row.prompt_tokens) == (1, 30)
 
 
-def test_a_read_costs_nothing(supervisor: Supervisor) -> None:
+def test_a_read_costs_nothing(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(0))
     assert supervisor.accounting.unwritten == []
 
 
-def test_a_lost_stream_counts_what_its_client_got(supervisor: Supervisor) -> None:
+def test_a_lost_stream_counts_what_its_client_got(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.answer_lost(AnswerLost("m", 5, CALLER))
     supervisor.accounting.answer_lost(AnswerLost("m", 5))
     assert supervisor.accounting.unwritten == [
@@ -71,7 +71,7 @@ def test_a_lost_stream_counts_what_its_client_got(supervisor: Supervisor) -> Non
     ]
 
 
-def test_failures_are_requests_unless_their_answer_was_counted(supervisor: Supervisor) -> None:
+def test_failures_are_requests_unless_their_answer_was_counted(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.requests_observed("g1", observed(1, FailedRequests("ci", "alias", "cancelled", 3, 1)))
     supervisor.accounting.requests_observed("g1", observed(1, FailedRequests("ci", "alias", "cancelled", 3, 1)))
     supervisor.accounting.requests_observed("g2", observed(1, FailedRequests("ci", "invented", "no such code", 1)))
@@ -83,7 +83,7 @@ def test_failures_are_requests_unless_their_answer_was_counted(supervisor: Super
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_the_next_supervisor_goes_on_where_this_one_was(supervisor: Supervisor, checkpoint: bool) -> None:
+def test_the_next_supervisor_goes_on_where_this_one_was(supervisor: CountingSupervisor, checkpoint: bool) -> None:
     supervisor.limits.accept(CALLER, 7.0)
     supervisor.accounting.limits_changed("ci")
     supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
@@ -107,7 +107,7 @@ def test_the_next_supervisor_goes_on_where_this_one_was(supervisor: Supervisor, 
     )
 
 
-def test_a_batch_that_is_being_written_is_the_same_for_the_next_supervisor(supervisor: Supervisor) -> None:
+def test_a_batch_that_is_being_written_is_the_same_for_the_next_supervisor(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     batch = supervisor.accounting.next_batch()
     supervisor.accounting.attempt_ended("w1", end(2, outcome=OUTCOME))
@@ -121,7 +121,7 @@ def test_a_batch_that_is_being_written_is_the_same_for_the_next_supervisor(super
     assert (following.server, following.number, following.rows) == (batch.server, 2, batch.rows)
 
 
-def test_what_is_kept_takes_bounded_memory(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_takes_bounded_memory(supervisor: CountingSupervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounting_module, "_MAX_JOURNAL_BYTES", 10_000)
     for serial in range(1, 400):
         supervisor.accounting.attempt_ended("w1", end(serial, outcome=OUTCOME))
@@ -131,7 +131,7 @@ def test_what_is_kept_takes_bounded_memory(supervisor: Supervisor, monkeypatch: 
     assert supervisor.killed().counted() == supervisor.counted()
 
 
-def test_a_journal_that_cannot_be_used_is_begun_again(supervisor: Supervisor) -> None:
+def test_a_journal_that_cannot_be_used_is_begun_again(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     os.pwrite(supervisor.held, b"\xff" * os.fstat(supervisor.held).st_size, 0)
     successor = supervisor.killed()
@@ -142,7 +142,7 @@ def test_a_journal_that_cannot_be_used_is_begun_again(supervisor: Supervisor) ->
 
 @given(st.lists(st.sampled_from(["end", "again", "lost", "failed", "checkpoint", "batch", "killed"]), max_size=40))
 def test_any_history_of_supervisors_counts_like_one_that_lives(events: list[str]) -> None:
-    living, mortal, serial = Supervisor(), Supervisor(), 0
+    living, mortal, serial = CountingSupervisor(), CountingSupervisor(), 0
     try:
         for event in events:
             serial += event != "again"
@@ -167,7 +167,7 @@ def test_any_history_of_supervisors_counts_like_one_that_lives(events: list[str]
         os.close(mortal.held)
 
 
-def test_the_limits_of_a_minute_are_restored_by_the_common_clock(supervisor: Supervisor) -> None:
+def test_the_limits_of_a_minute_are_restored_by_the_common_clock(supervisor: CountingSupervisor) -> None:
     for _ in range(60):
         supervisor.limits.accept(CALLER, 7.0)
     supervisor.accounting.limits_changed("ci")

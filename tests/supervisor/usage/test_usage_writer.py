@@ -16,14 +16,14 @@ from supervisor.usage import usage_writer as usage_writer_module
 from supervisor.usage.store import FILE, UsageStore
 from supervisor.usage.usage_counts import Batch
 from supervisor.usage.usage_writer import UsageWriter
-from tests.supervisor.usage.counting_supervisor import DAY, NOON, OUTCOME, Supervisor, end
+from tests.supervisor.usage.counting_supervisor import DAY, NOON, OUTCOME, CountingSupervisor, end
 
 DEADLINE = 10.0
 ROW = UsageRow(DAY, "ci", "m", 1, 10, 4, 3, 0.5)
 ALL = UsageFilter()
 
 
-class Server(Supervisor):
+class WritingSupervisor(CountingSupervisor):
     """The same with the thread that writes, and a loop whose time passes when the test says so."""
 
     def __init__(self, path: Path, descriptor: int = -1) -> None:
@@ -55,14 +55,14 @@ class Server(Supervisor):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path / FILE)
+def server(tmp_path: Path) -> Iterator[WritingSupervisor]:
+    made = WritingSupervisor(tmp_path / FILE)
     yield made
     made.writer.close()
     made.loop.close()
 
 
-def test_what_was_counted_is_on_the_disk_a_second_later(server: Server) -> None:
+def test_what_was_counted_is_on_the_disk_a_second_later(server: WritingSupervisor) -> None:
     server.writer.start()
     server.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     assert server.read() == UsageReport([ROW]), "before it is written"
@@ -73,7 +73,7 @@ def test_what_was_counted_is_on_the_disk_a_second_later(server: Server) -> None:
     assert server.read() == UsageReport([ROW.plus(ROW)]), "the disk and the memory"
 
 
-def test_a_slow_disk_keeps_nobody_waiting(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_keeps_nobody_waiting(server: WritingSupervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     released, write = threading.Event(), server.store.write
     monkeypatch.setattr(server.store, "write", lambda *given: released.wait(DEADLINE) and write(*given))
     server.writer.start()
@@ -89,7 +89,7 @@ def test_a_slow_disk_keeps_nobody_waiting(server: Server, monkeypatch: pytest.Mo
     assert server.on_disk() == [row]
 
 
-def test_what_the_disk_does_not_take_is_kept_said_and_written_later(server: Server, tmp_path: Path) -> None:
+def test_what_the_disk_does_not_take_is_kept_said_and_written_later(server: WritingSupervisor, tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with structlog.testing.capture_logs() as lines:
         server.writer.start()
@@ -108,13 +108,13 @@ def test_what_the_disk_does_not_take_is_kept_said_and_written_later(server: Serv
 
 
 def test_a_supervisor_that_dies_between_writing_and_knowing_it_writes_nothing_twice(
-    server: Server, tmp_path: Path
+    server: WritingSupervisor, tmp_path: Path
 ) -> None:
     server.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     batch = server.accounting.next_batch()
     assert batch is not None
     server.store.write(batch, DAY)
-    successor = Server(tmp_path / FILE, server.held)
+    successor = WritingSupervisor(tmp_path / FILE, server.held)
     successor.writer.start()
     successor.tick()
     successor.run_until(lambda: not successor.accounting.unwritten)
@@ -124,7 +124,7 @@ def test_a_supervisor_that_dies_between_writing_and_knowing_it_writes_nothing_tw
 
 
 def test_the_end_writes_everything(tmp_path: Path) -> None:
-    server = Server(tmp_path / FILE)
+    server = WritingSupervisor(tmp_path / FILE)
     server.writer.start()
     server.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     server.tick()
@@ -139,7 +139,7 @@ def test_a_disk_that_hangs_does_not_keep_the_supervisor_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_writer_module, "_CLOSE_S", 0.05)
-    server, released = Server(tmp_path / FILE), threading.Event()
+    server, released = WritingSupervisor(tmp_path / FILE), threading.Event()
     monkeypatch.setattr(server.store, "write", lambda *_: released.wait(DEADLINE))
     server.writer.start()
     server.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
@@ -151,15 +151,15 @@ def test_a_disk_that_hangs_does_not_keep_the_supervisor_from_its_end(
 
 
 def test_a_new_server_begins_with_the_tokens_that_earlier_ones_have_written(tmp_path: Path) -> None:
-    earlier = Server(tmp_path / FILE)
+    earlier = WritingSupervisor(tmp_path / FILE)
     earlier.writer.start()
     earlier.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
     earlier.writer.close()
     earlier.loop.close()
-    server = Server(tmp_path / FILE)
+    server = WritingSupervisor(tmp_path / FILE)
     server.writer.start()
     assert server.budgets.state()["ci"].of_day == 13
-    successor = Server(tmp_path / FILE, server.held)
+    successor = WritingSupervisor(tmp_path / FILE, server.held)
     successor.writer.start()
     assert successor.budgets.state()["ci"].of_day == 13, "they are not added again"
     for each in (server, successor):
@@ -167,7 +167,9 @@ def test_a_new_server_begins_with_the_tokens_that_earlier_ones_have_written(tmp_
         each.loop.close()
 
 
-def test_tokens_that_cannot_be_read_at_the_start_count_as_soon_as_they_can(server: Server, tmp_path: Path) -> None:
+def test_tokens_that_cannot_be_read_at_the_start_count_as_soon_as_they_can(
+    server: WritingSupervisor, tmp_path: Path
+) -> None:
     server.store.write(Batch("earlier", 1, [ROW]), DAY)
     server.store.close()
     (tmp_path / FILE).rename(tmp_path / "away")
