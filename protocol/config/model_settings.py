@@ -1,4 +1,4 @@
-"""The sections of the configuration file: ``[models."NAME"]``, ``[defaults.RECIPE]`` and ``[groups.NAME]``.
+"""The sections of the configuration file: ``[models."NAME"]``, ``[defaults.RECIPE]``, ``[groups.NAME]`` and ``[remotes.NAME]``.
 
 The values are immutable and comparable, so that a reload can tell which settings have changed. ``None`` or an empty
 value means that the section does not set it.
@@ -111,6 +111,27 @@ class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Further names of the model."""
     preload: bool = False
     """Whether the model is loaded at the start."""
+
+
+class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[remotes.NAME]``: another server, all of whose models are listed as ``NAME/MODEL``. Its keys mean what they mean for a model."""
+
+    url: Url
+    api_key_file: Annotated[str, Meta(pattern=r"^/")] | None = None
+    api_key_env: VariableName | None = None
+    slots: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    refresh: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    """Seconds after which its list is read again."""
+
+    def section_of(self, served_name: str, own: ModelSettings) -> ModelSettings:
+        """Return the settings of one of its models. ``own``: what a section of that model says."""
+        given = {
+            name: value
+            for name in ("api_key_file", "api_key_env", "slots", "timeout")
+            if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(own, url=self.url, served_name=served_name, **given)
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

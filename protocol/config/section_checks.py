@@ -14,6 +14,7 @@ from protocol.config.model_settings import (
     GroupSettings,
     ModelSettings,
     RecipeDefaults,
+    RemoteSettings,
 )
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
@@ -143,7 +144,15 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
         if not (section.swap or section.exclusive or section.max_loaded):
             yield path, "expected exclusive, swap or max_loaded: without them the group changes nothing"
         return
-    assert isinstance(section, RecipeDefaults)  # noqa: S101 - tells the type checker
+    if isinstance(section, RemoteSettings | EngineSettings) and section.api_key_file and section.api_key_env:
+        yield (*path, "api_key_env"), "expected either this or api_key_file, not both"
+    if isinstance(section, RecipeDefaults):
+        yield from _contradictions_of_models(path, section)
+    if isinstance(section, EngineSettings):
+        yield from _engine_contradictions(path, section)
+
+
+def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterator[Problem]:
     twice = next((name for name in section.options if name.endswith("_args")), None)
     if twice and section.args is not None:
         yield (*path, "options", twice), "expected either this option or args, which is the same"
@@ -155,8 +164,6 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
     for name in VISIBLE_DEVICES if section.devices else ():
         if name in section.env:
             yield (*path, "env", name), "expected no such variable, because devices sets it"
-    if isinstance(section, EngineSettings):
-        yield from _engine_contradictions(path, section)
 
 
 def _engine_contradictions(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
@@ -172,8 +179,6 @@ def _engine_contradictions(path: KeyPath, section: EngineSettings) -> Iterator[P
             yield (*path, key), f"has no effect without {'url' if key in _OF_A_SERVER else ' or '.join(_ENGINE_KINDS)}"
     if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
         yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
-    if section.api_key_file and section.api_key_env:
-        yield (*path, "api_key_env"), "expected either this or api_key_file, not both"
 
 
 def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ import msgspec
 
 from protocol.config import section_checks
 from protocol.config.fields import SettingField, declared_fields, shown_value
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath
 from protocol.failures import invalid
@@ -28,8 +28,14 @@ _TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "models": ModelSettings,
     "defaults": RecipeDefaults,
     "groups": GroupSettings,
+    "remotes": RemoteSettings,
 }
-_HEADERS: Final = {"models": '[models."NAME"]', "defaults": "[defaults.RECIPE]", "groups": "[groups.NAME]"}
+_HEADERS: Final = {
+    "models": '[models."NAME"]',
+    "defaults": "[defaults.RECIPE]",
+    "groups": "[groups.NAME]",
+    "remotes": "[remotes.NAME]",
+}
 _EXPECTED: Final = {
     "aliases": "a list of names of at most 256 characters",
     "api_key_env": "the name of a variable: letters, digits and _",
@@ -63,7 +69,7 @@ class Sections(NamedTuple):
     """The sections of a file, and where each of their settings is written."""
 
     values: dict[str, dict[str, Any]]
-    """The sections ``models``, ``defaults`` and ``groups`` that the file has."""
+    """The sections that the file has, by kind."""
     lines: dict[str, int]
     """Dotted name of a section or of a setting → its line."""
 
@@ -151,6 +157,10 @@ class _Reader:
             self._setting(field, (*path, key), value, own_program="command" in given)
         if kind == "groups" and "models" not in given:
             self.fail(path, f"expected models, {_EXPECTED['models']}")
+        if kind == "remotes" and "url" not in given:
+            self.fail(path, f"expected url, {_EXPECTED['url']}")
+        if kind == "remotes" and not _BARE.match(name):
+            self.fail(path, "expected a name of letters, digits, - and _: it stands before the names of the models")
         section = msgspec.convert(given, _TYPES[kind])
         for where, problem in itertools.islice(section_checks.contradictions(path, section), 1):
             self.fail(where, problem)

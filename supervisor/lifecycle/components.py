@@ -20,6 +20,7 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
+from supervisor.handlers.models.remote_lists import RemoteLists
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
@@ -184,6 +185,7 @@ class Components:
             calls=self.calls,
             errors=self.errors,
         )
+        self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
 
     def _held_by(self, worker: str) -> dict[str, int]:
         """Return what a worker's engine holds, by place. What a GPU uses of the host's memory is not in that of its process."""

@@ -68,6 +68,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *filter(None, [components.usage_writer.problem]),
             *models.unknown_in_configuration(),
             *components.devices.problems(),
+            *components.remote_lists.problems(),
         ],
         memory=components.memory.read,
         disks=components.disks,
@@ -130,7 +131,18 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
     pulls = Pulls(settings=settings, loop=loop, models=models, downloads=downloads, registry=registry, calls=calls)
     lists = ModelLists(models, headers, view, calls, errors)
     variants = VariantQueries(settings, loop, jobs, calls)
-    made = (downloads, headers, deletions, descriptions, lists, loading, pulls, variants, sampling)
+    made = (
+        components.remote_lists,
+        downloads,
+        headers,
+        deletions,
+        descriptions,
+        lists,
+        loading,
+        pulls,
+        variants,
+        sampling,
+    )
     return [each.handlers() for each in made]
 
 

@@ -114,6 +114,7 @@ class Supervisor:
         messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
         messages.when_serving(self.components.devices.start)
         messages.when_serving(self._watch_memory)
+        messages.when_serving(self.components.remote_lists.start)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()

@@ -15,13 +15,15 @@ from msgspec import structs
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
+from protocol.messages.remote_models import RemoteModel
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.models import compatibility, files, measured_memory, user_aliases
-from supervisor.models.catalogues import adopted_models, catalogue, user_models
+from supervisor.models.catalogues import adopted_models, catalogue, remote_models, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
+from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
@@ -57,6 +59,8 @@ class ModelRegistry:
         self.user_aliases = UserAliases(Path(settings.state_dir) / user_aliases.FILE, finish)
         """Other names of models, and the default model. This class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
+        self.remote = RemoteModels(Path(settings.state_dir) / remote_models.FILE, list(settings.remotes), finish)
+        """The models of other servers, as they were listed last."""
         file_directories = load_options.file_directories(settings)
         self.options = SavedOptions(
             Path(settings.state_dir) / saved_options.FILE, self._descriptor_by_name, file_directories, finish
@@ -101,11 +105,20 @@ class ModelRegistry:
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
         configured = configured_entries(configuration.settings.models)
-        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries, configured)
+        elsewhere = self.remote.entries
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries, elsewhere, configured)
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:
-        sources = (self.options, self._user, self.user_aliases, self.adopted, self.configuration, self.measured)
+        sources = (
+            self.options,
+            self._user,
+            self.remote,
+            self.user_aliases,
+            self.adopted,
+            self.configuration,
+            self.measured,
+        )
         self._problems.collect(*sources)
 
     # Names
@@ -207,6 +220,11 @@ class ModelRegistry:
             raise Failure(Code.CONFLICT, reason, model=known.name, param="destination").raised()
         self.user_aliases.add_alias(alias, model)
         self._index()
+
+    def list_remote(self, remote: str, models: Sequence[RemoteModel]) -> None:
+        """Take the models that another server lists now; raises ``internal_error`` if they cannot be written."""
+        if self.remote.take(remote, models):
+            self._index()
 
     def drop_alias(self, alias: str) -> None:
         """Remove a name that a user gave; raises ``internal_error``."""

@@ -195,7 +195,10 @@ class ModelConfiguration:
 
     def _section(self, name: str) -> ModelSettings:
         # A model that was adopted since the last index only has its registered name.
-        return self.settings.models.get(self.section_of(name), _NO_SECTION)
+        own = self.settings.models.get(self.section_of(name), _NO_SECTION)
+        remote, _, served_name = name.partition("/")
+        section = self.settings.remotes.get(remote) if served_name else None
+        return own if section is None else section.section_of(served_name, own)
 
     def _defaults(self, recipe: str) -> RecipeDefaults:
         return self.settings.defaults.get(recipe, _NO_DEFAULTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.config.model_settings import GroupSettings, ModelSettings
+from protocol.config.model_settings import GroupSettings, ModelSettings, RemoteSettings
 from protocol.config.settings import SECTIONS
 from supervisor.models.options.settings_check import check_settings
 from tests.protocol.config.resolved_settings import complaint, resolved
@@ -35,11 +35,15 @@ def test_the_example_has_every_key() -> None:
     assert all(isinstance(model, ModelSettings) for model in settings.models.values())
     assert all(isinstance(group, GroupSettings) for group in settings.groups.values())
     given = set(re.findall(r"^(\w+) = ", example(DOCUMENT), re.MULTILINE))
-    assert {*ModelSettings.__struct_fields__, *GroupSettings.__struct_fields__} - EITHER_OR <= given
+    assert {
+        *ModelSettings.__struct_fields__,
+        *GroupSettings.__struct_fields__,
+        *RemoteSettings.__struct_fields__,
+    } - EITHER_OR <= given
 
 
 def test_every_key_is_explained() -> None:
-    for kind in (ModelSettings, GroupSettings):
+    for kind in (ModelSettings, GroupSettings, RemoteSettings):
         assert [field.name for field in msgspec.structs.fields(kind) if f"`{field.name}`" not in DOCUMENT] == []
 
 

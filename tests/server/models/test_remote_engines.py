@@ -16,6 +16,8 @@ from tests.conftest import StartServer
 from tests.fake_engines.llama_server import ANSWER, ROOT
 from tests.fake_engines.openai_server import MODEL, VECTOR
 from tests.support import processes
+from tests.support.configuration_file import ConfiguredServer
+from tests.support.models.tiny_models import link_models
 from tests.support.ports import free_port
 from tests.support.proxies import make_certificate, program
 from tests.support.server import LemonbusServer
@@ -189,6 +191,57 @@ def test_a_server_that_is_this_one_is_refused(start_server: StartServer) -> None
     answer = chat(server, "far")
     assert answer.status == 508, answer
     assert answer.error["code"] == "loop_detected"
+
+
+def test_all_models_of_another_lemonbus_by_a_prefix(start_server: StartServer) -> None:
+    other = start_server("tiny-loop", "tiny-embed")
+    remotes = {"gpu1": {"url": f"http://127.0.0.1:{other.port}/v1", "slots": 2, "refresh": 1}}
+    server = start_server(remotes=remotes, models={f"gpu1/{LOOP}": {"aliases": ["loop"], "set": {"max_tokens": 3}}})
+
+    def names() -> dict[str, Any]:
+        return {each["id"]: each for each in server.client.get("/v1/models").json()["data"]}
+
+    wait_for(lambda: {f"gpu1/{LOOP}", "gpu1/extra.tiny-embed"} <= set(names()), "its models are listed")
+    assert "embeddings" in names()["gpu1/extra.tiny-embed"]["labels"]
+    for model in (f"gpu1/{LOOP}", "loop"):
+        answer = chat(server, model)
+        assert (answer.status, answer.json()["model"], answer.json()["usage"]["completion_tokens"]) == (200, model, 3)
+    vectors = server.client.post("/v1/embeddings", {"model": "gpu1/extra.tiny-embed", "input": "Hi"})
+    assert len(vectors.json()["data"][0]["embedding"]) > 1
+    assert chat(server, "gpu1/nothing-like-this").status == 404
+    link_models(other.models, "tiny-chat")
+    wait_for(lambda: "gpu1/extra.tiny-chat" in names(), "a new model is listed")
+
+
+def test_a_server_that_is_away_keeps_its_last_list() -> None:
+    port = free_port()
+    section = f"[remotes.far]\nurl = 'http://127.0.0.1:{port}/v1'\nrefresh = 1\n"
+    with ConfiguredServer(sections=section, gateway_workers=1) as server:
+
+        def listed() -> bool:
+            return f"far/{MODEL}" in {each["id"] for each in server.client.get("/v1/models").json()["data"]}
+
+        def problems() -> str:
+            return str(server.health().get("problems"))
+
+        wait_for(lambda: "remotes.far: it cannot be reached" in problems(), "health says that it is away")
+        assert not listed()
+        with stand_in(port=port):
+            wait_for(listed, "its model is listed")
+            assert chat(server, f"far/{MODEL}").status == 200
+            wait_for(lambda: "remotes.far" not in problems(), "health says nothing any more")
+        wait_for(lambda: "remotes.far: it cannot be reached" in problems(), "health says that it is away again")
+        supervisor = server.supervisor_pid
+        processes.kill(supervisor)
+        wait_for(lambda: server.supervisor_pid != supervisor, "another supervisor")
+        wait_for(listed, "it knows the last list")
+        refused = wait_for(
+            lambda: (it := chat(server, f"far/{MODEL}")).status == 503 and it, "the model cannot be loaded"
+        )
+        assert refused.error["code"] in ("load_failed", "backing_off")
+        server.configure("")
+        server.reload()
+        wait_for(lambda: not listed(), "it is gone with its section")
 
 
 @pytest.mark.skipif(not program("openssl"), reason="openssl makes the certificate (apt-get install openssl)")

@@ -1,0 +1,106 @@
+"""The job process that asks other servers for their models: ``python -m workers.jobs.list_remotes``."""
+
+from __future__ import annotations
+
+from protocol.runtime import memory
+
+if __name__ == "__main__":
+    memory.pause_gc()
+
+import os
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol.config.model_settings import RemoteSettings
+from protocol.config.settings import Settings
+from protocol.failures import DECODE_ERRORS
+from protocol.messages.remote_models import MAX_MODELS, RemoteList, RemoteModel, RemotesListed, StartRemoteListing
+from workers.backends.remote.descriptor import DESCRIPTOR
+from workers.jobs.job import JobProcess
+
+TIMEOUT_S: Final = 15.0
+MAX_LIST_BYTES: Final = 4 * 1024 * 1024
+PARALLEL: Final = 8
+
+
+class _Listed(msgspec.Struct):
+    id: str
+    labels: list[str] | None = None
+    recipe: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Listed]
+
+
+_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows none: the key is for this server alone."""
+
+    def redirect_request(self, *_arguments: object) -> None:
+        """Leave a redirection as the answer that it is."""
+
+
+_opener: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+
+
+def list_models(name: str, remote: RemoteSettings) -> RemoteList:
+    """Ask one server for its models; whatever goes wrong is in the result."""
+    try:
+        request = urllib.request.Request(f"{remote.url.rstrip('/')}/models", headers=_headers(remote))  # noqa: S310 - its type allows http and https only
+        with _opener.open(request, timeout=remote.timeout or TIMEOUT_S) as response:
+            body = response.read(MAX_LIST_BYTES + 1)
+        if len(body) > MAX_LIST_BYTES:
+            return RemoteList(name, problem=f"its list of models has more than {MAX_LIST_BYTES} bytes")
+        return RemoteList(name, listed_models(body))
+    except urllib.error.HTTPError as problem:
+        refused = problem.code in (401, 403)
+        return RemoteList(name, problem="it does not accept the key" if refused else f"it answers {problem.code}")
+    except urllib.error.URLError as problem:
+        return RemoteList(name, problem=f"it cannot be reached ({problem.reason})")
+    except (OSError, ValueError, *DECODE_ERRORS) as problem:
+        return RemoteList(name, problem=f"its list of models cannot be read ({problem})"[:300])
+
+
+def listed_models(body: bytes) -> list[RemoteModel]:
+    """Return the models in an answer of ``/v1/models``; raises ``DECODE_ERRORS``.
+
+    A model that the other server itself has from elsewhere is left out: two servers that list each other would do so without end.
+    """
+    found = [each for each in _answer(body).data if each.recipe != DESCRIPTOR.recipe]
+    named = [each for each in found if 0 < len(each.id) <= 200 and each.id.isprintable()]
+    return [RemoteModel(each.id, [label for label in each.labels or [] if len(label) <= 64]) for each in named][
+        :MAX_MODELS
+    ]
+
+
+def _headers(remote: RemoteSettings) -> dict[str, str]:
+    file, variable = remote.api_key_file, remote.api_key_env
+    key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(variable or "", "")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def list_all(settings: Settings, order: StartRemoteListing) -> RemotesListed:
+    """Ask all of them, some at the same time."""
+    asked = [(name, settings.remotes[name]) for name in order.remotes if name in settings.remotes]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return RemotesListed(list(pool.map(lambda each: list_models(*each), asked)))
+
+
+def main() -> None:
+    """Run one job to its end."""
+    job = JobProcess()
+    job.carry_out(StartRemoteListing, partial(list_all, job.settings))
+    job.run()
+
+
+if __name__ == "__main__":
+    main()
