@@ -24,7 +24,7 @@ def test_deaths_are_reported_and_survive_the_supervisor(loop_server: LemonbusSer
     for number in (1, 2):
         pid = server.engine_pid(LOOP)
         processes.kill(pid)
-        wait_for(lambda number=number: deaths(server)["count"] == before + number, "it is counted")  # type: ignore[misc]
+        wait_for(lambda number=number: deaths(server)["count"] >= before + number, "it is counted")  # type: ignore[misc]
         assert server.client.chat(LOOP, max_tokens=3).status == 200, "it is loaded again"
     known = deaths(server)
     assert server.state()["engine_deaths"][0]["model"] == LOOP, "the model whose engine died last comes first"
