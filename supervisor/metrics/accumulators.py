@@ -115,6 +115,10 @@ class Counter:
         for labels in _with_value(self._values, self.names, label, value):
             self._dropped += self._values.pop(labels)
 
+    def seen(self, label: str) -> set[str]:
+        """Return the values of a label that are shown."""
+        return _values_of(self._values, self.names, label)
+
     def state(self) -> list[tuple[Labels, float]]:
         """Return all combinations, for the next supervisor, and without labels what was dropped."""
         return [((), self._dropped), *self._values.items()] if self.names else list(self._values.items())
@@ -190,6 +194,10 @@ class Histogram:
         for labels in _with_value(self._distributions, self.names, label, value):
             del self._distributions[labels]
 
+    def seen(self, label: str) -> set[str]:
+        """Return the values of a label that are shown."""
+        return _values_of(self._distributions, self.names, label)
+
     @property
     def distributions(self) -> Mapping[Labels, Distribution]:
         """All combinations."""
@@ -211,3 +219,7 @@ def _with_value(combinations: Mapping[Labels, object], names: Labels, label: str
         return []
     index = names.index(label)
     return [labels for labels in combinations if labels[index] == value]
+
+
+def _values_of(combinations: Mapping[Labels, object], names: Labels, label: str) -> set[str]:
+    return {labels[names.index(label)] for labels in combinations} if label in names else set()

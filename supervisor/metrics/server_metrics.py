@@ -83,6 +83,14 @@ class ServerMetrics:
         """Go on from what an earlier supervisor had counted, perhaps one of another release. Nothing was counted yet."""
         for name, each in vars(self).items():
             each.restore(state.get(name, ()))
+        shown = {
+            model
+            for each in vars(self).values()
+            if isinstance(each, Counter | Histogram)
+            for model in each.seen("model")
+        }
+        for model in shown.difference(self._models.state(), [OTHER]):  # fewer models have series of their own now
+            self._drop_model(model)
 
     def keep_series_while(self, is_loaded: Callable[[str], bool]) -> None:
         """Tell which models are loaded. The scheduler knows, but is given these metrics when it is made."""

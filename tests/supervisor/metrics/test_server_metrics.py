@@ -109,6 +109,23 @@ def test_a_loaded_model_keeps_its_series() -> None:
     assert (metrics.has_series("loaded"), metrics.has_series("third")) == (True, False)
 
 
+def test_a_supervisor_that_shows_fewer_models_keeps_the_sums() -> None:
+    former = ServerMetrics(most_models=3)
+    former.keep_series_while({"c"}.__contains__)
+    for model in ("a", "b", "c", "d"):
+        former.load_failed(model)
+        former.generation_stopped(model, 5)
+        former.attempt_granted(model, 0.1)
+    former.loads.add((OTHER, "ok"))
+    fewer = ServerMetrics(most_models=2)
+    fewer.restore(former.state())
+    assert fewer.loads.values == {("c", "failed"): 1, ("d", "failed"): 1, (OTHER, "ok"): 1}
+    assert set(fewer.queue_wait.distributions) == {("c",), ("d",)}
+    assert (fewer.generated_tokens.total, former.generated_tokens.total) == (20, 20)
+    fewer.load_failed("e")
+    assert set(fewer.loads.values) == {("d", "failed"), ("e", "failed"), (OTHER, "ok")}
+
+
 # ---- what the scheduler notes ------------------------------------------------------------------------------------
 
 
