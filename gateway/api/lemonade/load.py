@@ -60,7 +60,11 @@ _MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
 
 
 class LemonadeLoadRequest(NamedModel, kw_only=True):
-    """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on."""
+    """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on.
+
+    `"ctx_size": "auto"` is the largest context that fits into memory. -1 and "" are what Lemonade's app sends for an option
+    that was not chosen.
+    """
 
     save_options: bool | None = None
     merge_args: bool | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.api.common.request_fields import AUTOMATIC, CONTEXT_OPTION
 from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, UnloadRequest, load_model, unload_model
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
@@ -78,7 +79,9 @@ def load(
     request = LemonadeLoadRequest(
         model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl, dry_run=dry_run or None
     )
-    more = options if ctx_size is None else {**options, "ctx_size": ctx_size}
+    more = options if ctx_size is None else {**options, CONTEXT_OPTION: ctx_size}
+    if more.get(CONTEXT_OPTION) == -1:
+        more[CONTEXT_OPTION] = AUTOMATIC
     if not dry_run:
         ensure_downloaded(server, model)
     answer = server.ask(load_model, request, None, more)

@@ -73,6 +73,15 @@ def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, l
     )
 
 
+@pytest.mark.parametrize("words", ["--ctx-size -1", "-o ctx_size=-1", "-o ctx-size=auto"])
+def test_an_automatic_context_is_asked_for_by_its_name_in_the_api(
+    server: FakeServer, lemonbus: Ends, words: str
+) -> None:
+    server.replies["POST", "/v1/load"] = Reply(LOADED)
+    assert lemonbus("load", "A", *words.split())[0] == 0
+    assert server.last() == {"model_name": "A", "ctx_size": "auto"}
+
+
 @pytest.mark.parametrize(
     ("word", "value"),
     [

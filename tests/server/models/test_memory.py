@@ -50,14 +50,14 @@ def test_every_api_says_so(server: LemonbusServer, path: str) -> None:
 
 def test_a_dry_run_tells_what_a_load_would_do_and_changes_nothing(server: LemonbusServer) -> None:
     assert server.client.post("/v1/unload", {"model_name": SMALL[0]}).status == 200
-    answer = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": -1, "dry_run": True}).json()
+    answer = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": "auto", "dry_run": True}).json()
     plan = answer["plan"]
     assert (answer["model_name"], plan["decision"], plan["evictions"]) == (SMALL[0], "load", [])
-    assert plan["context"] >= 2048
+    assert plan["context"] == 32_768, "what it was trained for"
     host = next(each for each in plan["places"] if each["place"] == "host")
     assert 0 < host["need"] <= host["available"] < host["free"] < host["total"]
     assert loaded(server) == sorted(SMALL[1:])
-    loaded_now = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": -1}).json()
+    loaded_now = server.client.post("/v1/load", {"model_name": SMALL[0], "ctx_size": "auto"}).json()
     assert loaded_now["context"] == plan["context"]
     shown = {each["model_name"]: each["context"] for each in server.state()["models"]}
     assert shown[SMALL[0]] == plan["context"]
