@@ -79,4 +79,11 @@ class EngineReports:
         """A worker lost its engine. The parts of its answers that clients have got are counted, then its grants end."""
         for end in message.unfinished:
             self._accounting.attempt_ended(worker, end)
-        self._scheduler.engine_died(worker, message.failure, self._loop.now(), message.causes, killed=message.killed)
+        self._scheduler.engine_died(
+            worker,
+            message.failure,
+            self._loop.now(),
+            message.causes,
+            killed=message.killed,
+            worked=bool(message.unfinished),
+        )

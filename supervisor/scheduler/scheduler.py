@@ -201,10 +201,20 @@ class Scheduler:
         worker_events.load_failed(self._state, worker, failure, now)
 
     def engine_died(
-        self, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = (), *, killed: bool = False
+        self,
+        worker: str,
+        failure: Failure,
+        now: float,
+        causes: Sequence[RequestKey] = (),
+        *,
+        killed: bool = False,
+        worked: bool = False,
     ) -> None:
-        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.peers.EngineDied`."""
-        worker_deaths.engine_died(self._state, worker, failure, now, causes, killed=killed)
+        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.peers.EngineDied`.
+
+        ``worked``: whether it worked on requests.
+        """
+        worker_deaths.engine_died(self._state, worker, failure, now, causes, killed=killed, worked=worked)
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""

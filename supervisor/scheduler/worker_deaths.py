@@ -28,12 +28,14 @@ def engine_died(
     causes: Sequence[RequestKey] = (),
     *,
     killed: bool = False,
+    worked: bool = False,
 ) -> None:
     """The engine of a ready model is gone. Its worker has told the gateways, and holds no grants any more.
 
-    ``causes``: the attempts that it may have died of. ``killed``: by something that wants its memory. An idle engine is
-    not started again then, because the next one would be killed for it. One that was busy is loaded like any model
-    that is not loaded, so that it gets memory that is free, or that of another model.
+    ``causes``: the attempts that it may have died of. ``worked``: on requests, of which a supervisor that took over may not know.
+    ``killed``: by something that wants its memory. An idle engine is not started again then, because the next one would
+    be killed for it. One that was busy is loaded like any model that is not loaded, so that it gets memory that is free,
+    or that of another model.
     """
     worker = state.workers[worker_id]
     model = worker.model
@@ -43,7 +45,7 @@ def engine_died(
         model.end_runs()
         return
     counts = _note_causes(state, model, causes, now)
-    if (killed or failure.code is Code.OUT_OF_MEMORY) and not _is_wanted(model):
+    if (killed or failure.code is Code.OUT_OF_MEMORY) and not worked and not _is_wanted(model):
         _idle_engine_killed(state, model, failure, now)
         model_changes.unload(state, model, worker)
         return
