@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.config.settings import Settings
+from protocol.models.memory import HOST, Capacity
 from protocol.runtime import logs
 from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
@@ -46,10 +47,12 @@ class MemoryPressureWatch:
         self._look_later(NEAR_INTERVAL_S if is_near(readings) else INTERVAL_S)
         before, self._pressure = self._pressure, self._judge.judge(readings, self._loop.now())
         if self._pressure is not None:
-            figures = {**_figures(self._pressure.reading), "stalled": round(self._pressure.stalled, 3)}
+            reading = self._pressure.reading
+            figures = {**_figures(reading), "stalled": round(self._pressure.stalled, 3)}
             if before is None:
                 log.warning("memory is nearly used up", **figures)
-            self._scheduler.memory_short(figures, self._loop.now())
+            host = Capacity(HOST, reading.limit, reading.free, reading.group)
+            self._scheduler.memory_short(host, figures, self._loop.now())
             self._decisions.reconcile()
         elif before is not None:
             now = next((each for each in readings if each.group == before.reading.group), before.reading)

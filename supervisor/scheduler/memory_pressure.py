@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from protocol.models.memory import HOST, Capacity
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import EvictionReason
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_model import Eviction, ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 
 
-def memory_short(state: SchedulerState, figures: Mapping[str, Any], now: float) -> None:
-    """A place is short of memory, as ``figures`` say for the log. To be told again as long as that is so.
+def memory_short(state: SchedulerState, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
+    """The host is short of memory, as ``figures`` say for the log. To be told again as long as that is so.
 
     One model is unloaded at a time: what the last one held is free when its worker has ended.
     """
@@ -27,8 +28,10 @@ def memory_short(state: SchedulerState, figures: Mapping[str, Any], now: float) 
     model, worker = min(idle, key=lambda each: each[0].last_use)
     state.count("evictions")
     state.metrics.model_evicted(EvictionReason.PRESSURE)
-    fields = {"model": model.name, "worker": worker.id, "idle_s": round(now - model.last_use, 3), **figures}
-    state.emit(LogDecision("warning", "model evicted, memory is nearly used up", fields))
+    idle_s = now - model.last_use
+    worker.eviction = Eviction("", "", EvictionReason.PRESSURE, idle_s, {**state.memory.capacities, HOST: host})
+    fields = {"model": model.name, "worker": worker.id, "idle_s": round(idle_s, 3), **figures}
+    state.emit(LogDecision("warning", "unloading a model, memory is nearly used up", fields))
     model_changes.unload(state, model, worker)
 
 

@@ -221,9 +221,9 @@ class Scheduler:
         load_plans.worker_gone(self._state, worker, failure)
         worker_deaths.worker_gone(self._state, worker, failure, now)
 
-    def memory_short(self, figures: Mapping[str, Any], now: float) -> None:
+    def memory_short(self, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
         """The machine, or a control group above the server, is short of memory; ``figures`` are for the log."""
-        memory_pressure.memory_short(self._state, figures, now)
+        memory_pressure.memory_short(self._state, host, figures, now)
 
     def stop_spares(self, workers: Collection[str]) -> None:
         """Those of these workers that have no model are to stop: they were started with other settings."""

@@ -131,11 +131,16 @@ def test_idle_models_leave_when_another_program_takes_the_memory(
     evicted = wait_for(lambda: evictions(server), "the log says why")
     assert (evicted[0]["model"], evicted[0]["limit"]) == (IDLE[1], LIMIT)
     assert evicted[0]["headroom"] < LEAST
+    freed = wait_for(lambda: evictions(server, "model evicted"), "the log says what that has freed")
+    assert (freed[0]["model"], freed[0]["reason"]) == (IDLE[1], "pressure")
+    assert freed[0]["freed"]["host"] > 0
     server.assert_idle()
 
 
-def evictions(server: LemonbusServer) -> list[dict[str, Any]]:
-    return [line for line in server.lines if line["event"] == "model evicted, memory is nearly used up"]
+def evictions(
+    server: LemonbusServer, event: str = "unloading a model, memory is nearly used up"
+) -> list[dict[str, Any]]:
+    return [line for line in server.lines if line["event"] == event]
 
 
 def engines(server: LemonbusServer) -> list[str]:

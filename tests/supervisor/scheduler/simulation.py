@@ -11,7 +11,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
-from protocol.models.memory import MemoryEstimate
+from protocol.models.memory import HOST, Capacity, MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
@@ -232,7 +232,7 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def memory_is_short(self) -> None:
-        self.scheduler.memory_short({"place": "the machine"}, self.now)
+        self.scheduler.memory_short(Capacity(HOST, 1000, 20), {"place": "the machine"}, self.now)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:

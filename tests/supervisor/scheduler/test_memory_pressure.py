@@ -61,5 +61,5 @@ def test_the_counter_and_the_log_say_why() -> None:
     sim = loaded("a")
     sim.memory_is_short()
     assert sim.state.metrics.evictions.values == {("pressure",): 1}
-    (line,) = [each for each in sim.notes if each.event == "model evicted, memory is nearly used up"]
+    (line,) = [each for each in sim.notes if each.event == "unloading a model, memory is nearly used up"]
     assert (line.level, line.fields["model"], line.fields["place"]) == ("warning", "a", "the machine")
