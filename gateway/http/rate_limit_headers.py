@@ -41,4 +41,10 @@ def _known(limits: RateLimits) -> Iterator[tuple[str, LimitStatus]]:
 
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds, 3), 60)
-    return (f"{minutes:.0f}m" if minutes else "") + f"{rest:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    return (
+        (f"{hours:.0f}h" if hours else "")
+        + (f"{minutes:.0f}m" if hours or minutes else "")
+        + f"{rest:.3f}".rstrip("0").rstrip(".")
+        + "s"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import msgspec
@@ -84,7 +84,8 @@ def show_usage(caller: HttpCaller, request: UsageQuery) -> UsageAnswer:
         if key not in (None, own):
             raise Failure(Code.FORBIDDEN, "only an administrator may see the usage of another key").raised()
         key = own
-    wanted = UsageFilter(first, last, key, request.model or "")
+    # Without a month there is no last day: the supervisor may count on the day after this process's.
+    wanted = UsageFilter(first, last if request.month else "", key, request.model or "")
     report = caller.ask(lambda number: GetUsage(number, wanted), UsageReport)
     rows = [UsageOfDay(day=row.day, key=row.api_key, model=row.model, **_figures(row)) for row in report.rows]
     problem = report.problem if context.is_admin else ""
@@ -101,7 +102,7 @@ def days_of(request: UsageQuery, today: date) -> tuple[str, str]:
         first = _day(f"{request.month}-01", "month")
         return str(first), str(first.replace(day=monthrange(first.year, first.month)[1]))
     first = _day(request.since, "since") if request.since else today.replace(day=1)
-    return str(first), str(max(first, today + timedelta(days=1)))  # the server's clock may be ahead of a midnight
+    return str(first), str(max(first, today))
 
 
 def _day(text: str, field: str) -> date:

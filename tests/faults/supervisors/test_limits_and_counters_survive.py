@@ -88,6 +88,7 @@ def test_a_key_that_has_used_its_limit_is_still_refused(server: LemonbusServer, 
     refused = ask(server, "day")
     assert (refused.status, refused.error["code"]) == (429, "insufficient_quota")
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
+    assert refused.headers["x-should-retry"] == "false"
     answer = ask(server, "month", 1)
     assert answer.status == 200
     assert answer.headers["x-ratelimit-limit-tokens-month"] == "60"

@@ -90,6 +90,13 @@ def kills(server: LemonbusServer) -> Iterator[Callable[[], object]]:
         server.wait_loaded(model)
         return server.worker_pid(model)
 
+    def engine(model: str) -> int:
+        server.wait_loaded(model)
+        return server.engine_pid(model)
+
+    def gateway() -> int:
+        return wait_for(server.gateway_pids, "a gateway runs")[0]
+
     def kill_grown_supervisor(*others: int) -> None:
         """Kill a supervisor that has lived for a moment: after ten in a row that died at once, the server would end."""
         pause(max(0.0, recovered_at[-1] + FIRST_SECONDS - time.monotonic()))
@@ -100,10 +107,10 @@ def kills(server: LemonbusServer) -> Iterator[Callable[[], object]]:
         [
             lambda: kill_one(worker(MODELS[0])),
             kill_grown_supervisor,
-            lambda: kill_one(server.gateway_pids()[0]),
+            lambda: kill_one(gateway()),
             lambda: kill_grown_supervisor(worker(MODELS[1])),
-            lambda: kill_grown_supervisor(server.gateway_pids()[0]),
-            lambda: kill_one(server.engine_pid(MODELS[0])),
+            lambda: kill_grown_supervisor(gateway()),
+            lambda: kill_one(engine(MODELS[0])),
         ]
     )
 

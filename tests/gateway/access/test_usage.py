@@ -84,8 +84,8 @@ def test_an_administrator_sees_all_and_a_key_itself(
 @pytest.mark.parametrize(
     ("query", "days"),
     [
-        (UsageQuery(), ("2031-12-01", "2032-01-01")),
-        (UsageQuery(since="2031-11-30"), ("2031-11-30", "2032-01-01")),
+        (UsageQuery(), ("2031-12-01", "2031-12-31")),
+        (UsageQuery(since="2031-11-30"), ("2031-11-30", "2031-12-31")),
         (UsageQuery(since="2032-06-01"), ("2032-06-01", "2032-06-01")),
         (UsageQuery(month="2031-12"), ("2031-12-01", "2031-12-31")),
         (UsageQuery(month="2028-02"), ("2028-02-01", "2028-02-29")),
