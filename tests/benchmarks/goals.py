@@ -8,6 +8,7 @@ from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
@@ -175,6 +176,12 @@ def footprint_goals(footprint: Footprint) -> list[Goal]:
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),
     ]
+
+
+def memory_goals(found: list[MemoryComparison]) -> list[Goal]:
+    """Return the goal for estimates of llama.cpp's memory."""
+    errors = [abs(each.error) * 100 for each in found if each.recipe == "llamacpp"]
+    return [Goal("worst error of an estimate of memory", max(errors), 15, 10, "%")] if errors else []
 
 
 def broken_answers(

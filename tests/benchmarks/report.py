@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tests.benchmarks.goals import (
     footprint_goals,
     key_goals,
     latency_goals,
+    memory_goals,
     mixed_goals,
     one_token_goals,
     prompt_cache_goals,
@@ -27,6 +28,7 @@ from tests.benchmarks.goals import (
 )
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.measuring import Spread, spread
+from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MODELS, RATE, TOKENS, MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
@@ -51,6 +53,7 @@ class BenchmarkReport(msgspec.Struct):
     mixed: list[MixedComparison] = []
     recovery: RecoveryTimes | None = None
     footprint: Footprint | None = None
+    memory_estimates: list[MemoryComparison] = []
 
     @property
     def goals(self) -> list[Goal]:
@@ -65,6 +68,7 @@ class BenchmarkReport(msgspec.Struct):
             *mixed_goals(self.mixed),
             *(recovery_goals(self.recovery) if self.recovery else ()),
             *(footprint_goals(self.footprint) if self.footprint else ()),
+            *memory_goals(self.memory_estimates),
             broken_answers(self.comparisons, self.one_token, self.embeddings, self.dialects),
         ]
 
@@ -137,8 +141,7 @@ class BenchmarkReport(msgspec.Struct):
         parts += _mixed_section(self.mixed)
         if self.recovery:
             parts.append(_table(("a supervisor is killed", ""), _recovery_rows(self.recovery)))
-        if self.footprint:
-            parts.append(_table(("process", "PSS, MB"), _footprint(self.footprint)))
+        parts += self._memory()
         parts.append(
             _table(
                 ("goal", "figure", "to reach", "further", ""),
@@ -146,6 +149,17 @@ class BenchmarkReport(msgspec.Struct):
             )
         )
         return "\n\n".join(parts) + "\n"
+
+    def _memory(self) -> Iterator[str]:
+        if self.footprint:
+            yield _table(("process", "PSS, MB"), _footprint(self.footprint))
+        if self.memory_estimates:
+            head = ("model", "options", "estimated, MB", "measured, MB", "error")
+            rows = [
+                (each.model, each.options, _number(each.estimated), _number(each.measured), f"{each.error:+.1%}")
+                for each in self.memory_estimates
+            ]
+            yield _table(head, rows)
 
 
 _COLUMNS = (

@@ -49,6 +49,8 @@ class SyntheticModel(NamedTuple):
         writer.add_token_list([*_SPECIALS, *(f"word{number}" for number in range(words))])
         writer.add_token_scores([0.0] * self.vocabulary)
         writer.add_token_types([2, 3, 3] + [6] * _BYTES + [1] * words)
+        if "token_types.weight" in self.tensors:
+            writer.add_token_type_count(2)
         size = 0
         for name, (shape, kind) in self.tensors.items():
             rows = tuple(reversed(shape))

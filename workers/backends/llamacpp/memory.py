@@ -65,7 +65,7 @@ _OFF: Final = frozenset({"off", "disabled", "false", "0", "no"})
 _SCORE_BYTES: Final = 4
 _MASK_BYTES: Final = 2
 _WORK_SHARE: Final = 1.07
-"""Bytes of the processor's copy of an intermediate result, for each of its elements."""
+"""Bytes of the processor's copy of an intermediate result, for each of its elements. It copies scores in 16 bits."""
 
 
 class Companions(NamedTuple):
@@ -273,8 +273,11 @@ def _add_model(
     for place in (HOST, *placement.places):
         size = compute_bytes(shape, launch, place, windows, unused=place == HOST and placement.is_complete)
         need.add("compute", place, size + (transfer if place != HOST else 0), lazy=True)
-    outputs = launch.slots * (shape.width if launch.embeds else shape.vocabulary) * 4
-    need.add("compute", HOST, outputs)
+    # A model that makes vectors reserves the logits of every token of a batch, although it makes none.
+    outputs = (
+        launch.micro_batch * (shape.vocabulary + shape.width) if launch.embeds else launch.slots * shape.vocabulary
+    )
+    need.add("compute", HOST, 4 * outputs, lazy=launch.embeds)
 
 
 def cells(cache: LayerCache, launch: Launch, windows: int = 0) -> int:
@@ -313,7 +316,8 @@ def compute_bytes(shape: ModelShape, launch: Launch, place: str, windows: int = 
     logits = shape.vocabulary * batch if launch.embeds and shape.cached else 0
     elements = max(shape.feed_forward * batch, logits + 5 * shape.width * batch)
     held = max(elements * 4, shape.attention * batch * 4 + scores)
-    return masks + held + (shape.widest * batch * _WORK_SHARE if place == HOST else 0)
+    copied = max(shape.widest * batch * _WORK_SHARE, scores / 2 if shape.cached else 0)
+    return masks + held + (copied if place == HOST else 0)
 
 
 def _add_process(need: _Need, shape: ModelShape, launch: Launch, placement: TensorPlacement, own_server: bool) -> None:
