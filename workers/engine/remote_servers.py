@@ -129,10 +129,13 @@ class RemoteServers:
         self.servers = [RemoteServer(loop, each, max_kept, key, self.read_batcher) for each in addresses]
         self._log = logs.get_logger()
         self._probes: dict[RemoteServer, Timer] = {}
+        self.exchanges: set[_RemoteExchange] = set()
+        """The requests that have not ended."""
 
     def send(self, request: EngineRequest, handler: ResponseHandler) -> EngineExchange:
         """Send a request to one of them. ``handler`` is called from the loop."""
         exchange = _RemoteExchange(self, request, handler)
+        self.exchanges.add(exchange)
         exchange.try_next("there is no server")
         return exchange
 
@@ -197,6 +200,8 @@ class RemoteServers:
         for timer in self._probes.values():
             timer.cancel()
         self._probes.clear()
+        for exchange in list(self.exchanges):
+            exchange.forget()
         for server in self.servers:
             server.close()
 
@@ -265,14 +270,13 @@ class _RemoteExchange(EngineExchange):
 
     def _give_up(self, reason: str) -> None:
         if not self._over:
-            self._over = True
+            self.forget()
             self._servers.unreachable(reason)
             self._client.broke(reason)
 
     def cancel(self) -> None:
         """See :meth:`EngineExchange.cancel`."""
-        self._over = True
-        self._leave()
+        self.forget()
         super().cancel()
 
     def _shown(self, reason: str) -> str:
@@ -285,7 +289,7 @@ class _RemoteExchange(EngineExchange):
         self._last_at = self._servers.loop.now()
         server = self._server
         another = status in _ANOTHER_MAY or (status >= 500 and status not in _FINAL)
-        if another and server is not None:
+        if another and server is not None and len(self._servers.servers) > 1:
             self._servers.failed(server, f"it answers {status}")
             if self._servers.choose(self._tried) is not None:
                 super().cancel()
@@ -308,7 +312,7 @@ class _RemoteExchange(EngineExchange):
 
     def ended(self, until_close: bool = False) -> None:
         """Pass on the end."""
-        self._end()
+        self.forget()
         self._client.ended(until_close)
 
     def broke(self, reason: str) -> None:
@@ -319,7 +323,7 @@ class _RemoteExchange(EngineExchange):
         if self._server is not None:
             self._servers.failed(self._server, reason)
         if self._passing:
-            self._end()
+            self.forget()
             self._client.broke(shown)
         else:
             self.try_next(shown)
@@ -327,16 +331,18 @@ class _RemoteExchange(EngineExchange):
     def malformed(self, reason: str) -> None:
         """Report a server that does not speak HTTP."""
         shown = self._shown(reason)
-        self._end()
+        self.forget()
         self._client.malformed(shown)
 
     def crashed(self, error: BaseException) -> None:
         """Report a programming error of ours."""
-        self._end()
+        self.forget()
         self._client.crashed(error)
 
-    def _end(self) -> None:
+    def forget(self) -> None:
+        """End without a word to the client."""
         self._over = True
+        self._servers.exchanges.discard(self)
         self._leave()
 
 

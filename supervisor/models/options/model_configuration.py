@@ -146,8 +146,10 @@ class ModelConfiguration:
         """Return for each setting of a model the dotted name of the section that sets it; the last one wins."""
         found: dict[str, str] = {}
         recipe = ("defaults", model.recipe), self._defaults(model.recipe)
-        own = ("models", self._sections.get(model.name, model.name)), self._section(model.name)
-        for path, section in (recipe, own):
+        name = self._sections.get(model.name, model.name)
+        own = ("models", name), self.settings.models.get(name, _NO_SECTION)
+        remote = ("remotes", model.name.partition("/")[0]), self._section(model.name)
+        for path, section in (recipe, remote, own):
             found |= dict.fromkeys(msgspec.to_builtins(section), dotted_name(path))
         return found
 
