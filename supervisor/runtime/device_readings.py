@@ -58,6 +58,7 @@ class DeviceReadings:
         """``drivers``: those of graphics cards. ``workers`` returns the pids of workers, ``closing`` whether the server ends."""
         self._loop, self._jobs, self._bus = loop, jobs, bus
         self._workers, self._closing = workers, closing
+        self._names = {gpu.address: gpu.name for gpu in (*machine.amd_gpus, *machine.nvidia_gpus)}
         self._integrated = [gpu.address for gpu in machine.amd_gpus if gpu.integrated]
         self._drivers = drivers
         self._answered = False
@@ -191,8 +192,9 @@ class DeviceReadings:
 
     def _kept(self, reading: DeviceReading, at: float) -> list[_Known]:
         """Return a new reading; of a device that cannot be read now, the former figures with the problem."""
+        reading = structs.replace(reading, name=reading.name or self._names.get(reading.address, ""))
         former = [each for each in self._known.values() if each.reading.address == reading.address]
-        if not reading.problem or not former:
+        if not reading.problem or not any(each.reading.total for each in former):
             return [_Known(reading, at)]
         return [each._replace(reading=structs.replace(each.reading, problem=reading.problem)) for each in former]
 

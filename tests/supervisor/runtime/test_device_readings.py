@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo
@@ -15,7 +16,10 @@ from supervisor.runtime import device_readings
 from supervisor.runtime.device_readings import INTERVAL_S, REFRESH_TIMEOUT_S, SILENCE_S, DeviceReadings
 from supervisor.runtime.jobs import OnEnded
 
-CARDS = [Gpu("0000:03:00.0", driver="amdgpu"), Gpu("0000:c4:00.0", driver="amdgpu", integrated=True)]
+CARDS = [
+    Gpu("0000:03:00.0", "Other name", driver="amdgpu"),
+    Gpu("0000:c4:00.0", "Graphics", driver="amdgpu", integrated=True),
+]
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=CARDS)
 CARD = DeviceReading(
     "amd", "0000:03:00.0", "0000:03:00.0", name="Card", total=24, free=20, used_percent=7.0, processes={5: 4}
@@ -116,7 +120,8 @@ def test_only_devices_with_memory_of_their_own_are_places(harness: Harness) -> N
     unknown = DeviceReading("amd", "0000:04:00.0", "0000:04:00.0", problem="Unknown")
     harness.answer(CARD, SHARED, unknown)
     assert harness.readings.capacities() == [Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=0.5)]
-    assert [reading for reading, _ in harness.readings.devices()] == [CARD, SHARED, unknown]
+    named = structs.replace(SHARED, name="Graphics")  # as the lists of names call it, if the driver does not say
+    assert [reading for reading, _ in harness.readings.devices()] == [CARD, named, unknown]
     assert harness.readings.used_by([4, 5]) == {"0000:03:00.0": 4, HOST: 9}
     assert harness.readings.used_by([6]) == {}
     assert harness.readings.problems() == ["Unknown"]
@@ -153,6 +158,14 @@ def test_a_device_that_cannot_be_read_keeps_its_figures_and_says_so(harness: Har
     harness.wait(INTERVAL_S)
     harness.answer(CARD)
     assert (harness.readings.problems(), len(harness.readings.capacities())) == ([], 1)
+
+
+def test_a_device_that_never_shows_its_memory_is_up_to_date(harness: Harness) -> None:
+    for percent in (5.0, 6.0):
+        card = DeviceReading("intel", "0000:04:00.0", "0000:04:00.0", used_percent=percent, problem="Unknown")
+        harness.answer(card)
+        assert harness.readings.devices() == [(card, 0.0)]
+        harness.wait(INTERVAL_S)
 
 
 def test_one_order_at_a_time_unless_newer_figures_are_needed(harness: Harness) -> None:

@@ -110,7 +110,8 @@ def _driver(path: Path) -> str:
 
 def _uses_host(path: Path) -> bool:
     """Return whether most of what AMD's graphics in a processor may use is the host's, and not set aside for them."""
-    return _number(path / "mem_info_vram_total") <= _number(path / "mem_info_gtt_total")
+    of_host = _number(path / "mem_info_gtt_total")
+    return not of_host or _number(path / "mem_info_vram_total") <= of_host
 
 
 def _amd(path: Path, processes: dict[int, int], *, shared: bool) -> DeviceReading:
