@@ -142,5 +142,7 @@ class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: list[str] = []
     programs: dict[str, ProgramStatus] = {}
     """Checkpoint scheme → the program that keeps those models."""
+    program_devices: dict[str, list[str]] = {}
+    """``RECIPE:BACKEND`` of a user's own program → the kinds of devices that it finds; only those that say so."""
     probe_errors: list[str] = []
     """For the log: the tools that did not answer."""

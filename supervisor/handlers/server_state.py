@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure
@@ -23,7 +25,7 @@ from protocol.messages.health import (
 )
 from protocol.messages.log_stream import FollowLogs
 from protocol.messages.peers import Peer
-from protocol.models.devices import GPUS
+from protocol.models.devices import DEVICE_NAMES, GPUS, Device
 from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec, ModelType
 from protocol.runtime.loop import Loop
@@ -92,11 +94,15 @@ class HealthReports:
         former_models: Callable[[], list[str]],
         problems: Callable[[], list[str]],
         memory: Callable[[], list[Capacity]],
+        on_gpu: Callable[[str], bool],
         disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
-        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory."""
-        self._memory, self._disks = memory, disks
+        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory.
+
+        ``on_gpu`` returns whether the engine of a worker holds memory of a GPU.
+        """
+        self._memory, self._on_gpu, self._disks = memory, on_gpu, disks
         self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
         self._record = record
@@ -168,7 +174,7 @@ class HealthReports:
         unused_s = 0.0 if model.running else now - last_use
         expires_at = model.expires_at
         return RunningModel(
-            spec=spec,
+            spec=with_device(spec, on_gpu=self._on_gpu(model.worker)),
             worker=model.worker,
             state=model.state.value,
             worker_pid=self._processes.pid(model.worker),
@@ -191,6 +197,13 @@ class HealthReports:
             ttl=model.ttl,
             expires_at=0.0 if expires_at is None else round(time.time() + expires_at - now, 3),
         )
+
+
+def with_device(spec: ModelSpec, *, on_gpu: bool) -> ModelSpec:
+    """Return a loaded model's spec with the device that its driver shows, if its program was not known to use one. Pure."""
+    if not on_gpu or spec.device != Device.CPU:
+        return spec
+    return replace(spec, device=DEVICE_NAMES[Device.NVIDIA_GPU].shown)
 
 
 def configured_problems(

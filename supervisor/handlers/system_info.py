@@ -80,6 +80,16 @@ def apply_program_status(recipes: Mapping[str, RecipeStatus], programs: Mapping[
                 report.backends[name] = _with_program(backend, status)
 
 
+def apply_program_devices(recipes: Mapping[str, RecipeStatus], devices: Mapping[str, list[str]]) -> None:
+    """Show the devices that users' own programs find, by ``RECIPE:BACKEND``."""
+    for name, kinds in devices.items():
+        recipe, _, backend = name.partition(":")
+        known = recipes[recipe].backends if recipe in recipes else {}
+        for each, status in known.items():
+            if each == backend and status.state == INSTALLED:
+                known[each] = structs.replace(status, devices=kinds)
+
+
 def _with_program(backend: BackendStatus, program: ProgramStatus) -> BackendStatus:
     version = program.version or backend.version
     if not program.problem:
@@ -149,6 +159,7 @@ class SystemInspection:
         recipes = self._recipes(self._machine.devices)
         if self._probed is not None:
             apply_program_status(recipes, self._probed.programs)
+            apply_program_devices(recipes, self._probed.program_devices)
         report = SystemInfo(self._machine, recipes, packages, self._memory())
         self._calls.reply(peer, call.number, report)
 

@@ -192,6 +192,10 @@ class Components:
         held, on_host = self.devices.used_by(self.placement.started_by(worker)), self.placement.held_bytes(worker)
         return {**held, HOST: on_host + held.get(HOST, 0)} if on_host else held
 
+    def is_on_gpu(self, worker: str) -> bool:
+        """Return whether the engine of a worker held memory of a GPU when that was read last."""
+        return bool(self.devices.devices()) and bool(self.devices.used_by(self.placement.started_by(worker)))
+
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)

@@ -71,6 +71,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *components.remote_lists.problems(),
         ],
         memory=components.memory.read,
+        on_gpu=components.is_on_gpu,
         disks=components.disks,
         calls=calls,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.messages.system_info import (
+    BackendStatus,
     Cpu,
     GetSystemInfo,
     Gpu,
@@ -17,6 +18,7 @@ from protocol.messages.system_info import (
     MachineProbed,
     Npu,
     ProgramStatus,
+    RecipeStatus,
     SystemInfo,
 )
 from protocol.models.memory import Capacity
@@ -26,6 +28,7 @@ from supervisor.handlers.system_info import (
     PROBE_TIMEOUT_S,
     PROBLEM_INTERVAL_S,
     SystemInspection,
+    apply_program_devices,
     merge_probe,
 )
 from supervisor.runtime.jobs import OnEnded
@@ -195,3 +198,16 @@ def test_reports_of_tools_are_merged_into_what_is_known() -> None:
     assert found.npu is not None
     assert found.npu.power_mode == "Turbo"
     assert merge_probe(MACHINE, MachineProbed()) == MACHINE
+
+
+def test_the_devices_that_a_users_own_program_finds() -> None:
+    backends = {"cpu": BackendStatus(["cpu"], "installed"), "system": BackendStatus(["cpu"], "installed")}
+    recipes = {"llamacpp": RecipeStatus(backends=backends)}
+    apply_program_devices(recipes, {"llamacpp:system": ["cpu", "nvidia_gpu"], "other:system": ["x"]})
+    assert {name: status.devices for name, status in backends.items()} == {
+        "cpu": ["cpu"],
+        "system": ["cpu", "nvidia_gpu"],
+    }
+    backends["system"] = BackendStatus([], "installable")
+    apply_program_devices(recipes, {"llamacpp:system": ["cpu", "nvidia_gpu"]})
+    assert backends["system"].devices == []

@@ -105,6 +105,11 @@ def _may_use_gpu(spec: ModelSpec, program: BackendDescriptor, user_words: Sequen
     devices = spec.devices if named is None else named.split(",")
     if program.provision is not Provision.USER or spec.options.get("gpu_layers") == 0 or "none" in devices:
         return False
+    return has_gpu_node(dev)
+
+
+def has_gpu_node(dev: Path = Path("/dev")) -> bool:
+    """Return whether a program of this machine may use a GPU."""
     return any(list(dev.glob(pattern)) for pattern in GPU_NODES)
 
 
