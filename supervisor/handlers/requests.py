@@ -82,6 +82,7 @@ class InferenceRequests:
             self._scheduler.expect_no_piece_after(peer, message.after)
         if message.retry_reason:
             self._metrics.attempt_retried(message.retry_reason)
+            self._accounting.attempt_repeated(key._replace(attempt=message.attempt - 1))
         elif message.caller is not None and not message.reservation and message.earlier is None:
             self._metrics.request_submitted(message.caller.key)
         try:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.ids import RequestKey
 from protocol.messages.metrics import RequestsObserved
 from protocol.messages.usage import UsageRow
 from protocol.messages.work import AnswerLost, AttemptEnded
@@ -29,6 +30,7 @@ from supervisor.usage.journal import (
     BatchWritten,
     Checkpoint,
     EndCounted,
+    EndTakenBack,
     LossCounted,
     Record,
     RequestsCounted,
@@ -36,6 +38,8 @@ from supervisor.usage.journal import (
 from supervisor.usage.usage_counts import Batch, UnwrittenUsage, day_of
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
+MAX_LATEST: Final = 256
+"""Ends that can be taken back: more than workers report in the milliseconds before one dies and its requests are tried again."""
 _MAX_JOURNAL_BYTES: Final = 1024 * 1024
 
 log = logs.get_logger()
@@ -62,6 +66,8 @@ class Accounting:
         self._registered, self._clock = registered, clock
         self._unwritten = UnwrittenUsage()
         self._serials = EndSerials()
+        self._latest: dict[RequestKey, EndCounted] = {}
+        """The ends that were counted last."""
         self._journal: MemoryJournal[Record] | None = None
         self._hold: Callable[[int], None] = lambda _: None
         self._checkpoint = b""
@@ -78,7 +84,19 @@ class Accounting:
             record = EndCounted(worker, end, self._clock())
             self._write(record)
             self._count_end(record)
-            self._use_tokens(end.api_key, *_tokens_of(end))
+            self._use_tokens(end.api_key, sum(_tokens_of(end)))
+
+    def attempt_repeated(self, key: RequestKey) -> None:
+        """Take back what an attempt counted whose request is tried again: its answer never got to the gateway.
+
+        Only a worker that dies in the middle of an answer's end leaves that. Counters of metrics only rise, and keep it.
+        """
+        counted = self._latest.pop(key, None)
+        if counted is not None:
+            record = EndTakenBack(counted.end, counted.at)
+            self._write(record)
+            self._take_back(record)
+            self._use_tokens(counted.end.api_key, -sum(_tokens_of(counted.end)))
 
     def answer_lost(self, answer: AnswerLost) -> None:
         """Count what a client got of a stream whose worker is gone."""
@@ -86,7 +104,7 @@ class Accounting:
         self._write(record)
         self._count_loss(record)
         if answer.caller is not None:
-            self._use_tokens(answer.caller.key, 0, answer.tokens)
+            self._use_tokens(answer.caller.key, answer.tokens)
 
     def requests_observed(self, gateway: str, observed: RequestsObserved) -> None:
         """Count what a gateway has observed, unless it was counted before."""
@@ -99,8 +117,7 @@ class Accounting:
         """Note that a key has used some of its limits."""
         self._write(self._limits.levels(key))
 
-    def _use_tokens(self, key: str, prompt_tokens: int, output_tokens: int) -> None:
-        tokens = prompt_tokens + output_tokens
+    def _use_tokens(self, key: str, tokens: int) -> None:
         if tokens and self._limits.use_tokens(key, tokens, self._loop.now()):
             self.limits_changed(key)
 
@@ -108,6 +125,9 @@ class Accounting:
 
     def _count_end(self, record: EndCounted) -> None:
         end, outcome = record.end, record.end.outcome
+        self._latest[end.key] = record
+        if len(self._latest) > MAX_LATEST:
+            del self._latest[next(iter(self._latest))]
         prompt_tokens, output_tokens = _tokens_of(end)
         if outcome is None:
             self._metrics.generation_stopped(end.model, output_tokens, prompt_tokens)
@@ -125,6 +145,21 @@ class Accounting:
             engine_seconds=outcome.total_s if outcome is not None else end.seconds,
         )
         self._count_tokens(row, record.at)
+
+    def _take_back(self, record: EndTakenBack) -> None:
+        end = record.end
+        prompt_tokens, output_tokens = _tokens_of(end)
+        row = UsageRow(
+            day_of(record.at),
+            end.api_key,
+            end.model,
+            requests=-int(end.outcome is not None and not end.more),
+            prompt_tokens=-prompt_tokens,
+            cached_tokens=-end.outcome.cached_tokens if end.outcome is not None else 0,
+            output_tokens=-output_tokens,
+        )
+        self._unwritten.add(row)
+        self._budgets.spend(end.api_key, -prompt_tokens - output_tokens, record.at)
 
     def _count_loss(self, record: LossCounted) -> None:
         answer = record.answer
@@ -213,6 +248,9 @@ class Accounting:
             case EndCounted(worker, end):
                 self._serials.is_new(worker, end.serial)
                 self._count_end(record)
+            case EndTakenBack():
+                self._latest.pop(record.end.key, None)
+                self._take_back(record)
             case LossCounted():
                 self._count_loss(record)
             case RequestsCounted(gateway, observed):

@@ -21,6 +21,13 @@ class EndCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at: float
 
 
+class EndTakenBack(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The end of an attempt that was counted at ``at`` does not count any more: its request is tried again."""
+
+    end: AttemptEnded
+    at: float
+
+
 class LossCounted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What a client got of a lost stream was counted."""
 
@@ -60,6 +67,6 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Whether ``spent`` includes what earlier servers have written."""
 
 
-Record = EndCounted | LossCounted | RequestsCounted | BatchBegun | BatchWritten | KeyLevels | Checkpoint
+Record = EndCounted | EndTakenBack | LossCounted | RequestsCounted | BatchBegun | BatchWritten | KeyLevels | Checkpoint
 
 RECORDS: Final = msgspec.msgpack.Decoder(Record)

@@ -77,14 +77,16 @@ def counters(server: LemonbusServer) -> dict[str, float]:
 
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_a_key_that_has_used_its_limit_is_still_refused(server: LemonbusServer, replaced: str) -> None:
-    assert [ask(server, "requests").status for _ in range(3)] == [200, 200, 429]
+    began = time.monotonic()
+    accepted = [ask(server, "requests").status for _ in range(3)].count(200)
+    assert accepted >= 2
     used = {key: ask(server, key).json()["usage"]["total_tokens"] for key in ("tokens", "day", "month")}
     while (answer := ask(server, "day")).status == 200:
         used["day"] += answer.json()["usage"]["total_tokens"]
     assert 60 <= used["day"] < 2 * 60
     REPLACED[replaced](server)
-    refused = ask(server, "requests")
-    assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
+    accepted += [ask(server, "requests").status for _ in range(3)].count(200)
+    assert accepted <= 2 * (1 + (time.monotonic() - began) / 60)
     refused = ask(server, "day")
     assert (refused.status, refused.error["code"]) == (429, "insufficient_quota")
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
@@ -93,7 +95,8 @@ def test_a_key_that_has_used_its_limit_is_still_refused(server: LemonbusServer, 
     assert answer.status == 200
     assert answer.headers["x-ratelimit-limit-tokens-month"] == "60"
     assert answer.headers["x-ratelimit-remaining-tokens-month"] == str(60 - used["month"])
-    assert int(ask(server, "tokens", 1).headers["x-ratelimit-remaining-tokens"]) < 40
+    left = int(ask(server, "tokens", 1).headers["x-ratelimit-remaining-tokens"])
+    assert left <= 40 - used["tokens"] + 40 * (time.monotonic() - began) / 60 + 1
 
 
 @pytest.mark.parametrize("replaced", REPLACED)

@@ -57,6 +57,22 @@ def test_a_list_in_pieces_is_one_request(supervisor: CountingSupervisor) -> None
     assert (row.requests, row.prompt_tokens) == (1, 30)
 
 
+def test_an_answer_that_never_came_and_is_made_again_counts_once(supervisor: CountingSupervisor) -> None:
+    supervisor.limits.accept(CALLER, 7.0)
+    first = end(1, outcome=OUTCOME)
+    supervisor.accounting.attempt_ended("w1", first)
+    supervisor.accounting.attempt_repeated(first.key)
+    supervisor.accounting.attempt_repeated(first.key)
+    assert supervisor.killed().counted() == supervisor.counted(), "the next supervisor knows it"
+    supervisor.accounting.attempt_ended("w2", end(1, attempt=2, outcome=OUTCOME))
+    (row,) = supervisor.accounting.unwritten
+    assert row == UsageRow(DAY, "ci", "m", 1, 10, 4, 3, 1.0), "only the time of the engine counts twice"
+    tokens, (day, _) = supervisor.limits.rate_limits(CALLER, 7.0).tokens, supervisor.budgets.statuses(CALLER, NOON)
+    assert tokens is not None
+    assert day is not None
+    assert (tokens.remaining, day.remaining) == (1000 - 13, 5000 - 13)
+
+
 def test_a_read_costs_nothing(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(0))
     assert supervisor.accounting.unwritten == []
