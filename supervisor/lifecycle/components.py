@@ -142,7 +142,7 @@ class Components:
             barrier=self.barrier,
             record=self.record,
             fetch=self._fetch,
-            devices=self.devices.for_engines,
+            with_devices=self.devices.for_engines,
         )
         reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
         self.decisions = Decisions(

@@ -70,6 +70,9 @@ class DeviceReadings:
         """Orders without an answer, and when they were sent."""
         self._job = ""
         self._pause_s = FIRST_PAUSE_S
+        self._has_read = False
+        self._first: list[Callable[[], None]] = []
+        """What to call once the devices were read for the first time."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         """(the least order whose answer is new enough, what to call then)."""
 
@@ -104,13 +107,31 @@ class DeviceReadings:
         now = self._loop.now()
         return [(reading, max(0.0, now - at)) for reading, at in self._known.values()]
 
-    def for_engines(self) -> list[EngineDevice]:
-        """Return the devices that engines may compute on."""
-        return [
-            EngineDevice(reading.vendor, reading.place, reading.uuid, reading.free)
-            for reading, _ in self._known.values()
-            if reading.total or reading.place == HOST
-        ]
+    def for_engines(self, use: Callable[[list[EngineDevice]], None]) -> None:
+        """Call ``use`` with the devices that engines may compute on: at once, or when they were read for the first time.
+
+        If that takes longer than :data:`SILENCE_S`, none are known.
+        """
+
+        def known() -> None:
+            use(
+                [
+                    EngineDevice(reading.vendor, reading.place, reading.uuid, reading.free)
+                    for reading, _ in self._known.values()
+                    if reading.total or reading.place == HOST
+                ]
+            )
+
+        def too_late() -> None:
+            if known in self._first:
+                self._first.remove(known)
+                known()
+
+        if self._has_read or not self._drivers:
+            known()
+        else:
+            self._first.append(known)
+            self._loop.call_later(SILENCE_S, too_late)
 
     def used_by(self, pids: Collection[int]) -> dict[str, int]:
         """Return place → memory that processes used on devices when they were last read."""
@@ -187,6 +208,10 @@ class DeviceReadings:
         self._known = {each.reading.key: each for reading in message.devices for each in self._kept(reading, at)}
         if not message.problems:
             self._pause_s = FIRST_PAUSE_S
+        self._has_read = True
+        first, self._first = self._first, []
+        for each in first:
+            each()
         for entry in [each for each in self._waiting if each[0] <= message.number]:
             self._finish(entry)
 

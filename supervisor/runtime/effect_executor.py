@@ -57,9 +57,9 @@ class EffectExecutor:
         barrier: WorkerBarrier,
         record: ServerRecord,
         fetch: Callable[[str], None],
-        devices: Callable[[], list[EngineDevice]],
+        with_devices: Callable[[Callable[[list[EngineDevice]], None]], None],
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model. ``devices`` are for engines.
+        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model. ``with_devices`` calls with those of engines.
 
         ``barrier`` waits for what a worker has to read first.
 
@@ -68,7 +68,7 @@ class EffectExecutor:
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
-        self._devices = devices
+        self._with_devices = with_devices
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -103,13 +103,19 @@ class EffectExecutor:
             case _:
                 assert_never(effect)
 
+    def _send_check(self, worker: str, message: CheckModel, devices: list[EngineDevice]) -> None:
+        """Let a worker check a model, which needs the devices: without them, all of the model would seem to be on the host."""
+        if worker in self._workers.names():  # it may have ended meanwhile
+            self._bus.send(worker, structs.replace(message, devices=devices))
+
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
             if isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
             elif isinstance(message, CheckModel):
-                message = structs.replace(message, devices=self._devices())
+                self._with_devices(partial(self._send_check, peer, message))
+                return
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo
-from protocol.models.memory import HOST, Capacity
+from protocol.models.memory import HOST, Capacity, EngineDevice
 from supervisor.runtime import device_readings
 from supervisor.runtime.device_readings import INTERVAL_S, REFRESH_TIMEOUT_S, SILENCE_S, DeviceReadings
 from supervisor.runtime.jobs import OnEnded
@@ -166,6 +166,31 @@ def test_a_device_that_never_shows_its_memory_is_up_to_date(harness: Harness) ->
         harness.answer(card)
         assert harness.readings.devices() == [(card, 0.0)]
         harness.wait(INTERVAL_S)
+
+
+def test_who_needs_the_devices_waits_for_the_first_reading(harness: Harness) -> None:
+    got: list[list[EngineDevice]] = []
+    harness.readings.for_engines(got.append)
+    harness.wait(1)
+    assert got == []
+    harness.answer(CARD, SHARED, DeviceReading("intel", "0000:04:00.0", "0000:04:00.0", problem="Unknown"))
+    devices = [EngineDevice("amd", "0000:03:00.0", free=20), EngineDevice("amd", HOST)]
+    assert got == [devices]
+    harness.readings.for_engines(got.append)
+    assert got == [devices, devices]
+    harness.wait(SILENCE_S + 1)
+    assert len(got) == 2
+
+
+def test_who_needs_the_devices_gets_none_if_their_driver_hangs(harness: Harness) -> None:
+    got: list[list[EngineDevice]] = []
+    harness.readings.for_engines(got.append)
+    harness.wait(SILENCE_S - 1)
+    assert got == []
+    harness.wait(1)
+    assert got == [[]]
+    Harness().readings.for_engines(got.append)
+    assert got == [[], []]  # without drivers there is nothing to wait for
 
 
 def test_one_order_at_a_time_unless_newer_figures_are_needed(harness: Harness) -> None:

@@ -72,7 +72,7 @@ def executor(parts: Mock) -> EffectExecutor:
         barrier=cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
         record=parts.record,
         fetch=parts.fetch,
-        devices=lambda: DEVICES,
+        with_devices=lambda use: use(DEVICES),
     )
 
 
@@ -110,5 +110,7 @@ def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None
 
 def test_a_check_knows_the_devices_of_the_machine() -> None:
     parts = Mock()
-    executor(parts).execute([effects.SendMessage("w1", CheckModel(SPEC))])
-    assert parts.bus.mock_calls == [call.send("w1", CheckModel(SPEC, DEVICES), b"")]
+    parts.workers.names.return_value = ["w1"]
+    checks = [effects.SendMessage(worker, CheckModel(SPEC)) for worker in ("w1", "w2 has ended")]
+    executor(parts).execute(checks)
+    assert parts.bus.mock_calls == [call.send("w1", CheckModel(SPEC, DEVICES))]
