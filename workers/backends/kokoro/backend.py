@@ -29,7 +29,7 @@ from workers.files.errors import BrokenError
 from workers.files.voices import Voices
 
 ESPEAK: Final = "espeak-ng"
-COMPUTE_BYTES: Final = 350 * 1024 * 1024
+COMPUTE_BYTES: Final = 400 * 1024 * 1024
 """What the engine needs besides its weights: the library, the dictionaries, and the work on one piece."""
 _LEXICON: Final = "lexicon"
 _ENCODER: Final = "av"

@@ -34,6 +34,7 @@ class KokoroModel:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        options.enable_mem_pattern = False  # a plan for each length of a piece: 170 MB more, and not faster
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         inputs = {each.name for each in self._session.get_inputs()}
