@@ -116,7 +116,7 @@ def _plan(
         spec.recipe,
         decision=_decision(state, spec, verdict),
         need=estimate.need(context) if context else memory_plan.least_need(estimate),
-        available=free_now,
+        available={place: max(0, bytes_) for place, bytes_ in free_now.items()},
         reserved={place: available.reserve(place) for place in available.capacities},
         capacities=list(available.capacities.values()),
         parts=estimate.parts,

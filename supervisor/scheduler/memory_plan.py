@@ -206,7 +206,7 @@ def _smaller(estimate: MemoryEstimate, most: Mapping[str, int]) -> str:
     if changes:
         return f"It would fit {' or '.join(changes)}"
     weights = estimate.parts.get("weights", 0)
-    alone = f": its weights alone are {size(weights)}" if weights else ""
+    alone = f": its weights alone are {size(weights)}" if weights > max(most.values(), default=0) else ""
     return f"Choose a smaller quantization or a smaller model{alone}"
 
 

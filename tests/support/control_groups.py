@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.runtime.control_groups import find_cgroups
+from protocol.runtime.control_groups import Cgroup, find_cgroups
+from supervisor.machine.cgroups import read_memory
 from tests.support.waiting import wait_for
 
 _LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
@@ -31,6 +32,18 @@ def memory_group(limit: int) -> Iterator[Path]:
         pytest.skip(f"no control group with a limit can be made here: {problem}")
     yield path
     wait_for(lambda: _removed(path), "the control group has no process left")
+
+
+def used_memory(group: Path) -> int:
+    """Return the bytes of a group that the kernel cannot take back."""
+    memory = read_memory(Cgroup("", group, find_cgroups(Path("/"))[0].version))
+    assert memory is not None
+    return memory.kept
+
+
+def limit_memory(group: Path, limit: int) -> None:
+    """Change the limit of a group."""
+    (group / _LIMITS[find_cgroups(Path("/"))[0].version]).write_text(str(limit))
 
 
 def kernel_kills(group: Path) -> int:
