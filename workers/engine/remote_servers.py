@@ -238,13 +238,13 @@ class _RemoteExchange(EngineExchange):
             self._servers.loop.call_later(0.0, lambda: self.broke(problem))
             return
         self._last_at = self._servers.loop.now()
-        self._timer = self._servers.loop.call_later(CONNECT_S, self._check_connected)
+        self._timer = self._servers.loop.call_later(min(CONNECT_S, self._servers.timeout), self._check_connected)
         server.begin(self)
 
     def _check_connected(self) -> None:
         connection = self.connection
         if isinstance(connection, EngineConnection) and not connection.connected:
-            self._end_silent(f"no connection within {CONNECT_S:g} s")
+            self._end_silent(f"no connection within {min(CONNECT_S, self._servers.timeout):g} s")
         else:
             self._check_silence()
 

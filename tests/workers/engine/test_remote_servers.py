@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from protocol.runtime.loop import Loop
-from tests.support.ports import free_port
 from workers.backends.engine_request import EngineRequest
 from workers.backends.server_address import parse_address
 from workers.engine.remote_servers import Found, RemoteServers, find_address, is_literal
@@ -52,14 +51,26 @@ class Client:
         raise error
 
 
-class OtherServers:
-    """Two listening sockets, a third address without a listener, and the object under test."""
+def bound() -> socket.socket:
+    opened = socket.socket()
+    opened.bind(("127.0.0.1", 0))
+    return opened
 
-    def __init__(self, *, dead_first: bool = False) -> None:
+
+class OtherServers:
+    """Two sockets, which listen or not, a third one that never listens, and the object under test.
+
+    A socket that is bound and does not listen refuses connections, and keeps its port from other programs.
+    """
+
+    def __init__(self, *, dead_first: bool = False, listening: bool = True) -> None:
         self.loop = Loop()
-        self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        ports = [listener.getsockname()[1] for listener in self.listeners]
-        urls = [f"http://127.0.0.1:{port}/api/v1" for port in ([free_port()] if dead_first else []) + ports]
+        self.listeners = [bound(), bound()]
+        self.dead = bound()
+        for listener in self.listeners if listening else ():
+            listener.listen()
+        used = [self.dead, *self.listeners] if dead_first else self.listeners
+        urls = [f"http://127.0.0.1:{each.getsockname()[1]}/api/v1" for each in used]
         self.unreachable: list[str] = []
         self.lookups: list[str] = []
         self.servers = RemoteServers(
@@ -73,6 +84,12 @@ class OtherServers:
             look_up=self.look_up,
             on_unreachable=self.unreachable.append,
         )
+
+    def close(self) -> None:
+        self.servers.close()
+        for each in (*self.listeners, self.dead):
+            each.close()
+        self.loop.close()
 
     def look_up(self, host: str, port: int, then: Callable[[Found | None, str], None]) -> None:
         self.lookups.append(host)
@@ -116,10 +133,7 @@ class OtherServers:
 def others() -> Iterator[OtherServers]:
     made = OtherServers()
     yield made
-    made.servers.close()
-    for listener in made.listeners:
-        listener.close()
-    made.loop.close()
+    made.close()
 
 
 def test_the_least_busy_server_gets_a_request_under_its_own_path_and_with_its_key(others: OtherServers) -> None:
@@ -196,20 +210,18 @@ def test_a_dead_server_is_passed_over() -> None:
     connection.sendall(OK)
     others.until(lambda: client.ends)
     assert (client.body, others.unreachable) == (b"hello", [])
-    others.servers.close()
+    others.close()
     connection.close()
 
 
 def test_when_none_can_be_reached_the_owner_is_told_why() -> None:
-    others = OtherServers()
-    for listener in others.listeners:
-        listener.close()
+    others = OtherServers(listening=False)
     client = Client()
     others.servers.send(REQUEST, client)
     others.until(lambda: others.unreachable)
     assert "refused" in client.ends[0]
     assert others.unreachable == client.ends
-    others.servers.close()
+    others.close()
 
 
 def test_a_cancelled_request_is_closed_and_nothing_of_it_is_left(others: OtherServers) -> None:
