@@ -14,6 +14,8 @@ from workers.files.errors import BrokenError
 MAGIC: Final = b"GGUF"
 MAX_ITEMS: Final = 4_000_000
 """Limit on strings and tensors: a vocabulary has about 100,000; a file that claims more than this is broken."""
+MAX_KEPT: Final = 2**17
+"""Limit on tensors, and on keys, of a header that is kept: a model with 61 layers of 256 separate experts has 47,000."""
 MAX_ELEMENTS: Final = 2**50
 """Numbers in all tensors of a file: a thousand times those of the largest models."""
 MAX_CONTEXT: Final = 2**31
@@ -238,8 +240,8 @@ class _GgufReader:
         if version not in (2, 3):
             raise BrokenError(f"its GGUF version {version} is not supported")
         tensors, keys = self._number("<Q"), self._number("<Q")
-        self._count_items(tensors)
-        self._count_items(keys)
+        if max(tensors, keys) > MAX_KEPT:
+            raise BrokenError("its header makes no sense")
         found: dict[str, HeaderValue] = {}
         for _ in range(keys):
             key = self._string().decode("utf-8", "replace")
@@ -259,6 +261,7 @@ class _GgufReader:
         if kind == _ARRAY:
             inner, items = self._number("<I"), self._number("<Q")
             if inner in _NUMBERS and items <= _MAX_LIST:
+                self._count_items(items)
                 values = struct.unpack_from(f"<{items}{_NUMBERS[inner][1:]}", self._data, self._position)
                 self._position += self._size(inner) * items
                 return values
