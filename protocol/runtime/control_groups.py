@@ -23,6 +23,8 @@ engines only get groups of their own, beside this one, if the service manager or
 ENGINE_PREFIX: Final = "lemonbus-engine-"
 """The group of an engine is named by this and the pid of its worker."""
 PROCESSES: Final = "cgroup.procs"
+KILL_COUNTERS: Final = ("memory.events", "memory.oom_control")
+"""The files with the number of a group's processes that the kernel has killed, whichever group had too little memory."""
 _ENABLED: Final = "cgroup.subtree_control"
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
@@ -114,13 +116,17 @@ def worker_of(group: Path) -> int:
 
 
 def kernel_kills(group: Path) -> int:
-    """Return how many processes of a group the kernel has killed because the group had too little memory."""
-    for file in ("memory.events", "memory.oom_control"):
-        for line in _read(group / file).splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill" and count.isdecimal():
-                return int(count)
-    return 0
+    """Return how many processes of a group the kernel has killed because memory ran out."""
+    return next((count for name in KILL_COUNTERS if (count := counter(group / name, "oom_kill")) is not None), 0)
+
+
+def counter(file: Path, wanted: str) -> int | None:
+    """Return a counter of a file with lines of names and numbers; None if it has none of that name."""
+    for line in _read(file).splitlines():
+        name, _, count = line.partition(" ")
+        if name == wanted and count.isdecimal():
+            return int(count)
+    return None
 
 
 def _read(file: Path) -> str:

@@ -17,10 +17,11 @@ import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.runtime import logs, memory
+from protocol.runtime import control_groups, logs, memory
 from protocol.runtime.accounts import account_of
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineProgress
@@ -39,7 +40,7 @@ CRASH_SIGNALS: Final = frozenset(
 )
 _SHELL_SIGNAL_BASE: Final = 128
 """A shell whose program was killed by signal N exits with 128 + N."""
-_KERNEL_COUNTERS: Final = Path("/proc/vmstat")
+_MACHINE_COUNTERS: Final = Path("/proc/vmstat")
 _SETPRIV: Final = find_setpriv()
 
 
@@ -161,9 +162,11 @@ class EngineProcess:
             pipe.close()
         self.reserved_port.release()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        over_limit = self.group.kernel_kills() > 0
+        group_kills = self.group.kernel_kills()
+        over_limit = group_kills > 0
         self.group.remove()
-        cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
+        kills = group_kills + memory_kills() - self._memory_kills
+        cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=kills)
         if cause is ExitCause.MEMORY and not over_limit:
             reason += " because memory ran out"
         elif cause is ExitCause.KILLED:
@@ -226,13 +229,16 @@ def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
 
 
 def memory_kills() -> int:
-    """Return how many processes of this machine the kernel has killed because memory ran out; 0 if it does not say."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in _KERNEL_COUNTERS.read_bytes().splitlines():
-            name, _, count = line.partition(b" ")
-            if name == b"oom_kill":
-                return int(count)
-    return 0
+    """Return how many processes of our control group, or else of this machine, the kernel has killed because memory ran out."""
+    counts = (control_groups.counter(file, "oom_kill") for file in _kernel_counters())
+    return next((count for count in counts if count is not None), 0)
+
+
+@cache
+def _kernel_counters() -> list[Path]:
+    """Return the files that may have the number, best first: the machine's own also counts what other containers lose."""
+    groups = control_groups.find_cgroups(Path("/"))[:1]
+    return [group.path / name for group in groups for name in control_groups.KILL_COUNTERS] + [_MACHINE_COUNTERS]
 
 
 def limit_descriptors(pid: int) -> None:
