@@ -263,9 +263,18 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
         (
             "workers/backends",
             {
-                *("base", "engine_request", "error_texts", "flag_table", "generation_request", "llama_server_api"),
-                *("accepted_audio", "missing_devices", "package_version", "program_backend", "recipe", "request_rules"),
-                *("openai_forms", "openai_server", "server_address", "sampling_defaults", "user_arguments"),
+                *(
+                    "base",
+                    "engine_facts",
+                    "engine_request",
+                    "error_texts",
+                    "flag_table",
+                    "generation_request",
+                    "slot_files",
+                ),
+                *("accepted_audio", "package_version", "program_backend", "recipe", "request_rules", "visible_devices"),
+                *("llama_server_api", "openai_forms", "openai_server", "server_address", "sampling_defaults"),
+                "user_arguments",
             },
         ),
         ("gateway/cli/commands", set()),

@@ -10,92 +10,25 @@ import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.memory import HOST, EngineDevice, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.server_address import ServerAddress
+from workers.backends.slot_files import SlotFiles
+from workers.backends.visible_devices import GPU_ORDER, device_variables
 
 MEMORY_FACTOR: Final = 1.2
 """Memory that a model needs, as a multiple of the size of its files."""
-GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""CUDA's numbers of GPUs are then those of the driver's own tools. By default, the fastest one is the first."""
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
-
-
-class EngineProgress(NamedTuple):
-    """How far an engine is with its present request: ``done`` of ``total`` in ``unit``."""
-
-    done: int
-    total: int
-    unit: str
-
-
-class EngineFacts(NamedTuple):
-    """What a ready engine reports about itself."""
-
-    slots: int
-    context: int
-    """Context tokens of each request."""
-    version: str = ""
-    takes_tools: bool = True
-    """Whether the model's chat template has a place for tools."""
-
-
-class ModelFacts(NamedTuple):
-    """What the headers of a model's files contain."""
-
-    size: int
-    """Bytes of all of them together."""
-    context: int = 0
-    """Tokens that the model was trained for; 0 if unknown."""
-    parameters: int = 0
-    """0 if unknown."""
-    token_bytes: int = 0
-    """Bytes that the engine keeps for each token of the context, in the usual type; 0 if unknown."""
-    estimate: MemoryEstimate = MemoryEstimate()
-    """What memory the engine will need. It is known when the headers were read."""
-    cached: bool = True
-    """Whether the engine keeps what it computed for each token of a request, in memory that grows with its slots."""
-
-
-class SlotReport(NamedTuple):
-    """What an engine says about the file of a slot that it has written or read. ``size`` in bytes."""
-
-    tokens: int
-    size: int
-
-
-class SlotFiles(Protocol):
-    """How one engine writes the prompt caches of its slots into files, and reads them again."""
-
-    folder: Path
-    """The folder in which the engine writes and reads."""
-    slots: int
-
-    @property
-    def changed(self) -> bool:
-        """Whether the engine may have read prompts since its start."""
-
-    def key(self, facts: EngineFacts) -> str:
-        """Return the key of its files: engines with the same key may read them. Raises OSError for a missing file."""
-
-    def save(self, slot: int, name: str) -> EngineRequest:
-        """Return the request to write a slot into a file of :attr:`folder`."""
-
-    def restore(self, slot: int, name: str) -> EngineRequest:
-        """Return the request to read a slot from a file of :attr:`folder`."""
-
-    def report(self, status: int, answer: bytes) -> SlotReport:
-        """Read the answer to either request; raises ValueError if it is a refusal, malformed, or did not arrive (status 0)."""
 
 
 class Backend(abc.ABC):
@@ -348,13 +281,3 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def processing(self, answer: bytes) -> int:
         """Return how many slots of the engine are busy; raises ValueError if the answer is malformed."""
-
-
-def device_variables(devices: Sequence[str]) -> dict[str, str]:
-    """Return the variables that show an engine only the GPUs with these numbers or UUIDs; none for other names.
-
-    Each driver reads its own variable; numbers count only the devices of that driver.
-    """
-    if not devices or not all(map(is_gpu_number, devices)):
-        return {}
-    return {**GPU_ORDER, **dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))}

@@ -23,7 +23,8 @@ from protocol.models.recipes import IdleCheck, ModelSpec, ModelType
 from protocol.wire import form_data
 from protocol.wire.speech import SPEECH
 from workers.backends import openai_forms
-from workers.backends.base import Backend, EngineFacts, ModelFacts
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import count_prompts, positive_number

@@ -16,8 +16,8 @@ from protocol.models.installations import Installation
 from protocol.models.recipes import ModelSpec, OptionValue, Provision
 from workers.backends.base import Backend
 from workers.backends.flag_table import FlagError, FlagTable
-from workers.backends.missing_devices import refuse_missing_devices
 from workers.backends.user_arguments import check_arguments
+from workers.backends.visible_devices import refuse_missing_devices
 
 
 class ProgramBackend(Backend):

@@ -20,40 +20,18 @@ import errno
 import os
 import socket
 import ssl
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import httptools
 
 from protocol.runtime.loop import Loop
-from workers.engine.exchange import EngineExchange
+from workers.engine.engine_socket import CONNECTING, EngineSocket, is_empty
+from workers.engine.exchange import EngineExchange, request_bytes
 from workers.engine.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
-_CONNECTING: Final = (0, errno.EINPROGRESS)
 _LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 MAX_DRAIN_READS: Final = 100_000
-
-
-class EngineSocket(Protocol):
-    """What a connection needs of its socket, encrypted or not."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-
-    def send(self, data: memoryview, /) -> int:
-        """Send what the other side takes now; raises BlockingIOError if it takes nothing."""
-
-    def recv_into(self, buffer: memoryview, /) -> int:
-        """Read what has come, 0 at the end; raises BlockingIOError if nothing has."""
-
-    def setsockopt(self, level: int, option: int, value: int, /) -> None:
-        """Set an option."""
-
-    def getpeername(self) -> Any:
-        """Return the other side; raises OSError while there is no connection."""
-
-    def close(self) -> None:
-        """Close it."""
 
 
 class ConnectionOwner(Protocol):
@@ -67,7 +45,7 @@ class ConnectionOwner(Protocol):
     keeps_streams: bool
 
     def open_socket(self) -> tuple[EngineSocket, int]:
-        """Open a non-blocking socket and begin to connect; return it with the error number, 0 or one of ``_CONNECTING``.
+        """Open a non-blocking socket and begin to connect; return it with the error number, 0 or one of ``CONNECTING``.
 
         Raises OSError.
         """
@@ -109,7 +87,7 @@ class EngineConnection:
         self._connect_error = self._connect()
 
     def _connect(self) -> int:
-        """Begin to connect; return the error number, which is one of ``_CONNECTING`` if there is no error yet."""
+        """Begin to connect; return the error number, which is one of ``CONNECTING`` if there is no error yet."""
         try:
             self._socket, error = self._owner.open_socket()
         except OSError as problem:
@@ -135,7 +113,7 @@ class EngineConnection:
     @property
     def opened(self) -> bool:
         """Whether the connection exists or may come to exist."""
-        return self._connect_error in _CONNECTING
+        return self._connect_error in CONNECTING
 
     def send(self, exchange: EngineExchange) -> None:
         """Start an exchange; the previous one has ended."""
@@ -146,15 +124,7 @@ class EngineConnection:
         request = exchange.request
         if request.patient:
             self._owner.read_batcher.add_patient(self)
-        head = f"{request.method} {self._owner.path_of(request.path)} HTTP/1.1\r\n{self._owner.head}"
-        if request.via:
-            head += f"Via: {request.via}\r\n"
-        if request.method == "POST":
-            head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
-        if request.patient:
-            # The end of the connection ends the wait; not all engines close it themselves after a stream.
-            head += "Connection: close\r\n"
-        self._unsent = memoryview(b"".join((head.encode(), b"\r\n", request.body)))
+        self._unsent = memoryview(request_bytes(request, self._owner.path_of(request.path), self._owner.head))
         if self.opened:
             self._write()
         else:
@@ -239,7 +209,7 @@ class EngineConnection:
             if self._fd < 0 or self._exchange is None:
                 return
             before = self._fd
-            if isinstance(self._socket, socket.socket) and _is_empty(self._socket):
+            if is_empty(self._socket):
                 return
             self.read()
             if before != self._fd:
@@ -341,13 +311,3 @@ class EngineConnection:
             self._exchange.connection = None
             self._exchange = None
         self._owner.forget(self)
-
-
-def _is_empty(plain: socket.socket) -> bool:
-    try:
-        plain.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False

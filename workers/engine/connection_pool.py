@@ -6,11 +6,12 @@ Invariant: every open connection is in ``_all``; ``_kept`` has those without a r
 from __future__ import annotations
 
 import socket
-from typing import Any, Final
+from typing import Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection import EngineConnection, EngineSocket
+from workers.engine.connection import EngineConnection
+from workers.engine.engine_socket import EngineSocket, begin_connection
 from workers.engine.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
@@ -110,13 +111,3 @@ class EngineConnectionPool:
         self.open = False
         for connection in list(self._all):
             connection.close()
-
-
-def begin_connection(family: int, address: Any) -> tuple[socket.socket, int]:
-    """Return a non-blocking socket that connects, and the error number of that; raises OSError."""
-    opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        return opened, opened.connect_ex(address)
-    except OSError:
-        opened.close()
-        raise

@@ -110,3 +110,16 @@ class EngineExchange:
         """Close the connection; the handler is not called any more."""
         if self.connection is not None:
             self.connection.close()
+
+
+def request_bytes(request: EngineRequest, path: str, headers: str) -> bytes:
+    """Return a request as HTTP/1.1. ``headers``: those that all requests to this engine have."""
+    head = f"{request.method} {path} HTTP/1.1\r\n{headers}"
+    if request.via:
+        head += f"Via: {request.via}\r\n"
+    if request.method == "POST":
+        head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
+    if request.patient:
+        # The end of the connection ends the wait; not all engines close it themselves after a stream.
+        head += "Connection: close\r\n"
+    return b"".join((head.encode(), b"\r\n", request.body))

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 from protocol.runtime import control_groups, logs, memory
 from protocol.runtime.accounts import account_of
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineProgress
 from workers.engine import process_usage
 from workers.engine.engine_group import EngineGroup
 from workers.engine.limited_start import limited_command

@@ -11,11 +11,12 @@ from typing import Final
 from protocol.messages.peers import LoadStage
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
 from workers.engine.error_responses import failure_in_body
 from workers.engine.exchange import BufferedResponse, OnResponse
-from workers.engine.remote_servers import EnginePool
+from workers.engine.remote.servers import EnginePool
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1

@@ -13,8 +13,8 @@ import msgspec
 from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import Backend
-from workers.engine.remote_engine import Engine
-from workers.engine.remote_servers import EnginePool
+from workers.engine.remote.engine import Engine
+from workers.engine.remote.servers import EnginePool
 
 
 class RequestBus(Protocol):

@@ -23,7 +23,8 @@ from protocol.requests.request_rules import RequestRules
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from workers.backends.base import Backend, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineProgress
 from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.attempt_lifecycle import AttemptLifecycle

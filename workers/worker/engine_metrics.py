@@ -12,7 +12,7 @@ from protocol.messages.metrics import MetricsCollected
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.engine.exchange import BufferedResponse
-from workers.engine.remote_servers import EnginePool
+from workers.engine.remote.servers import EnginePool
 
 ENGINE_DEADLINE_S: Final = 0.15
 """Less than the supervisor's waiting time (``supervisor/metrics/collection.py``)."""

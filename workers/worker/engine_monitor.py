@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.remote_engine import Engine
+from workers.engine.remote.engine import Engine
 from workers.worker.engine_watchdog import Verdict, Watchdog
 
 MEMORY_CHECK_INTERVAL_S: Final = 0.25

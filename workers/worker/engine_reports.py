@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineReady
-from workers.backends.base import EngineFacts
+from workers.backends.engine_facts import EngineFacts
 from workers.worker.engine_session import EngineSession
 
 HIDDEN: Final = "***"

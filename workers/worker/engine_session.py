@@ -19,12 +19,14 @@ from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.process import EngineExit, EngineProcess
 from workers.engine.readiness import ReadinessProbe
-from workers.engine.remote_engine import Engine, RemoteEngine
-from workers.engine.remote_servers import EnginePool, Found, NameLookup, RemoteServers, find_address
+from workers.engine.remote.addresses import Found, NameLookup, find_address
+from workers.engine.remote.engine import Engine, RemoteEngine
+from workers.engine.remote.servers import EnginePool, RemoteServers
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor

@@ -11,7 +11,8 @@ from protocol.messages.peers import ModelChecked
 from protocol.models.memory import HOST, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.accounts import check_user
-from workers.backends.base import Backend, ModelFacts
+from workers.backends.base import Backend
+from workers.backends.engine_facts import ModelFacts
 
 _GIB: Final = 1 << 30
 

@@ -17,7 +17,7 @@ from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.memory import HOST
 from protocol.models.recipes import IdleCheck, ModelSpec
-from workers.backends.base import ModelFacts
+from workers.backends.engine_facts import ModelFacts
 from workers.backends.oga.backend import PROCESS_BYTES, OgaBackend
 from workers.backends.registry import BACKEND_CLASSES
 from workers.stream.token_timing import EngineSpan

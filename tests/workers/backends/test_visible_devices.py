@@ -10,10 +10,9 @@ from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.models.memory import EngineDevice
 from protocol.models.recipes import ModelSpec
-from workers.backends.base import device_variables
 from workers.backends.llamacpp.command_line import device_arguments
-from workers.backends.missing_devices import refuse_missing_devices
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
+from workers.backends.visible_devices import device_variables, refuse_missing_devices
 
 
 @pytest.mark.parametrize(

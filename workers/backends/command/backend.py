@@ -10,10 +10,10 @@ from typing import ClassVar, Final
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import RecipeDescriptor
-from workers.backends.base import device_variables
 from workers.backends.command.descriptor import DESCRIPTOR
 from workers.backends.openai_server import OpenAiServerBackend
 from workers.backends.recipe import Recipe
+from workers.backends.visible_devices import device_variables
 
 STOP_SECONDS: Final = 10.0
 """How long the program has to end after its signal: it may have processes or containers of its own to end."""

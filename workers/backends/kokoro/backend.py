@@ -17,7 +17,7 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import RecipeDescriptor
 from protocol.wire.speech import SPEECH
-from workers.backends.base import EngineFacts, ModelFacts
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.kokoro.descriptor import DESCRIPTOR, KEY, PACKAGE, SUFFIXES, identify
 from workers.backends.kokoro.voice_names import VoiceError, voices_of

@@ -13,7 +13,7 @@ from protocol.models.recipes import AUTOMATIC_CTX_SIZE, ModelSpec, ModelType, Pr
 from protocol.runtime import logs
 from protocol.runtime.accounts import check_user
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.llamacpp import engine_texts, flags
@@ -34,6 +34,7 @@ from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cac
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args, slots_of
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
+from workers.backends.slot_files import SlotFiles
 from workers.files import gguf
 
 DEFAULT_CONTEXT: Final = 4096

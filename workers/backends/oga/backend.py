@@ -13,7 +13,7 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import AUTOMATIC_CTX_SIZE, IdleCheck, ModelSpec, RecipeDescriptor
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, ModelFacts
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import generation_request, positive_number

@@ -15,7 +15,7 @@ from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
-from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import FlagTable
 from workers.backends.package_version import package_version

@@ -21,7 +21,7 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends.accepted_audio import check_measured
-from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import FlagError, FlagTable
 from workers.backends.package_version import package_version

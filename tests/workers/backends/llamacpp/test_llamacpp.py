@@ -19,7 +19,7 @@ from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.models.tiny_models import tiny_models
-from workers.backends.base import ModelFacts
+from workers.backends.engine_facts import ModelFacts
 from workers.backends.flag_table import FlagError
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files

@@ -20,7 +20,7 @@ from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.fakes.hub import gguf
 from tests.support.images import safetensors
-from workers.backends.base import ModelFacts
+from workers.backends.engine_facts import ModelFacts
 from workers.backends.flag_table import FlagError
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.sdcpp import flags

@@ -11,7 +11,8 @@ import pytest
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
 from workers.backends.server_address import parse_address
-from workers.engine.remote_servers import Found, RemoteServers, find_address, is_literal
+from workers.engine.remote.addresses import Found, find_address, is_literal
+from workers.engine.remote.servers import RemoteServers
 
 DEADLINE = 5.0
 TIMEOUT = 60.0

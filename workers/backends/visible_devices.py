@@ -1,6 +1,6 @@
-"""Refuses GPUs that this machine does not have. Pure.
+"""Which GPUs an engine sees: the variables of its drivers, and the refusal of GPUs that this machine does not have. Pure.
 
-Without this, the driver would hide all GPUs from the engine, which would compute on the processor without a word.
+Without the refusal, the driver would hide all GPUs from the engine, which would compute on the processor without a word.
 """
 
 from __future__ import annotations
@@ -11,13 +11,26 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.failures import Code, Failure
+from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.models.memory import EngineDevice
 from protocol.models.recipes import ModelSpec
 
+GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA's numbers of GPUs are then those of the driver's own tools. By default, the fastest one is the first."""
 _NAME: Final = re.compile(r"(CUDA|ROCm|SYCL|Vulkan|)(\d{1,3})")
 _VENDORS: Final = {"CUDA": "nvidia", "ROCm": "amd", "SYCL": "intel"}
 """The first part of llama.cpp's name of a device → its vendor. Numbers alone count the devices of one vendor."""
 _UUID: Final = "GPU-"
+
+
+def device_variables(devices: Sequence[str]) -> dict[str, str]:
+    """Return the variables that show an engine only the GPUs with these numbers or UUIDs; none for other names.
+
+    Each driver reads its own variable; numbers count only the devices of that driver.
+    """
+    if not devices or not all(map(is_gpu_number, devices)):
+        return {}
+    return {**GPU_ORDER, **dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))}
 
 
 def refuse_missing_devices(spec: ModelSpec, devices: Sequence[EngineDevice]) -> None:

@@ -12,18 +12,18 @@ Invariants:
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.engine_request import EngineRequest
 from workers.backends.server_address import ServerAddress
-from workers.engine.connection import EngineConnection, EngineSocket
-from workers.engine.connection_pool import EngineConnectionPool, begin_connection
+from workers.engine.connection import EngineConnection
+from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import BufferedResponse, EngineExchange, ResponseHandler
-from workers.engine.tls_socket import TlsSocket
+from workers.engine.remote.addresses import Found, NameLookup
+from workers.engine.remote.server import RemoteServer
 from workers.stream.read_batching import ReadBatcher
 
 CONNECT_S: Final = 5.0
@@ -37,68 +37,6 @@ _ANOTHER_MAY: Final = frozenset({401, 403, 429})
 """Statuses below 500 that another server may not answer."""
 _FINAL: Final = frozenset({501, 508})
 """Statuses from 500 on that are the same with every server: it cannot do this, or the request goes round in a loop."""
-Found = tuple[int, Any]
-"""Family and address of a socket."""
-
-
-class NameLookup(Protocol):
-    """Looks a name up, without blocking the loop."""
-
-    def __call__(self, host: str, port: int, then: Callable[[Found | None, str], None], /) -> None:
-        """Call ``then`` once, from the loop, with what was found, or with None and what went wrong."""
-
-
-def find_address(host: str, port: int) -> Found:
-    """Look a name up; raises OSError. This blocks, unless the name is an address."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # Many servers listen on IPv4 only, although their name also has an address of IPv6.
-    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-    return family, address
-
-
-def is_literal(host: str) -> bool:
-    """Return whether a host is an address, not a name."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return True
-    return False
-
-
-class RemoteServer(EngineConnectionPool):
-    """One server, and the connections to it."""
-
-    keeps_streams = True
-
-    def __init__(self, loop: Loop, address: ServerAddress, max_kept: int, key: str, read_batcher: ReadBatcher) -> None:
-        """Connect when there is something to send."""
-        super().__init__(loop, address.port, max_kept, key)
-        self.address = address
-        bearer = f"Authorization: Bearer {key}\r\n" if key else ""
-        self.head = f"Host: {address.url.partition('://')[2]}\r\n{bearer}"
-        self.read_batcher = read_batcher
-        self.found: Found | None = find_address(address.host, address.port) if is_literal(address.host) else None
-        self.found_at: float | None = None
-        self.running = 0
-        """Requests that it works on for this worker."""
-        self.down_for = 0.0
-        """Seconds until its next health request; 0: it is up."""
-
-    def open_socket(self) -> tuple[EngineSocket, int]:
-        """See :class:`~workers.engine.connection.ConnectionOwner`."""
-        if self.found is None:
-            raise OSError("its name was not found")
-        opened, error = begin_connection(*self.found)
-        return (TlsSocket(opened, self.address.host) if self.address.tls else opened), error
-
-    def path_of(self, path: str) -> str:
-        """Return the path with that of the server before it."""
-        return self.address.path_of(path)
-
-    def connect_ahead(self) -> None:
-        """Do nothing: a server elsewhere need not hold a connection for a request that may not come."""
 
 
 class RemoteServers:
