@@ -70,6 +70,8 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the need consists of, for people: ``weights``, ``cache``, ``compute`` …"""
     measured: bool = False
     """Whether a former load of this model with these options was measured."""
+    correction: dict[str, int] = {}
+    """Bytes by place that were added to the need for that, or taken from it (below zero)."""
 
     def need(self, context: int = 0) -> dict[str, int]:
         """Return place → bytes, with ``context`` tokens for each slot instead of :attr:`context`."""
@@ -85,5 +87,14 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
             place: structs.replace(need, fixed=max(need.fixed + differences.get(place, 0), need.mapped + need.lazy))
             for place, need in {**dict.fromkeys(differences, PlaceNeed()), **self.places}.items()
         }
+        correction = {place: need.fixed - self.places.get(place, PlaceNeed()).fixed for place, need in places.items()}
         parts = {**self.parts, "measured difference": sum(differences.values())}
-        return structs.replace(self, places=places, parts=parts, measured=True)
+        return structs.replace(self, places=places, parts=parts, measured=True, correction=correction)
+
+    def differences(self, used: Mapping[str, int], context: int = 0) -> dict[str, int]:
+        """Return by how much an engine uses more than was estimated without any correction, or less (below zero), by place.
+
+        ``used``: place → bytes. ``context``: as in :meth:`need`.
+        """
+        need = self.need(context)
+        return {place: size - need.get(place, 0) + self.correction.get(place, 0) for place, size in used.items()}

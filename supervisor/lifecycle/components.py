@@ -41,6 +41,7 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.device_measurements import DeviceMeasurements
 from supervisor.runtime.device_readings import DeviceReadings
 from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.effect_executor import EffectExecutor
@@ -144,6 +145,8 @@ class Components:
             fetch=self._fetch,
             with_devices=self.devices.for_engines,
         )
+        measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self._held_on_devices)
+        self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
         reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
         self.decisions = Decisions(
             loop=self.loop,
@@ -189,12 +192,15 @@ class Components:
 
     def _held_by(self, worker: str) -> dict[str, int]:
         """Return what a worker's engine holds, by place. What a GPU uses of the host's memory is not in that of its process."""
-        held, on_host = self.devices.used_by(self.placement.started_by(worker)), self.placement.held_bytes(worker)
+        held, on_host = self._held_on_devices(worker), self.placement.held_bytes(worker)
         return {**held, HOST: on_host + held.get(HOST, 0)} if on_host else held
 
     def is_on_gpu(self, worker: str) -> bool:
         """Return whether the engine of a worker held memory of a GPU when that was read last."""
-        return bool(self.devices.devices()) and bool(self.devices.used_by(self.placement.started_by(worker)))
+        return bool(self._held_on_devices(worker))
+
+    def _held_on_devices(self, worker: str) -> dict[str, int]:
+        return self.devices.used_by(self.placement.started_by(worker)) if self.devices.devices() else {}
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""

@@ -71,6 +71,8 @@ class DeviceReadings:
         self._job = ""
         self._pause_s = FIRST_PAUSE_S
         self._has_read = False
+        self.on_read: Callable[[float], None] = lambda _asked_at: None
+        """Called after each reading, with the time when it was asked for."""
         self._first: list[Callable[[], None]] = []
         """What to call once the devices were read for the first time."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -214,6 +216,7 @@ class DeviceReadings:
             each()
         for entry in [each for each in self._waiting if each[0] <= message.number]:
             self._finish(entry)
+        self.on_read(at)
 
     def _kept(self, reading: DeviceReading, at: float) -> list[_Known]:
         """Return a new reading; of a device that cannot be read now, the former figures with the problem."""

@@ -13,6 +13,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
@@ -83,6 +84,17 @@ class WorkerView(NamedTuple):
     """What its model is or will be loaded with, or the model that it checks for a dry run."""
     is_stopping: bool
     """Whether it was told to leave."""
+
+
+class EngineView(NamedTuple):
+    """An engine that answers, and the memory that was estimated for it."""
+
+    worker: str
+    facts: EngineReady
+    spec: ModelSpec
+    estimate: MemoryEstimate
+    context: int
+    """The context that was chosen for it; 0 if none was to be chosen."""
 
 
 class AttemptView(NamedTuple):
@@ -219,6 +231,15 @@ class SchedulerView:
         """Return a worker process, None if there is none with this name."""
         worker = self._state.workers.get(name)
         return _worker(worker) if worker is not None else None
+
+    def estimated_engines(self) -> list[EngineView]:
+        """Return the engines that answer, except those that an earlier supervisor has started: only that one knew their estimates."""
+        return [
+            EngineView(worker.id, worker.facts, worker.model.spec, worker.estimate, worker.context)
+            for worker in self._state.workers.values()
+            if worker.serves and worker.facts and worker.model and worker.model.spec
+            if worker.need.keys() <= worker.estimate.places.keys()
+        ]
 
     # Requests
 
