@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.messages.work import Caller, LimitStatus
+from protocol.times import day_of
 
 _RUNNING_RETRY_S: Final = 1.0
 """Wait, in seconds, if the end of any running request may help."""
@@ -93,7 +94,7 @@ class TokenBudgets:
 
     def _spent_by(self, key: str, now: float) -> SpentTokens:
         spent = self._spent.setdefault(key, SpentTokens())
-        spent.turn(datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d"))
+        spent.turn(day_of(now))
         return spent
 
     def _budgets(self, caller: Caller, now: float) -> list[_Budget]:

@@ -45,23 +45,26 @@ class Decisions:
         """Let the scheduler do what the present state allows, and carry out its effects."""
         while self._models.problems:
             log.warning("model files", problem=self._models.problems.pop(0))
-        self._decide(self._scheduler.reconcile)
+        self._decide()
 
     def reconcile_unless_settled(self) -> None:
         """Do the same after a request, its end or cancel: these change nothing else unless something waits or moves."""
-        self._decide(self._scheduler.reconcile_unless_settled)
+        if not self._scheduler.view.settled:
+            self._decide()
+        elif not self.suspended:
+            self.carry_out()
 
     def carry_out(self) -> None:
         """Carry out what the scheduler has decided since the last time."""
         self._executor.execute(self._scheduler.effects())
 
-    def _decide(self, decide: Callable[[float], None]) -> None:
+    def _decide(self) -> None:
         """Let the scheduler decide. Effects from before an exception are also carried out: peers wait for them."""
         if self.suspended:
             return
         try:
             self._read_memory(self._loop.now())
-            decide(self._loop.now())
+            self._scheduler.reconcile(self._loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
             self._errors.failure_of(problem, where="scheduler")
         self.carry_out()

@@ -45,8 +45,8 @@ from supervisor.scheduler.view import AttemptView, SchedulerView
 class Scheduler:
     """All events. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices. What the scheduler knows is asked
-    of :attr:`view`. ``now``: the monotonic time in seconds.
+    After requests, their ends and cancels, this is unnecessary if the view says ``settled``. What the scheduler knows is
+    asked of :attr:`view`. ``now``: the monotonic time in seconds.
     """
 
     def __init__(
@@ -72,11 +72,6 @@ class Scheduler:
     def reconcile(self, now: float) -> None:
         """Do all that can be done now."""
         reconcile.reconcile(self._state, now)
-
-    def reconcile_unless_settled(self, now: float) -> None:
-        """Do the same, but at no cost while nothing waits or moves. Only for requests, their ends and cancels."""
-        if not self._state.settled:
-            reconcile.reconcile(self._state, now)
 
     def effects(self) -> list[Effect]:
         """Return the effects since the last call, in order."""

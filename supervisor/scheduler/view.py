@@ -147,6 +147,11 @@ class SchedulerView:
 
     # Memory
 
+    @property
+    def settled(self) -> bool:
+        """Whether requests, their ends and cancels make nothing due, because nothing waits or moves."""
+        return self._state.settled
+
     def wants_memory(self, now: float) -> bool:
         """Return whether the memory must be read before the next decision."""
         return memory_events.wants_memory(self._state, now)

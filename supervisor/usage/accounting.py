@@ -18,6 +18,7 @@ from protocol.messages.usage import UsageRow
 from protocol.messages.work import AnswerLost, AttemptEnded
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from protocol.times import day_of
 from supervisor.limits.rate_limiter import KeyLevels, RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.metrics.server_metrics import ServerMetrics, known_code
@@ -35,7 +36,7 @@ from supervisor.usage.journal import (
     Record,
     RequestsCounted,
 )
-from supervisor.usage.usage_counts import Batch, UnwrittenUsage, day_of
+from supervisor.usage.usage_counts import Batch, UnwrittenUsage
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
 MAX_LATEST: Final = 256

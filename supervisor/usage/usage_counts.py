@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 import msgspec
 
 from protocol.messages.usage import UsageRow
-
-
-def day_of(moment: float) -> str:
-    """Return the day of a Unix time, in UTC: ``2031-05-01``."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
 
 
 class UsageCounts:
@@ -30,8 +24,9 @@ class UsageCounts:
 
     def add(self, row: UsageRow) -> None:
         """Add the figures of a row."""
-        present = self._rows.get(row.names)
-        self._rows[row.names] = row if present is None else present.plus(row)
+        names = row.names
+        present = self._rows.get(names)
+        self._rows[names] = row if present is None else present.plus(row)
 
     def rows(self) -> list[UsageRow]:
         """Return a row for each day, key and model."""

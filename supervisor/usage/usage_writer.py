@@ -14,10 +14,11 @@ from protocol.config.api_keys import model_allowed
 from protocol.messages.usage import UsageFilter, UsageReport, UsageRow
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from protocol.times import day_of
 from supervisor.runtime.work_thread import WorkThread
 from supervisor.usage.accounting import Accounting
 from supervisor.usage.store import StoreError, UsageStore
-from supervisor.usage.usage_counts import Batch, UsageCounts, day_of
+from supervisor.usage.usage_counts import Batch, UsageCounts
 
 INTERVAL_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0

@@ -82,8 +82,7 @@ def test_a_failed_call_affects_no_other(
         raise problem
 
     monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
-    for way in ("reconcile", "reconcile_unless_settled"):
-        monkeypatch.setattr(supervisor.components.scheduler, way, lambda _now: went_on.append(True))
+    monkeypatch.setattr(supervisor.components.scheduler, "reconcile", lambda _now: went_on.append(True))
     monkeypatch.setitem(supervisor.components.messages._handlers, type(message), fails)
     supervisor.components.messages.received("g1", message, b"")
     ((peer, answer),) = sent

@@ -97,11 +97,9 @@ class EffectPlayer:
         self.scheduler.memory_read(capacities, held, self.now)
 
     def settle(self, *, light: bool = False) -> None:
-        if self.scheduler.view.wants_memory(self.now):
-            self.read_memory()
-        if light:
-            self.scheduler.reconcile_unless_settled(self.now)
-        else:
+        if not (light and self.scheduler.view.settled):
+            if self.scheduler.view.wants_memory(self.now):
+                self.read_memory()
             self.scheduler.reconcile(self.now)
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):

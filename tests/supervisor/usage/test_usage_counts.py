@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages.usage import UsageRow, total
+from protocol.times import day_of
 from supervisor.usage.end_serials import MAX_AHEAD, MAX_PEERS, EndSerials
-from supervisor.usage.usage_counts import UnwrittenState, UnwrittenUsage, UsageCounts, day_of
+from supervisor.usage.usage_counts import UnwrittenState, UnwrittenUsage, UsageCounts
 
 
 def row(day: str = "2031-05-01", key: str = "ci", model: str = "m", requests: int = 1, **more: int) -> UsageRow:
