@@ -14,6 +14,7 @@ from protocol.failures import DECODE_ERRORS, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import JSON_FIELDS_PART, FormPart
 from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptWord
+from workers.stream.usage import is_usage
 
 _INTERNAL_FIELDS: Final = frozenset({"return_stop_reason", "return_progress", "timings_per_token"})
 """Fields of the internal format that no other server knows."""
@@ -138,6 +139,8 @@ def whole_answer(answer: bytes, model: str) -> bytes:
     fields = _fields(answer)
     if "model" in fields:
         fields["model"] = model
+    if not is_usage(fields.get("usage")):
+        fields.pop("usage", None)
     for choice in fields.get("choices") or []:
         message = choice.get("message") if isinstance(choice, dict) else None
         if isinstance(message, dict) and "reasoning" in message and "reasoning_content" not in message:

@@ -32,6 +32,7 @@ from workers.stream.read_batching import ReadBatcher
 
 _LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 MAX_DRAIN_READS: Final = 100_000
+MAX_HEAD_BYTES: Final = 1024 * 1024
 
 
 class ConnectionOwner(Protocol):
@@ -82,6 +83,8 @@ class EngineConnection:
         self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
         self._ahead = ahead
         self._reused = False
+        self._head_size = 0
+        """Bytes of the head of the response, as long as it is not complete."""
         self._send_problem = ""
         """What went wrong when something was sent: a refused connection shows there first."""
         self._connect_error = self._connect()
@@ -121,6 +124,7 @@ class EngineConnection:
         self._exchange, exchange.connection = exchange, self
         self._parser = httptools.HttpResponseParser(self)
         self._bytes_received = self._headers_complete = self._has_length = self._complete = False
+        self._head_size = 0
         request = exchange.request
         if request.patient:
             self._owner.read_batcher.add_patient(self)
@@ -197,9 +201,14 @@ class EngineConnection:
         except httptools.HttpParserCallbackError as problem:
             self._crash(problem.__context__ or problem)
             return
-        except httptools.HttpParserError as problem:
-            self._malformed(str(problem))
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
+            self._malformed(str(problem) or "it changes the protocol")
             return
+        if not self._headers_complete:
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD_BYTES:
+                self._malformed("the head of its response does not end")
+                return
         if self._complete:
             self._finish()
 
@@ -229,10 +238,12 @@ class EngineConnection:
             self._exchange.retry_after = float(value)
 
     def on_headers_complete(self) -> None:
-        """Pass on the status."""
+        """Pass on the status, unless it is that of a preliminary response, before the real one."""
         if self._exchange is not None and self._parser is not None:
-            self._headers_complete = True
-            self._exchange.handler.began(self._parser.get_status_code())
+            status = self._parser.get_status_code()
+            self._headers_complete = status >= 200
+            if self._headers_complete:
+                self._exchange.handler.began(status)
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body."""
@@ -240,8 +251,8 @@ class EngineConnection:
             self._exchange.handler.data(body)
 
     def on_message_complete(self) -> None:
-        """Note that the response is complete."""
-        self._complete = True
+        """Note that the response is complete. A preliminary one is not counted."""
+        self._complete = self._headers_complete
         self._keep_alive = self._parser is not None and self._parser.should_keep_alive()
 
     # Ends of a response.

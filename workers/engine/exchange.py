@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from workers.backends.engine_request import EngineRequest
 from workers.stream.read_batching import BatchedSource, ReadBatcher
@@ -40,21 +40,35 @@ class ResponseHandler(Protocol):
         """Take note that this handler raised ``error``: a programming error of ours."""
 
 
+MAX_BUFFERED_BYTES: Final = 16 * 1024 * 1024
+
+
+class ResponseTooLargeError(Exception):
+    """A response has more than ``MAX_BUFFERED_BYTES``."""
+
+
 class BufferedResponse:
-    """A :class:`ResponseHandler` that collects a whole response and passes on its status and body; status 0 if it did not arrive."""
+    """A :class:`ResponseHandler` that collects a whole response and passes on its status and body.
+
+    The status is 0 if it did not arrive, or has more than ``MAX_BUFFERED_BYTES``.
+    """
 
     def __init__(self, then: OnResponse) -> None:
         """Call ``then`` once."""
         self._then = then
         self._status = 0
         self._parts: list[bytes] = []
+        self._size = 0
 
     def began(self, status: int) -> None:
         """Take the status."""
         self._status = status
 
     def data(self, piece: bytes) -> None:
-        """Take a part of the body."""
+        """Take a part of the body; raises :class:`ResponseTooLargeError`, which ends the response."""
+        self._size += len(piece)
+        if self._size > MAX_BUFFERED_BYTES:
+            raise ResponseTooLargeError(f"its answer has more than {MAX_BUFFERED_BYTES} bytes")
         self._parts.append(piece)
 
     def trailer(self, name: bytes, value: bytes) -> None:
@@ -73,8 +87,10 @@ class BufferedResponse:
         self._then(0, reason.encode())
 
     def crashed(self, error: BaseException) -> None:
-        """Leave the error to the loop, which logs it."""
-        raise error
+        """Report that no response arrived if it was too large; leave any other error to the loop, which logs it."""
+        if not isinstance(error, ResponseTooLargeError):
+            raise error
+        self._then(0, str(error).encode())
 
 
 class ExchangeConnection(BatchedSource, Protocol):

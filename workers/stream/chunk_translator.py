@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from workers.stream.sse_parser import EVENT_END, LineEnds, SseParser, data_of
+from workers.stream.usage import is_usage
 
 _FAILED: Final = {"abort": "was ended", "cancel": "was cancelled", "error": "failed"}
 """Value of `finish_reason` with which some engines end a failed generation → what happened, in words."""
@@ -77,7 +78,7 @@ class ChunkTranslator:
             return b'data: {"error":' + bytes(chunk.error) + b"}" + EVENT_END
         if chunk.object == "error":
             return b'data: {"error":' + payload + b"}" + EVENT_END
-        if chunk.usage:
+        if chunk.usage and is_usage(chunk.usage):
             self._counted = chunk, chunk.usage
         return b"".join(self._choice(chunk, choice) for choice in chunk.choices or [])
 

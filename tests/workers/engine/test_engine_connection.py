@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -12,7 +13,9 @@ import pytest
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
 from workers.backends.engine_request import EngineRequest
+from workers.engine.connection import MAX_HEAD_BYTES
 from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.exchange import BufferedResponse
 
 DEADLINE = 5.0
 REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")
@@ -118,12 +121,53 @@ def engine() -> Iterator[FakeEngine]:
         (b"", b"", "broke"),
         (b"\x00\xff no HTTP \r\n\r\n", b"", "malformed"),
         (CHUNKED.replace(b"5\r", b"z\r"), b"", "malformed"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + WITH_LENGTH, b"hello", "ended"),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", b"", "broke"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", b"", "malformed"),
     ],
 )
 def test_ends(engine: FakeEngine, response: bytes, body: bytes, end: str) -> None:
     handler = RecordingHandler()
     engine.answer(response, handler)
     assert (handler.body, handler.ends) == (body, [end])
+    assert engine.loop.errors == 0
+
+
+@pytest.mark.parametrize("line", [b"X-More: 1\r\n", b"x" * 11], ids=["many headers", "a long one"])
+def test_a_head_that_does_not_end_is_not_read_on(engine: FakeEngine, line: bytes) -> None:
+    handler = RecordingHandler()
+    engine.pool.send(REQUEST, handler)
+    with engine.accept() as connection:
+        connection.setblocking(False)
+        head = memoryview(b"HTTP/1.1 200 OK\r\nX: " + line * (2 * MAX_HEAD_BYTES // len(line)))
+
+        def send_more() -> list[str]:
+            nonlocal head
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                head = head[connection.send(head) :]
+            return handler.ends
+
+        engine.until(send_more)
+    assert handler.ends == ["malformed"]
+    assert engine.loop.errors == 0
+
+
+def test_a_collected_response_is_bounded(engine: FakeEngine) -> None:
+    answers: list[tuple[int, bytes]] = []
+    engine.pool.send(REQUEST, BufferedResponse(lambda status, body: answers.append((status, body))))
+    with engine.accept() as connection:
+        connection.setblocking(False)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+
+        def send_more() -> object:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                connection.send(bytes(65536))
+            return answers
+
+        engine.until(send_more)
+    [(status, reason)] = answers
+    assert (status, engine.loop.errors) == (0, 0)
+    assert b"more than" in reason
 
 
 def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> None:

@@ -56,7 +56,13 @@ def test_its_cost_is_in_the_trailer() -> None:
     assert outcome.first_token_s > 0
 
 
-@pytest.mark.parametrize("trailer", [b"", b"no JSON", b"[]", b'{"prompt_tokens":"x"}', b"\xff"])
+UNREADABLE = [
+    *(b"", b"no JSON", b"[]", b'{"prompt_tokens":"x"}', b"\xff"),
+    *(b'{"prompt_tokens":-1}', b'{"completion_tokens":9000000000000000000}', b'{"completion_tokens":1e400}'),
+]
+
+
+@pytest.mark.parametrize("trailer", UNREADABLE)
 def test_without_a_readable_trailer_its_pieces_are_counted(trailer: bytes) -> None:
     it = answer()
     it.count(it.feed(SOUND).tokens)
