@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from protocol.messages.peers import (
     Welcome,
 )
 from protocol.messages.recovery import RememberState, WorkerSnapshot
-from protocol.messages.work import Cancel, Run
+from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
@@ -260,7 +260,7 @@ class WorkerController:
         causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
         if state is WorkerState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
-            self._requests.fail_all(failure, causes)
+            self._cut_off(failure, causes)
             self._loop.stop()
             return
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
@@ -311,8 +311,14 @@ class WorkerController:
         if self._session is not None:
             # An engine does not end while it has a stream to write.
             self._session.pool.close()
-        self._requests.fail_all(failure)
+        self._cut_off(failure)
         self._leave_if_idle()
+
+    def _cut_off(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> None:
+        """End the requests of a worker that leaves, and report what they have used: nothing else would."""
+        ends = self._requests.fail_all(failure, causes)
+        if ends:
+            self._bus.send(AttemptsEnded(ends))
 
     def _leave_if_idle(self) -> None:
         if self._state is not WorkerState.LEAVING or len(self._requests):

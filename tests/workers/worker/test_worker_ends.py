@@ -99,13 +99,35 @@ def test_an_engine_that_stops_is_not_reported_and_one_that_does_not_is_and_ends_
         assert not alive(engine)
 
 
-def test_sigterm_ends_it_at_once(loop: WorkerProcess) -> None:
+def expect_end(worker: WorkerProcess, code: Code) -> None:
+    """Check that the end of request 1 is reported with what its client has got."""
+    failure = worker.ended(1).failure
+    assert failure.code == code
+    assert failure.tokens_sent
+    end = worker.expect(AttemptEnded)
+    assert (end.number, end.code, end.tokens) == (1, code, failure.tokens_sent)
+    assert end.prompt_tokens
+    assert end.serial == 1, "it is counted"
+
+
+def test_sigterm_ends_it_at_once_and_what_was_cut_off_is_reported(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
     loop.process.terminate()
-    assert loop.ended(1).failure.code == Code.UNLOADED
+    expect_end(loop, Code.UNLOADED)
     assert loop.process.wait(5) == 0
     assert not alive(loop.ready.engine_pid)
+
+
+def test_the_end_of_an_engine_whose_worker_leaves_is_reported_by_what_was_cut_off(loop: WorkerProcess) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    loop.send(Shutdown(600.0))
+    loop.send(Ping(1))
+    loop.expect(Pong)
+    os.kill(loop.ready.engine_pid, signal.SIGKILL)
+    expect_end(loop, Code.BACKEND_DIED)
+    assert loop.process.wait(5) == 0
 
 
 def test_a_killed_worker_takes_its_engine_along(loop: WorkerProcess) -> None:
