@@ -95,6 +95,8 @@ class RequestContext(msgspec.Struct, eq=False):
     """Whether an engine has completed the whole answer, so that its worker counts the request."""
     failure: Failure | None = None
     """The failure in the answer, if any."""
+    in_background: bool = False
+    """Whether it goes on without its connection, and is counted as a failure only if it fails there."""
     api_key: ApiKey | None = None
     """The caller's key; None if the server has no keys."""
     keys_needed: bool = False

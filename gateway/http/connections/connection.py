@@ -205,7 +205,8 @@ class ClientConnection:
         counts.observe(route, response.status_code, seconds, code, context.inference)
         key = context.api_key
         admitted = key is not None or not context.keys_needed
-        if (code or not complete) and admitted and environ.get("REQUEST_METHOD") == "POST":
+        ended = not context.in_background
+        if (code or not complete) and admitted and ended and environ.get("REQUEST_METHOD") == "POST":
             name = key.name if key is not None else ""
             counts.failed(route, name, context.model, code or Code.CANCELLED.value, answered=context.answered)
         access_log.write(context, environ, response, seconds, complete=complete)
