@@ -273,7 +273,7 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
                     "slot_files",
                 ),
                 *("accepted_audio", "package_version", "program_backend", "recipe", "request_rules", "visible_devices"),
-                *("llama_server_api", "openai_forms", "openai_server", "server_address", "sampling_defaults"),
+                *("llama_server_api", "openai_forms", "openai_server", "sampling_defaults"),
                 "user_arguments",
             },
         ),

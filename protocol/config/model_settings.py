@@ -20,7 +20,7 @@ VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 Word = Annotated[str, Meta(min_length=1, max_length=4096)]
 Label = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]{1,255}(/[!-\"$->A-~]{0,1000})?\Z")]
-"""An address without a user, a query and a fragment."""
+"""An address without a user, a query and a fragment. Its host and port are checked by ``server_address.parse_address``."""
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -126,11 +126,9 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def section_of(self, served_name: str, own: ModelSettings) -> ModelSettings:
         """Return the settings of one of its models. ``own``: what a section of that model says."""
-        given = {
-            name: value
-            for name in ("api_key_file", "api_key_env", "slots", "timeout")
-            if (value := getattr(self, name)) is not None
-        }
+        own_key = own.api_key_file or own.api_key_env
+        keys = ("slots", "timeout") if own_key else ("slots", "timeout", "api_key_file", "api_key_env")
+        given = {name: _first(getattr(own, name), getattr(self, name)) for name in keys}
         return msgspec.structs.replace(own, url=self.url, served_name=served_name, **given)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from protocol.config.fields import shown_value
@@ -16,6 +16,7 @@ from protocol.config.model_settings import (
     RecipeDefaults,
     RemoteSettings,
 )
+from protocol.config.server_address import parse_address
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.requests.request_rules import PROTECTED_FIELDS, field_problem
@@ -40,10 +41,11 @@ _TEXTS_WITH_LINES: Final = frozenset({"args", "command", "system_prompt"})
 _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_NO_ENGINE: Final = EngineSettings()
 _ENGINE_KINDS: Final = ("command", "url", "urls")
 _OF_A_PROGRAM: Final = frozenset({"command", "start_timeout", "stop_signal", "working_directory", "memory"})
 _OF_A_SERVER: Final = frozenset({"url", "urls", "timeout"})
+_OF_A_PROCESS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
+_GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
 
@@ -136,8 +138,11 @@ def _is_json(value: object) -> bool:
             return isinstance(value, str) and not _CONTROL.search(value)
 
 
-def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
-    """Return settings of one section that contradict each other."""
+def contradictions(path: KeyPath, section: Any, given: Collection[str], remotes: Collection[str]) -> Iterator[Problem]:
+    """Return settings of one section that contradict each other.
+
+    ``given``: the keys that it has; ``remotes``: the names of the sections ``[remotes.NAME]``.
+    """
     if isinstance(section, GroupSettings):
         if section.swap and section.max_loaded > 1:
             yield (*path, "max_loaded"), "expected 0 or 1, because swap allows one loaded model"
@@ -149,7 +154,10 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
     if isinstance(section, RecipeDefaults):
         yield from _contradictions_of_models(path, section)
     if isinstance(section, EngineSettings):
-        yield from _engine_contradictions(path, section)
+        remote, _, of_remote = path[-1].partition("/")
+        yield from _engine_contradictions(path, section, given, remote if of_remote and remote in remotes else "")
+    if isinstance(section, RemoteSettings):
+        yield from _address_problems((*path, "url"), [section.url])
 
 
 def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterator[Problem]:
@@ -166,19 +174,38 @@ def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterato
             yield (*path, "env", name), "expected no such variable, because devices sets it"
 
 
-def _engine_contradictions(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
-    """Return keys of a program or a server of the operator's own that contradict each other."""
-    given = [key for key in OWN_ENGINE_KEYS if getattr(section, key) != getattr(_NO_ENGINE, key)]
+def _engine_contradictions(
+    path: KeyPath, section: EngineSettings, given: Collection[str], remote: str
+) -> Iterator[Problem]:
+    """Return keys of a program or a server of the operator's own that contradict each other.
+
+    ``remote``: the section ``[remotes.NAME]`` that the model comes from; empty: none.
+    """
+    for key in _GIVEN_BY_A_REMOTE if remote else ():
+        if key in given:
+            yield (*path, key), f"expected no such key: the model is one of [remotes.{remote}]"
     kinds = [key for key in _ENGINE_KINDS if key in given]
     if len(kinds) > 1:
         yield (*path, kinds[1]), f"expected either this or {kinds[0]}, not both"
-    for key in given:
+    for key in filter(given.__contains__, OWN_ENGINE_KEYS):
         if key in _OF_A_PROGRAM and section.command is None:
             yield (*path, key), "has no effect without command"
-        elif not kinds or (key in _OF_A_SERVER and section.command is not None):
+        elif not (kinds or remote) or (key in _OF_A_SERVER and section.command is not None):
             yield (*path, key), f"has no effect without {'url' if key in _OF_A_SERVER else ' or '.join(_ENGINE_KINDS)}"
+    for key in _OF_A_PROCESS if section.addresses or remote else ():
+        if key in given:
+            yield (*path, key), "has no effect on a model of another server, which has no process here"
+    yield from _address_problems((*path, "urls" if section.urls else "url"), section.addresses)
     if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
         yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
+
+
+def _address_problems(path: KeyPath, urls: Iterable[str]) -> Iterator[Problem]:
+    for url in urls:
+        try:
+            parse_address(url)
+        except ValueError as problem:
+            yield path, f"expected the address of a server, got {shown_value(url)}: {problem}"
 
 
 def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:

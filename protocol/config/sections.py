@@ -89,7 +89,8 @@ def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, i
 
     ``file``: its name in messages; ``table``: its values; ``lines``: see :func:`protocol.config.toml_lines.key_lines`.
     """
-    reader = _Reader(file, lines)
+    remotes = table.get("remotes")
+    reader = _Reader(file, lines, frozenset(remotes) if isinstance(remotes, dict) else frozenset())
     values = {kind: reader.read(kind, table[kind]) for kind in SECTIONS if kind in table}
     twice = section_checks.claimed_twice(values.get("models", {}), values.get("groups", {}))
     for path, problem in itertools.islice(twice, 1):
@@ -118,8 +119,8 @@ def section_values(settings: Settings) -> dict[str, Any]:
 class _Reader:
     """Reads the sections of one file."""
 
-    def __init__(self, file: str, lines: Mapping[KeyPath, int]) -> None:
-        self._file, self._lines_of_keys = file, lines
+    def __init__(self, file: str, lines: Mapping[KeyPath, int], remotes: frozenset[str]) -> None:
+        self._file, self._lines_of_keys, self._remotes = file, lines, remotes
         self.lines: dict[str, int] = {}
         """See :attr:`Sections.lines`."""
 
@@ -162,7 +163,8 @@ class _Reader:
         if kind == "remotes" and not _BARE.match(name):
             self.fail(path, "expected a name of letters, digits, - and _: it stands before the names of the models")
         section = msgspec.convert(given, _TYPES[kind])
-        for where, problem in itertools.islice(section_checks.contradictions(path, section), 1):
+        wrong = section_checks.contradictions(path, section, given, self._remotes)
+        for where, problem in itertools.islice(wrong, 1):
             self.fail(where, problem)
         return section
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from protocol.config.model_settings import RemoteSettings
 from protocol.failures import DECODE_ERRORS
 from protocol.messages.remote_models import MAX_MODELS, RemoteModel
-from workers.jobs.list_remotes import listed_models
+from workers.jobs.list_remotes import list_models, listed_models
 
 
 def answer(*models: dict[str, object]) -> bytes:
@@ -37,3 +41,54 @@ def test_names_that_cannot_be_names_are_left_out_and_long_lists_are_cut() -> Non
 def test_anything_else_is_an_error(body: bytes) -> None:
     with pytest.raises(DECODE_ERRORS):
         listed_models(body)
+
+
+@pytest.mark.parametrize(
+    "content", [b"SEKRET\nsecond", b"SEKRET\tx", b"SEKRET\xff", "SEKRET\u00e4".encode(), b"", b" \n", None]
+)
+def test_a_key_that_is_not_one_is_neither_sent_nor_told(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        listed = list_models("gpu", RemoteSettings(url=url, api_key_file=str(file), timeout=60))
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert listed.problem == "the file with its key is missing, empty or not readable"
+
+
+@pytest.mark.parametrize("value", [None, "", "SEKRET\nsecond"])
+def test_a_variable_without_a_key_is_a_problem(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.delenv("KEY_OF_A_TEST", raising=False)
+    if value is not None:
+        monkeypatch.setenv("KEY_OF_A_TEST", value)
+    listed = list_models("gpu", RemoteSettings(url="http://127.0.0.1:1/v1", api_key_env="KEY_OF_A_TEST", timeout=60))
+    assert listed.problem == "the variable with its key is missing, empty or not readable"
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b""]
+)
+def test_what_is_not_http_is_a_problem_of_this_server_alone(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(60)
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        listener.settimeout(60)
+        server = threading.Thread(target=serve)
+        server.start()
+        listed = list_models("gpu", RemoteSettings(url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=60))
+        server.join(60)
+    assert listed.problem.startswith("it ")
+    assert not listed.models
+
+
+def test_a_host_that_cannot_be_looked_up_is_a_problem() -> None:
+    assert list_models("gpu", RemoteSettings(url=f"http://{'a' * 70}/v1")).problem

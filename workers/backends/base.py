@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
+from protocol.config.server_address import ServerAddress
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.memory import HOST, EngineDevice, MemoryEstimate, PlaceNeed
@@ -21,7 +22,6 @@ from protocol.requests.request_rules import RequestRules
 from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.server_address import ServerAddress
 from workers.backends.slot_files import SlotFiles
 from workers.backends.visible_devices import GPU_ORDER, device_variables
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from protocol.config.model_settings import EngineSettings
+from protocol.config.model_settings import EngineSettings, RemoteSettings
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code, Failure
 from protocol.models.recipes import IdleCheck, ModelSpec, ModelType
@@ -51,6 +51,33 @@ MODELS: Final = "/v1/models"
 _ABSENT: Final = frozenset({404, 405, 501})
 """Statuses of a path that a server does not have."""
 _NAMES_MODEL: Final = re.compile(rb"model", re.IGNORECASE)
+
+
+class KeyUnreadableError(Exception):
+    """Why there is no key. No part of the key is in it."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        """Say what is missing. ``detail``: names the file or the variable, for administrators."""
+        super().__init__(f"{what} with its key is missing, empty or not readable")
+        self.detail = detail
+
+
+def read_key(section: EngineSettings | RemoteSettings) -> str:
+    """Return the key that a section names, empty if it names none; raises :class:`KeyUnreadableError`."""
+    file, variable = section.api_key_file, section.api_key_env
+    if not (file or variable):
+        return ""
+    problem = ""
+    try:
+        found = Path(file).read_text(encoding="ascii").strip() if file else os.environ.get(variable or "", "")
+    except OSError as error:
+        found, problem = "", error.strerror or ""
+    except ValueError:
+        found = ""
+    if found and found.isascii() and found.isprintable():
+        return found
+    detail = f"{file or variable}: {problem or 'not one line of printable ASCII'}"
+    raise KeyUnreadableError("the file" if file else "the variable", detail)
 
 
 class OpenAiServerBackend(Backend):
@@ -104,18 +131,12 @@ class OpenAiServerBackend(Backend):
     @cached_property
     def configured_key(self) -> str:
         """The key that the section names, empty if it names none; raises ``model_unusable`` if it is not there."""
-        file, variable = self.section.api_key_file, self.section.api_key_env
-        problem = ""
         try:
-            found = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(variable or "", "")
-        except (OSError, ValueError) as error:
-            found, problem = "", str(error)
-        if (file or variable) and not (found.isascii() and found.isprintable() and found):
-            name, what = self.spec.name, "the file" if file else "the variable"
-            reason = f"{name} cannot be loaded: {what} with its key is missing, empty or not readable"
-            detail = problem or f"{file or variable}: not one line of printable ASCII"
-            raise Failure(Code.MODEL_UNUSABLE, reason, model=name, detail=detail).raised()
-        return found
+            return read_key(self.section)
+        except KeyUnreadableError as problem:
+            name = self.spec.name
+            reason = f"{name} cannot be loaded: {problem}"
+            raise Failure(Code.MODEL_UNUSABLE, reason, model=name, detail=problem.detail).raised() from None
 
     # Readiness.
 

@@ -7,12 +7,11 @@ from protocol.runtime import memory
 if __name__ == "__main__":
     memory.pause_gc()
 
-import os
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from http.client import HTTPException
 from typing import Final
 
 import msgspec
@@ -21,12 +20,14 @@ from protocol.config.model_settings import RemoteSettings
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS
 from protocol.messages.remote_models import MAX_MODELS, RemoteList, RemoteModel, RemotesListed, StartRemoteListing
-from workers.backends.remote.descriptor import DESCRIPTOR
+from workers.backends.openai_server import KeyUnreadableError, read_key
+from workers.backends.registry import DESCRIPTORS
 from workers.jobs.job import JobProcess
 
 TIMEOUT_S: Final = 15.0
 MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 PARALLEL: Final = 8
+_ELSEWHERE: Final = frozenset(recipe for recipe, each in DESCRIPTORS.items() if each.elsewhere)
 
 
 class _Listed(msgspec.Struct):
@@ -53,20 +54,28 @@ _opener: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _N
 
 
 def list_models(name: str, remote: RemoteSettings) -> RemoteList:
-    """Ask one server for its models; whatever goes wrong is in the result."""
+    """Ask one server for its models; whatever goes wrong is in the result, without the key."""
     try:
-        request = urllib.request.Request(f"{remote.url.rstrip('/')}/models", headers=_headers(remote))  # noqa: S310 - its type allows http and https only
+        key = read_key(remote)
+    except KeyUnreadableError as problem:
+        return RemoteList(name, problem=str(problem))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(f"{remote.url.rstrip('/')}/models", headers=headers)  # noqa: S310 - its type allows http and https only
+    try:
         with _opener.open(request, timeout=remote.timeout or TIMEOUT_S) as response:
             body = response.read(MAX_LIST_BYTES + 1)
-        if len(body) > MAX_LIST_BYTES:
-            return RemoteList(name, problem=f"its list of models has more than {MAX_LIST_BYTES} bytes")
-        return RemoteList(name, listed_models(body))
     except urllib.error.HTTPError as problem:
         refused = problem.code in (401, 403)
         return RemoteList(name, problem="it does not accept the key" if refused else f"it answers {problem.code}")
-    except urllib.error.URLError as problem:
-        return RemoteList(name, problem=f"it cannot be reached ({problem.reason})")
-    except (OSError, ValueError, *DECODE_ERRORS) as problem:
+    except OSError as problem:
+        return RemoteList(name, problem=f"it cannot be reached ({getattr(problem, 'reason', problem)})"[:300])
+    except (HTTPException, ValueError) as problem:
+        return RemoteList(name, problem=f"it does not answer as HTTP demands ({type(problem).__name__})")
+    if len(body) > MAX_LIST_BYTES:
+        return RemoteList(name, problem=f"its list of models has more than {MAX_LIST_BYTES} bytes")
+    try:
+        return RemoteList(name, listed_models(body))
+    except DECODE_ERRORS as problem:
         return RemoteList(name, problem=f"its list of models cannot be read ({problem})"[:300])
 
 
@@ -75,17 +84,11 @@ def listed_models(body: bytes) -> list[RemoteModel]:
 
     A model that the other server itself has from elsewhere is left out: two servers that list each other would do so without end.
     """
-    found = [each for each in _answer(body).data if each.recipe != DESCRIPTOR.recipe]
+    found = [each for each in _answer(body).data if each.recipe not in _ELSEWHERE]
     named = [each for each in found if 0 < len(each.id) <= 200 and each.id.isprintable()]
     return [RemoteModel(each.id, [label for label in each.labels or [] if len(label) <= 64]) for each in named][
         :MAX_MODELS
     ]
-
-
-def _headers(remote: RemoteSettings) -> dict[str, str]:
-    file, variable = remote.api_key_file, remote.api_key_env
-    key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(variable or "", "")
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def list_all(settings: Settings, order: StartRemoteListing) -> RemotesListed:

@@ -41,7 +41,11 @@ class RemoteLists:
 
     def problems(self) -> list[str]:
         """Return which lists are not up to date, as sentences."""
-        return [f"remotes.{name}: {problem}; its last list is used" for name, problem in self._problems.items()]
+        return [
+            f"remotes.{name}: {problem}; "
+            + ("its last list is used" if self._models.remote.listed(name) else "none of its models are listed")
+            for name, problem in self._problems.items()
+        ]
 
     def _read(self) -> None:
         now = self._loop.now()

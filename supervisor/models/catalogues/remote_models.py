@@ -18,7 +18,7 @@ from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.registry import DESCRIPTORS
 
 FILE: Final = "remote_models.json"
-_RECIPE: Final = next((each.recipe for each in DESCRIPTORS.values() if each.elsewhere), "")
+_RECIPE: Final = next(each.recipe for each in DESCRIPTORS.values() if each.elsewhere)
 
 
 class RemoteModels:
@@ -55,6 +55,10 @@ class RemoteModels:
             for remote in sorted(self._remotes)
             for model in self._models.get(remote, [])
         }
+
+    def listed(self, remote: str) -> bool:
+        """Return whether models of a server are listed."""
+        return remote in self._remotes and bool(self._models.get(remote))
 
     def take(self, remote: str, models: Sequence[RemoteModel]) -> bool:
         """Take the list of a server; return whether it differs. Raises ``internal_error`` if it cannot be written."""

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.model_settings import (
+    GroupSettings,
+    ModelSettings,
+    RecipeDefaults,
+    RemoteSettings,
+    merge_model_settings,
+)
 from protocol.config.sections import MAX_SECTIONS
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
@@ -87,6 +93,8 @@ def test_what_is_read_reaches_child_processes_and_can_be_compared() -> None:
 
 M = "[models.x]\n"
 P = f"{M}command = ['x', '{{port}}']\n"
+U = f"{M}url = 'http://a/v1'\n"
+R = "[remotes.gpu]\nurl = 'http://a/v1'\n[models.'gpu/x']\n"
 TEXTS = "expected a text without control characters"
 
 
@@ -110,6 +118,29 @@ TEXTS = "expected a text without control characters"
         (f"{M}url = 'http://a/v1?key=3'", "2: models.x.url: expected an http or https address"),
         (f"{M}urls = []", "2: models.x.urls: expected a non-empty list"),
         (f"{M}url = 'http://a/v1'\nmemory = 3", "3: models.x.memory: has no effect without command"),
+        (f"{M}url = 'http://a/v1'\nmemory = 0", "3: models.x.memory: has no effect without command"),
+        (f"{M}url = 'http://a/v1'\nstop_signal = 'TERM'", "3: models.x.stop_signal: has no effect without command"),
+        (f"{M}type = 'llm'", "2: models.x.type: has no effect without command or url or urls"),
+        (f"{U}memory_limit = 3", "3: models.x.memory_limit: has no effect on a model of another server"),
+        (f"{U}cpus = 3", "3: models.x.cpus: has no effect on a model of another server"),
+        (f"{U}nice = 3", "3: models.x.nice: has no effect on a model of another server"),
+        (f"{U}user = 'a'", "3: models.x.user: has no effect on a model of another server"),
+        (f"{U}devices = ['0']", "3: models.x.devices: has no effect on a model of another server"),
+        (f"{U}env.A = 'a'", "3: models.x.env: has no effect on a model of another server"),
+        (f"{U}args = 'a'", "3: models.x.args: has no effect on a model of another server"),
+        (f"{M}url = 'http://a:99999/v1'", "2: models.x.url: expected the address of a server, got 'http://a:99999/v1'"),
+        (f"{M}url = 'http://a:abc/v1'", "2: models.x.url: expected the address of a server"),
+        (f"{M}url = 'http://a:0/v1'", "2: models.x.url: expected the address of a server"),
+        (f"{M}urls = ['http://a/v1', 'http://[::1/v1']", "2: models.x.urls: expected the address of a server"),
+        ("[remotes.x]\nurl = 'http://a:65616/v1'", "2: remotes.x.url: expected the address of a server"),
+        (
+            f"{R}command = ['x', '{{port}}']",
+            '4: models."gpu/x".command: expected no such key: the model is one of [rem',
+        ),
+        (f"{R}url = 'http://b/v1'", '4: models."gpu/x".url: expected no such key: the model is one of [remotes.gpu]'),
+        (f"{R}served_name = 'y'", '4: models."gpu/x".served_name: expected no such key'),
+        (f"{R}memory = 3", '4: models."gpu/x".memory: has no effect without command'),
+        (f"{R}nice = 3", '4: models."gpu/x".nice: has no effect on a model of another server'),
         ("[remotes.x]\nslots = 3", "1: remotes.x: expected url, an http or https address"),
         ("[remotes.'a/b']\nurl = 'http://a/v1'", '1: remotes."a/b": expected a name of letters, digits'),
         ("[remotes.x]\nurl = 'http://a/v1'\nserved_name = 'a'", "3: remotes.x.served_name: unknown setting"),
@@ -281,6 +312,17 @@ def test_a_model_wins_over_its_recipe(model: dict[str, object], merged: dict[str
     expected = msgspec.convert({**msgspec.to_builtins(DEFAULTS), **merged}, ModelSettings)
     assert merge_model_settings(DEFAULTS, own) == expected
     assert merge_model_settings(RecipeDefaults(), own) == own
+
+
+def test_a_section_of_a_remote_model_wins_over_that_of_its_server() -> None:
+    remote = RemoteSettings(url="http://a/v1", api_key_env="A", slots=4, timeout=5)
+    assert remote.section_of("x", ModelSettings()) == ModelSettings(
+        url="http://a/v1", served_name="x", api_key_env="A", slots=4, timeout=5
+    )
+    own = ModelSettings(api_key_file="/k", slots=2, timeout=1, ttl=3)
+    assert remote.section_of("x", own) == msgspec.structs.replace(own, url="http://a/v1", served_name="x")
+    read = resolved(text=f"{R}slots = 2\ntimeout = 1\nhealth = '/h'").settings.models["gpu/x"]
+    assert read == ModelSettings(slots=2, timeout=1, health="/h")
 
 
 KEYS = st.sampled_from([*ModelSettings.__struct_fields__, "ctx_size", "swap", "x"])

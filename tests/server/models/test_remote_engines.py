@@ -225,12 +225,14 @@ def test_a_server_that_is_away_keeps_its_last_list() -> None:
             return str(server.health().get("problems"))
 
         wait_for(lambda: "remotes.far: it cannot be reached" in problems(), "health says that it is away")
+        assert "; none of its models are listed" in problems()
         assert not listed()
         with stand_in(port=port):
             wait_for(listed, "its model is listed")
             assert chat(server, f"far/{MODEL}").status == 200
             wait_for(lambda: "remotes.far" not in problems(), "health says nothing any more")
         wait_for(lambda: "remotes.far: it cannot be reached" in problems(), "health says that it is away again")
+        assert "; its last list is used" in problems()
         supervisor = server.supervisor_pid
         processes.kill(supervisor)
         wait_for(lambda: server.supervisor_pid != supervisor, "another supervisor")

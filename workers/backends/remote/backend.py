@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from protocol.config.server_address import ServerAddress, parse_address
 from protocol.config.settings import Settings
 from protocol.failures import invalid
 from protocol.models.memory import MemoryEstimate
@@ -12,7 +13,6 @@ from protocol.models.recipes import ModelSpec, RecipeDescriptor
 from workers.backends.openai_server import MODELS, OpenAiServerBackend
 from workers.backends.recipe import Recipe
 from workers.backends.remote.descriptor import DESCRIPTOR
-from workers.backends.server_address import ServerAddress, parse_address
 
 MARGIN_S: Final = 10.0
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from protocol.config.server_address import ServerAddress
 from protocol.runtime.loop import Loop
-from workers.backends.server_address import ServerAddress
 from workers.engine.process import EngineExit, EngineProcess, ExitCause
 from workers.engine.process_usage import ProcessUsage
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from protocol.config.server_address import ServerAddress
 from protocol.runtime.loop import Loop
-from workers.backends.server_address import ServerAddress
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.engine_socket import EngineSocket, begin_connection
 from workers.engine.remote.addresses import Found, find_address, is_literal

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from protocol.config.server_address import ServerAddress
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.engine_request import EngineRequest
-from workers.backends.server_address import ServerAddress
 from workers.engine.connection import EngineConnection
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import BufferedResponse, EngineExchange, ResponseHandler

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from protocol.config.server_address import parse_address
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.backends.server_address import parse_address
 from workers.engine.remote.addresses import Found, find_address, is_literal
 from workers.engine.remote.servers import RemoteServers
 

@@ -27,11 +27,13 @@ class ServerAddress(NamedTuple):
 
 
 def parse_address(url: str) -> ServerAddress:
-    """Return what an address means; raises ValueError for one that names no host, or has more than a path."""
+    """Return what an address means; raises ValueError for one that names no host, has more than a path, or a port that cannot be."""
     found = urlsplit(url)
     if found.scheme not in ("http", "https") or not found.hostname:
         raise ValueError("it is not an http or https address")
     if found.username is not None or found.query or found.fragment:
         raise ValueError("it has more than a host, a port and a path")
+    if found.port == 0:
+        raise ValueError("its port is 0")
     tls = found.scheme == "https"
     return ServerAddress(found.hostname, found.port or (443 if tls else 80), tls, found.path.rstrip("/"))

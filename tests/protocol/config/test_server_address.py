@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.backends.server_address import parse_address
+from protocol.config.server_address import parse_address
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,13 @@ def test_where_a_request_goes(url: str, shown: str, port: int, path: str) -> Non
     assert address.path_of("/health") == "/health"
 
 
-@pytest.mark.parametrize("url", ["ftp://a/v1", "http:///v1", "http://u:p@a/v1", "http://a/v1?x=1", "http://a:99999/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://a/v1", "http:///v1", "http://u:p@a/v1", "http://a/v1?x=1"),
+        *("http://a:99999/v1", "http://a:0/v1", "http://a:b/v1", "http://[::1/v1", "http://[x]/v1"),
+    ],
+)
 def test_what_is_not_an_address(url: str) -> None:
     with pytest.raises(ValueError):
         parse_address(url)
