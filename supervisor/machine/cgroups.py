@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from protocol.runtime.control_groups import Cgroup
@@ -10,6 +11,7 @@ from supervisor.machine.pci import read_text
 _USAGE: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _LIMITS: Final = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 """Beyond ``memory.high`` the kernel slows processes down so much that an engine is of no use."""
+_STATISTIC: Final = re.compile(r"^(\S+) ([0-9]+)$", re.MULTILINE)
 
 
 class CgroupMemory(NamedTuple):
@@ -45,11 +47,7 @@ def read_memory(cgroup: Cgroup) -> CgroupMemory | None:
 
 def _statistics(text: str) -> dict[str, int]:
     """Return ``memory.stat`` with the names of version 2. Version 1 counts the groups below in ``total_…``."""
-    facts = {}
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if number.isdecimal():
-            facts[name] = int(number)
+    facts = {name: int(number) for name, number in _STATISTIC.findall(text)}
     if "total_cache" in facts:
         total = {name.removeprefix("total_"): value for name, value in facts.items() if name.startswith("total_")}
         return {**facts, **total, "file_mapped": total.get("mapped_file", 0)}

@@ -30,6 +30,8 @@ _DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILIN
 _MODEL: Final = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _LARGEST: Final = 1 << 20
 """Bytes of a file of the kernel; ``cpuinfo`` is long if there are many processors."""
+_PIECE: Final = 1 << 14
+"""Bytes that are read at once: most files are shorter, and to get memory for the longest takes longer than reading."""
 _VENDORS: Final = {_AMD: "AMD", _NVIDIA: "NVIDIA"}
 _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 
@@ -37,10 +39,13 @@ _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 def read_text(path: Path) -> str:
     """Return the text of a file of the kernel, empty if there is none."""
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST).decode("utf-8", "replace").strip()
+        with path.open("rb", buffering=0) as file:
+            text = b""
+            while len(text) < _LARGEST and (piece := file.read(_PIECE)):
+                text += piece
     except OSError:
         return ""
+    return text.decode("utf-8", "replace").strip()
 
 
 class PciDevice(NamedTuple):
