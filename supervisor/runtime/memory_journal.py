@@ -45,10 +45,11 @@ class MemoryJournal(Generic[R]):
         """Add a record; raises ``OSError`` if there is no memory for it."""
         data = _encoder.encode(record)
         data = len(data).to_bytes(_LENGTH, "big") + data
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self.descriptor, memoryview(data)[written:], self.size + written)
-        self.size += len(data)
+        end = self.size
+        while data:
+            written = os.pwrite(self.descriptor, data, end)
+            end, data = end + written, data[written:]
+        self.size = end
 
     def rewritten(self, records: Iterable[R]) -> MemoryJournal[R]:
         """Return a new journal with these records. This one does not change."""

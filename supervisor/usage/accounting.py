@@ -7,6 +7,7 @@ report since. The next supervisor goes on from there, so that no counter falls.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -67,7 +68,7 @@ class Accounting:
         self._registered, self._clock = registered, clock
         self._unwritten = UnwrittenUsage()
         self._serials = EndSerials()
-        self._latest: dict[RequestKey, EndCounted] = {}
+        self._latest: deque[EndCounted] = deque(maxlen=MAX_LATEST)
         """The ends that were counted last."""
         self._journal: MemoryJournal[Record] | None = None
         self._hold: Callable[[int], None] = lambda _: None
@@ -85,14 +86,15 @@ class Accounting:
             record = EndCounted(worker, end, self._clock())
             self._write(record)
             self._count_end(record)
-            self._use_tokens(end.api_key, sum(_tokens_of(end)))
+            if end.api_key:
+                self._use_tokens(end.api_key, sum(_tokens_of(end)))
 
     def attempt_repeated(self, key: RequestKey) -> None:
         """Take back what an attempt counted whose request is tried again: its answer never got to the gateway.
 
         Only a worker that dies in the middle of an answer's end leaves that. Counters of metrics only rise, and keep it.
         """
-        counted = self._latest.pop(key, None)
+        counted = self._forget(key)
         if counted is not None:
             record = EndTakenBack(counted.end, counted.at)
             self._write(record)
@@ -126,9 +128,7 @@ class Accounting:
 
     def _count_end(self, record: EndCounted) -> None:
         end, outcome = record.end, record.end.outcome
-        self._latest[end.key] = record
-        if len(self._latest) > MAX_LATEST:
-            del self._latest[next(iter(self._latest))]
+        self._latest.append(record)
         prompt_tokens, output_tokens = _tokens_of(end)
         if outcome is None:
             self._metrics.generation_stopped(end.model, output_tokens, prompt_tokens)
@@ -146,6 +146,13 @@ class Accounting:
             engine_seconds=outcome.total_s if outcome is not None else end.seconds,
         )
         self._count_tokens(row, record.at)
+
+    def _forget(self, key: RequestKey) -> EndCounted | None:
+        """Return the end of an attempt that was counted lately, which can be taken back only once."""
+        found = next((each for each in self._latest if each.end.key == key), None)
+        if found is not None:
+            self._latest.remove(found)
+        return found
 
     def _take_back(self, record: EndTakenBack) -> None:
         end = record.end
@@ -250,7 +257,7 @@ class Accounting:
                 self._serials.is_new(worker, end.serial)
                 self._count_end(record)
             case EndTakenBack():
-                self._latest.pop(record.end.key, None)
+                self._forget(record.end.key)
                 self._take_back(record)
             case LossCounted():
                 self._count_loss(record)

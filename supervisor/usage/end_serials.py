@@ -26,7 +26,9 @@ class EndSerials:
         """Note that a report is counted now; return False if it already was."""
         upto, ahead = self._counted.pop(peer, (0, set()))
         new = serial > upto and serial not in ahead
-        if new:
+        if serial == upto + 1 and not ahead:
+            upto = serial
+        elif new:
             ahead.add(serial)
             if len(ahead) > MAX_AHEAD:
                 upto = min(ahead) - 1  # the missing ones are not sent again so late
