@@ -70,8 +70,8 @@ ONLY_IN = {
     "PIL": ("gateway/decoding/images.py", "workers/"),
     "multipart": ("protocol/wire/form_data.py",),
     "threading": (
-        "supervisor/runtime/disk_space.py",
-        "supervisor/runtime/work_thread.py",
+        "supervisor/machine/disk_space.py",
+        "supervisor/persistence/disk_thread.py",
         "workers/prompt_cache/disk_thread.py",
         "gateway/cli/",
         "workers/jobs/",

@@ -7,8 +7,8 @@ from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.usage.accounting import Accounting
 

@@ -11,16 +11,16 @@ from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
+from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import ProcessFigures
-from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.view import ModelView, SchedulerView
 from supervisor.usage.accounting import Accounting
 

@@ -18,9 +18,9 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view import SchedulerView
 

@@ -29,10 +29,10 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.usage.accounting import Accounting

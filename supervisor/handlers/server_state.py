@@ -33,18 +33,18 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
-from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.server_counters import ServerCounters
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.view import ModelView, SchedulerView

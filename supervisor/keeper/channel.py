@@ -82,7 +82,7 @@ COUNTS = "counts"
 PRELOADED = "preloaded"
 """An empty file: holding it means that the models for the start were loaded."""
 SERVER_RECORD = "server record"
-"""What one supervisor leaves to the next one (`supervisor/runtime/server_record.py`): unnamed memory."""
+"""What one supervisor leaves to the next one (`supervisor/persistence/server_record.py`): unnamed memory."""
 FORK_SERVER = "fork server"
 """Not held, but made for each supervisor: its end of a channel to the present fork server."""
 

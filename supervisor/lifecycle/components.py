@@ -26,14 +26,18 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.machine import hardware, pci
+from supervisor.machine.device_readings import DeviceReadings
+from supervisor.machine.disk_space import DiskSpaces
 from supervisor.machine.host_memory import read_host_memory
-from supervisor.machine.machine_memory import MachineMemory
+from supervisor.machine.memory_reader import MachineMemory, MemoryReader
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
+from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
@@ -42,20 +46,15 @@ from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.device_measurements import DeviceMeasurements
-from supervisor.runtime.device_readings import DeviceReadings
-from supervisor.runtime.disk_space import DiskSpaces
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.key_file_watch import KeyFileWatch
-from supervisor.runtime.memory_reader import MemoryReader
 from supervisor.runtime.messages import Messages
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.server_counters import ServerCounters
-from supervisor.runtime.server_record import ServerRecord
-from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.usage import store
 from supervisor.usage.accounting import Accounting

@@ -23,9 +23,9 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.internal_calls import InternalCalls
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view import SchedulerView
 

@@ -30,6 +30,7 @@ from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.shutdown import GracefulShutdown
+from supervisor.machine.memory_pressure_watch import MemoryPressureWatch
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
@@ -41,7 +42,6 @@ from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.recovery.takeover import Takeover
 from supervisor.reload.rolling_restart import RollingRestart
 from supervisor.runtime.handler_table import Handler, merge_handlers
-from supervisor.runtime.memory_pressure_watch import MemoryPressureWatch
 
 log = logs.get_logger()
 

@@ -1,5 +1,6 @@
-"""This machine as the kernel shows it under `/proc` and `/sys`: its GPUs, NPUs, cores and memory, and what limits the memory.
+"""This machine: its GPUs, NPUs, cores, disks and memory as the kernel shows them, what limits the memory, and what reads it.
 
-Outside, import `hardware.read_machine`, `memory_pressure` and `machine_memory.MachineMemory`.
-No program is run here: vendors' tools and libraries may hang, so job processes use them.
+`hardware`, `pci`, `cgroups`, `host_memory` and `memory_pressure` read files below `/proc` and `/sys`. `device_readings`,
+`disk_space`, `memory_reader` and `memory_pressure_watch` run in the supervisor's loop. No program is run here: vendors' tools
+and libraries may hang, so job processes use them.
 """

@@ -16,7 +16,7 @@ import msgspec
 from protocol import RELEASE
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 
 FILE: Final = "measured_memory.json"
 MAX_RECORDS: Final = 512
@@ -37,7 +37,7 @@ class MeasuredMemory:
     """What is known of former loads."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
-        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
+        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`."""
         self._file = StateFile(path, finish)
         self.problems: list[str] = self._file.problems
         """Errors in the file. The reader of this list empties it."""

@@ -35,8 +35,8 @@ from supervisor.models.options.model_configuration import ModelConfiguration
 from supervisor.models.options.model_specs import SpecBuilder, descriptor_of
 from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.problem_reports import ProblemReports
-from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_aliases import UserAliases
+from supervisor.persistence.state_files import FinishWrite, finish_write
 
 
 class ModelRegistry:
@@ -47,7 +47,7 @@ class ModelRegistry:
     ) -> None:
         """Read all files once, so that what is wrong with them is known at the start (``problems``).
 
-        ``finish``: see :class:`supervisor.models.state_files.StateFile`. ``machine``: unless given, one without a GPU.
+        ``finish``: see :class:`supervisor.persistence.state_files.StateFile`. ``machine``: unless given, one without a GPU.
         """
         self._settings = settings
         self._built_in = catalogue.built_in()

@@ -12,8 +12,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.loaded_code import LOADED_CODE
-from supervisor.runtime.server_record import ServerRecord
 
 
 class Handshake:

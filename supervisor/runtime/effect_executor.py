@@ -21,9 +21,9 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.internal_calls import InternalCalls
-from supervisor.runtime.server_record import ServerRecord
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,

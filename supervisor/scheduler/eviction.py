@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import NpuSharing
-from supervisor.scheduler.memory_plan import (
+from supervisor.scheduler.memory.fitting import (
     AvailableMemory,
     ModelMemory,
     Shortfall,

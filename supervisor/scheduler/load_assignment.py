@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import memory_events, memory_plan, model_changes, worker_events
+from supervisor.scheduler import model_changes, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
     Evict,
@@ -26,7 +26,8 @@ from supervisor.scheduler.eviction import (
     decide_eviction,
     models_over_limits,
 )
-from supervisor.scheduler.memory_plan import ModelMemory
+from supervisor.scheduler.memory import fitting, memory_events
+from supervisor.scheduler.memory.fitting import ModelMemory
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -152,7 +153,7 @@ def _claims_of_settings(state: SchedulerState, limits: LoadLimits) -> dict[str, 
 def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
     """Return a model that is about to be loaded as later ones see it: as already loaded, with all of its memory to come."""
     name, model_type, estimate, npu, groups = request
-    memory = ModelMemory(estimate.need(context) if context else memory_plan.least_need(estimate))
+    memory = ModelMemory(estimate.need(context) if context else fitting.least_need(estimate))
     return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
 
 
@@ -188,7 +189,7 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
 def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failure | None:
     """Return why a model cannot be loaded; None if it can."""
     if isinstance(verdict, Insufficient):
-        return memory_plan.refusal(model, estimate, verdict.shortfall, RETRY_S)
+        return fitting.refusal(model, estimate, verdict.shortfall, RETRY_S)
     if not isinstance(verdict, Blocked):
         return None
     figures = f" ({verdict.shortfall.figures})" if verdict.shortfall is not None else ""

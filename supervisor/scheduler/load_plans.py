@@ -11,7 +11,7 @@ from protocol.messages.peers import CheckModel
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import load_assignment, memory_events, memory_plan, spare_workers
+from supervisor.scheduler import load_assignment, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.eviction import (
     Blocked,
@@ -24,6 +24,7 @@ from supervisor.scheduler.eviction import (
     Verdict,
     decide_eviction,
 )
+from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import NEVER, PendingPlan, ScheduledModel, ScheduledWorker, satisfies
 from supervisor.scheduler.state import SchedulerState
@@ -104,18 +105,18 @@ def _plan(
     names = dict(zip(verdict.models, verdict.reasons, strict=True)) if isinstance(verdict, Evict) else {}
     staying = [each for each in loaded if not each.leaving]
     free_now = available.beside(each.memory for each in staying)
-    free_then = memory_plan.more(
+    free_then = fitting.more(
         free_now,
         *(each.memory.used for each in loaded if each.leaving),
         *(each.memory.whole for each in staying if each.model in names),
     )
-    context = memory_plan.largest_context(estimate, free_then)
+    context = fitting.largest_context(estimate, free_then)
     return LoadPlan(
         spec.name,
         spec.checkpoint,
         spec.recipe,
         decision=_decision(state, spec, verdict),
-        need=estimate.need(context) if context else memory_plan.least_need(estimate),
+        need=estimate.need(context) if context else fitting.least_need(estimate),
         available={place: max(0, bytes_) for place, bytes_ in free_now.items()},
         reserved={place: available.reserve(place) for place in available.capacities},
         capacities=list(available.capacities.values()),

@@ -20,7 +20,7 @@ from protocol.state_table import next_state
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
-from supervisor.scheduler.memory_plan import ModelMemory
+from supervisor.scheduler.memory.fitting import ModelMemory
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare

@@ -26,8 +26,6 @@ from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import (
     client_events,
     load_plans,
-    memory_events,
-    memory_pressure,
     reconcile,
     spare_workers,
     worker_deaths,
@@ -35,6 +33,7 @@ from supervisor.scheduler import (
 )
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.memory import memory_events, pressure
 from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
@@ -218,7 +217,7 @@ class Scheduler:
 
     def memory_short(self, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
         """The machine, or a control group above the server, is short of memory; ``figures`` are for the log."""
-        memory_pressure.memory_short(self._state, host, figures, now)
+        pressure.memory_short(self._state, host, figures, now)
 
     def stop_spares(self, workers: Collection[str]) -> None:
         """Those of these workers that have no model are to stop: they were started with other settings."""

@@ -16,7 +16,7 @@ from supervisor.scheduler.backoff import Backoff, FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
-from supervisor.scheduler.memory_readings import MemoryReadings
+from supervisor.scheduler.memory.readings import MemoryReadings
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, ScheduledModel, ScheduledWorker
 

@@ -17,8 +17,9 @@ from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, loads_in_progress, memory_events
+from supervisor.scheduler import idle_ttl, loads_in_progress
 from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker

@@ -10,9 +10,10 @@ from msgspec import structs
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import memory_events, model_changes, spare_workers
+from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.crash_record import REMEMBERED_S
 from supervisor.scheduler.effects import LogDecision, NoteDeath
+from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model

@@ -23,7 +23,7 @@ from protocol.times import day_of
 from supervisor.limits.rate_limiter import KeyLevels, RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.metrics.server_metrics import ServerMetrics, known_code
-from supervisor.runtime.memory_journal import MemoryJournal
+from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.usage.end_serials import EndSerials
 from supervisor.usage.journal import (
@@ -70,7 +70,7 @@ class Accounting:
         self._serials = EndSerials()
         self._latest: deque[EndCounted] = deque(maxlen=MAX_LATEST)
         """The ends that were counted last."""
-        self._journal: MemoryJournal[Record] | None = None
+        self._journal: MemfdJournal[Record] | None = None
         self._hold: Callable[[int], None] = lambda _: None
         self._checkpoint = b""
         """The last one, as it was written."""
@@ -220,7 +220,7 @@ class Accounting:
         ``descriptor``: -1 for a new one. ``hold`` gets the descriptor of each new one.
         """
         self._hold = hold
-        journal = MemoryJournal("counts", RECORDS, descriptor)
+        journal = MemfdJournal("counts", RECORDS, descriptor)
         for record in _since_checkpoint(journal):
             try:
                 self._repeat(record)
@@ -295,7 +295,7 @@ class Accounting:
             self._journal = None
 
 
-def _since_checkpoint(journal: MemoryJournal[Record]) -> Iterator[Record]:
+def _since_checkpoint(journal: MemfdJournal[Record]) -> Iterator[Record]:
     """Yield the records that matter: the last checkpoint, and what follows it."""
     records: list[Any] = []
     for record in journal.read():

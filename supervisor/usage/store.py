@@ -18,7 +18,7 @@ import msgspec
 
 from protocol.config.api_keys import model_allowed
 from protocol.messages.usage import UsageFilter, UsageRow
-from supervisor.models.state_files import file_version, move_broken_file
+from supervisor.persistence.state_files import file_version, move_broken_file
 from supervisor.usage.usage_counts import Batch
 
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from protocol.messages.usage import UsageFilter, UsageReport, UsageRow
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.times import day_of
-from supervisor.runtime.work_thread import WorkThread
+from supervisor.persistence.disk_thread import DiskThread
 from supervisor.usage.accounting import Accounting
 from supervisor.usage.store import StoreError, UsageStore
 from supervisor.usage.usage_counts import Batch, UsageCounts
@@ -39,7 +39,7 @@ class UsageWriter:
     ) -> None:
         """Write nothing before :meth:`start`. ``clock``: Unix seconds."""
         self._loop, self._store, self._accounting, self._clock = loop, store, accounting, clock
-        self._thread = WorkThread(loop, "usage-writer")
+        self._thread = DiskThread(loop, "usage-writer")
         self._writing = False
         self._pause = 0.0
         self._not_before = 0.0

@@ -14,7 +14,7 @@ import msgspec
 from protocol.failures import Code, Failure, printable
 from protocol.messages.remote_models import RemoteModel
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.registry import DESCRIPTORS
 
 FILE: Final = "remote_models.json"

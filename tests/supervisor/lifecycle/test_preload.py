@@ -14,7 +14,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.health import FailedModel
 from protocol.messages.models import Loaded
 from supervisor.lifecycle.preload import MAX_TRIES, ModelPreload, failed_for_good
-from supervisor.runtime.server_record import ServerRecord
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.scheduler.model_states import ModelState
 
 UNREADY = Failure(Code.LOAD_FAILED, "the engine exited with code 3")

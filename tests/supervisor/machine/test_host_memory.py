@@ -14,7 +14,7 @@ from protocol.models.memory import HOST, Capacity
 from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.cgroups import read_memory
 from supervisor.machine.host_memory import process_root, read_host_memory
-from supervisor.machine.machine_memory import MachineMemory
+from supervisor.machine.memory_reader import MachineMemory
 from tests.support.control_groups import memory_group
 from tests.support.fakes.recorded_host import V1_MOUNT, V2_MOUNT, RecordedHost
 from tests.support.source_code import ROOT

@@ -19,7 +19,7 @@ from supervisor.scheduler.eviction import (
     decide_eviction,
     models_over_limits,
 )
-from supervisor.scheduler.memory_plan import AvailableMemory, ModelMemory
+from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
 from supervisor.scheduler.policy import GroupPolicy
 from tests.supervisor.scheduler.loaded_models import loaded_model, without_reasons
 from workers.backends.registry import DESCRIPTORS

@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from protocol.failures import Code
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
-from supervisor.scheduler.memory_plan import least_need
+from supervisor.scheduler.memory.fitting import least_need
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine
 from tests.supervisor.scheduler.simulation import Simulation

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from protocol.runtime.loop import Loop
-from supervisor.models import state_files
-from supervisor.models.state_files import StateFile
-from supervisor.runtime.state_writer import StateWriter
+from supervisor.persistence import state_files
+from supervisor.persistence.state_files import StateFile
+from supervisor.persistence.state_writer import StateWriter
 
 DEADLINE = 5.0
 

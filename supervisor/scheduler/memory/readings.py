@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from protocol.models.memory import Capacity
-from supervisor.scheduler.memory_plan import AvailableMemory
+from supervisor.scheduler.memory.fitting import AvailableMemory
 
 FREEING_S: Final = 1.0
 """For this long after its end, what an engine held may not be free yet: the kernel needs some tenths of a second for many GiB."""

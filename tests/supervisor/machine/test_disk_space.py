@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from protocol.messages.health import DiskSpace
-from supervisor.runtime import disk_space
-from supervisor.runtime.disk_space import LEAST_AGE_S, LONGEST_AGE_S, DiskSpaces
+from supervisor.machine import disk_space
+from supervisor.machine.disk_space import LEAST_AGE_S, LONGEST_AGE_S, DiskSpaces
 from tests.support.waiting import wait_for
 
 

@@ -17,7 +17,7 @@ _LENGTH: Final = 4
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-class MemoryJournal(Generic[R]):
+class MemfdJournal(Generic[R]):
     """A memory file with records."""
 
     def __init__(self, name: str, records: msgspec.msgpack.Decoder[R], descriptor: int = -1) -> None:
@@ -51,9 +51,9 @@ class MemoryJournal(Generic[R]):
             end, data = end + written, data[written:]
         self.size = end
 
-    def rewritten(self, records: Iterable[R]) -> MemoryJournal[R]:
+    def rewritten(self, records: Iterable[R]) -> MemfdJournal[R]:
         """Return a new journal with these records. This one does not change."""
-        new = MemoryJournal(self._name, self._records)
+        new = MemfdJournal(self._name, self._records)
         for record in records:
             new.append(record)
         return new

@@ -10,7 +10,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.peers import StartEngine
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import ModelSpec
-from supervisor.runtime.memory_reader import MemoryReader
+from supervisor.machine.memory_reader import MemoryReader
 from supervisor.scheduler.effects import SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.scheduler import Scheduler

@@ -18,7 +18,7 @@ from supervisor.scheduler.eviction import (
     Wait,
     decide_eviction,
 )
-from supervisor.scheduler.memory_plan import AvailableMemory, ModelMemory
+from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
 from tests.supervisor.scheduler.loaded_models import loaded_model, without_reasons
 
 GPU = "0000:c4:00.0"

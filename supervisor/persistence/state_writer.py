@@ -12,8 +12,8 @@ from pathlib import Path
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from supervisor.models.state_files import finish_write
-from supervisor.runtime.work_thread import WorkThread
+from supervisor.persistence.disk_thread import DiskThread
+from supervisor.persistence.state_files import finish_write
 
 Done = Callable[[OSError | None], None]
 
@@ -29,7 +29,7 @@ class StateWriter:
 
     def __init__(self, loop: Loop) -> None:
         """Start the thread."""
-        self._thread = WorkThread(loop, "state-writer")
+        self._thread = DiskThread(loop, "state-writer")
         self._unfinished = 0
         self._waiting: list[Done] = []
         self._failed: OSError | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages.readiness import ServerReadiness
-from supervisor.runtime.server_record import MAX_DEATHS, MAX_MODELS, ServerRecord
+from supervisor.persistence.server_record import MAX_DEATHS, MAX_MODELS, ServerRecord
 
 FAILED = Failure(Code.LOAD_FAILED, "it does not start", model="big")
 

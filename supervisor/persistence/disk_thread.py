@@ -20,7 +20,7 @@ R = TypeVar("R")
 Deliver = Callable[[], None]
 
 
-class WorkThread:
+class DiskThread:
     """Does one piece of work after the other, each with a callback in the loop."""
 
     def __init__(self, loop: Loop, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.models.memory import Capacity
 from supervisor.scheduler.effects import LogDecision
-from supervisor.scheduler.memory_plan import AvailableMemory
+from supervisor.scheduler.memory.fitting import AvailableMemory
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import EndedEviction, SchedulerState

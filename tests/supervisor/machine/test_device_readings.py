@@ -12,8 +12,8 @@ from msgspec import structs
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo
 from protocol.models.memory import HOST, Capacity, EngineDevice
-from supervisor.runtime import device_readings
-from supervisor.runtime.device_readings import INTERVAL_S, REFRESH_TIMEOUT_S, SILENCE_S, DeviceReadings
+from supervisor.machine import device_readings
+from supervisor.machine.device_readings import INTERVAL_S, REFRESH_TIMEOUT_S, SILENCE_S, DeviceReadings
 from supervisor.runtime.jobs import OnEnded
 
 CARDS = [

@@ -11,9 +11,10 @@ from protocol.failures import LemonbusError
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
-from supervisor.models import measured_memory, state_files
+from supervisor.models import measured_memory
 from supervisor.models.catalogues import user_models
 from supervisor.models.options import saved_options
+from supervisor.persistence import state_files
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 
 FILES = [user_models.FILE, saved_options.FILE, sampling_defaults.FILE]
