@@ -172,12 +172,17 @@ def _is_stopped(pid: int) -> bool:
     return all(state in "TtZX" for state in states)
 
 
+def stop(pid: int) -> None:
+    """SIGSTOP a process, and wait until it does nothing any more, or is gone: on a busy machine, its threads go on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """SIGSTOP the process during the block; then SIGCONT, if it still exists."""
-    os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
+        stop(pid)
         yield
     finally:
         # The process may be killed and reaped between the two.

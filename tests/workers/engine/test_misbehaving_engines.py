@@ -40,7 +40,7 @@ def test_an_engine_that_is_stopped_while_it_loads_fails_its_load(tmp_path: Path)
     with running_worker(tmp_path, llama_server=program(tmp_path, "never_ready"), silence=0.5) as one:
         one.send(StartEngine(SPEC))
         engine = wait_for(lambda: started_engine(one), "the engine's program runs").pid
-        os.kill(engine, signal.SIGSTOP)
+        processes.stop(engine)
         failed = one.expect(LoadFailed, 10)
         assert failed.started
         assert failed.failure.code == Code.LOAD_FAILED

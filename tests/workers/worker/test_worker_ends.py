@@ -13,7 +13,7 @@ from pathlib import Path
 from protocol.failures import Code
 from protocol.messages.peers import EngineDied, Ping, Pong, Shutdown
 from protocol.messages.work import AttemptAbandoned, AttemptEnded
-from tests.support.processes import alive
+from tests.support.processes import alive, stop
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
@@ -68,7 +68,7 @@ def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
         one.subscribe()
         one.run(1, "chat/completions", ENDLESS, stream=True)
         one.begun(1)
-        os.kill(engine, signal.SIGSTOP)
+        stop(engine)
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
         assert not alive(engine)
@@ -88,7 +88,7 @@ def test_an_engine_that_stops_is_not_reported_and_one_that_does_not_is_and_ends_
         one.until(lambda: time.monotonic() > begun + 2 * grace, "twice the time has passed")
         assert not [messages for messages in one.messages if isinstance(messages, AttemptAbandoned)]
         engine = one.ready.engine_pid
-        os.kill(engine, signal.SIGSTOP)
+        stop(engine)
         one.cancel(2)
         assert one.expect(AttemptAbandoned) == AttemptAbandoned(one.gateway, 2, 1)
         assert not [messages for messages in one.messages if isinstance(messages, AttemptEnded)], (
