@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +22,7 @@ def memory_group(limit: int) -> Iterator[Path]:
     groups = find_cgroups(Path("/"))
     if not groups:
         pytest.skip("no control group that counts memory is visible here")
-    path = groups[0].path / f"lemonbus-test-{os.getpid()}"
+    path = groups[0].path / f"lemonbus-test-{secrets.token_hex(4)}"
     try:
         path.mkdir()
         (path / _LIMITS[groups[0].version]).write_text(str(limit))

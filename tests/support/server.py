@@ -84,6 +84,7 @@ class LemonbusServer(ServerInspector):
             "offline": True,
             "ctx_size": 8192,
             "threads": 1,
+            "memory_reserve": 0,  # whatever else runs on this machine, no model leaves for it
             "gateway_workers": 2,
             "peer_silence": 60.0,  # longer than a test waits, unless the test is about this limit
         }

@@ -112,10 +112,10 @@ def test_what_cannot_be_started_is_told(server: LemonbusServer) -> None:
 
 
 def test_a_silent_server_is_ended(start_server: StartServer) -> None:
-    server = start_server(models={"silent": section("--fault", "hangs")}, silence=1.0, breaker_deaths=_MANY)
+    server = start_server(models={"silent": section("--fault", "hangs")}, silence=3.0, breaker_deaths=_MANY)
     answer = chat(server, "silent", patience=60)
     assert (answer.status, answer.error["code"]) == (500, "backend_hung")
-    stopped = start_server(models={"stopped": section("--fault", "pauses")}, silence=1.0)
+    stopped = start_server(models={"stopped": section("--fault", "pauses")}, silence=3.0)
     stream = stopped.client.start_chat("stopped", stream=True).until(lambda it: len(it.events) > 2)
     stream.finish(patience=60)
     assert not stream.done

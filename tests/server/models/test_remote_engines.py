@@ -73,8 +73,9 @@ def server(start_module_server: StartServer, journal: Path, tmp_path_factory: py
         }
         for fault in ("limits", "fails", "cut", "hangs", "error_in_stream"):
             faulty = stack.enter_context(stand_in("--fault", fault))
-            models[fault] = {"url": faulty.url, "timeout": 2}
-            models[f"{fault}-then-good"] = {"urls": [faulty.url, good.url], "timeout": 2, **keyed}
+            patience = 2 if fault == "hangs" else 60
+            models[fault] = {"url": faulty.url, "timeout": patience}
+            models[f"{fault}-then-good"] = {"urls": [faulty.url, good.url], "timeout": patience, **keyed}
         yield start_module_server(
             models=models, gateway_workers=1, max_loaded_models=1, environment={"REMOTE_TEST_KEY": KEY}
         )
@@ -165,7 +166,7 @@ def test_a_server_that_comes_back_is_used_again(start_server: StartServer) -> No
 
 
 def test_a_second_lemonbus(start_server: StartServer) -> None:
-    other = start_server("tiny-loop")
+    other = start_server("tiny-loop", ctx_size=65_536)
     models = {"far": {"url": f"http://127.0.0.1:{other.port}/v1", "served_name": LOOP}}
     server = start_server(models=models)
     asked = {"messages": HI, "temperature": 0, "max_tokens": 8}

@@ -81,8 +81,9 @@ def test_the_memory_of_host_and_devices_is_shown_everywhere(start_server: StartS
     models = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["data"]}
     # 0.8 of the 8 GiB that the control group allows, and of what the kernel shows of the cards.
     assert "models may use 27" in models["gpt-oss-120b-mxfp-GGUF"]["unsupported_reason"]
-    disks = wait_for(lambda: server.state()["disks"], "the disks are known")
-    assert {disk["directory"] for disk in disks} == {"cache", "models", "state"}
+    directories = {"cache", "models", "state"}
+    wait_for(lambda: {disk["directory"] for disk in server.state()["disks"]} == directories, "the disks are known")
+    disks = server.state()["disks"]
     assert all(0 <= disk["free_bytes"] <= disk["size_bytes"] for disk in disks)
     text = server.client.get("/metrics").body.decode()
     samples = {
