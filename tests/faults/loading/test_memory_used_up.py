@@ -75,7 +75,9 @@ def ballast(group: Path) -> Iterator[Ballast]:
 def server(group: Path, start_server: StartServer, tmp_path: Path) -> LemonbusServer:
     """A server in a container."""
     engine = program(tmp_path, "slow_generation")
-    server = start_server("tiny-loop", group=group, llama_server=engine, max_loaded_models=20, slots=1)
+    server = start_server(
+        "tiny-loop", group=group, llama_server=engine, max_loaded_models=20, slots=1, memory_reserve=-1
+    )
     for model in [*STREAMING, *IDLE]:
         (server.models / f"{model.removeprefix('extra.')}.gguf").symlink_to(server.models / "tiny-loop.gguf")
     return server
