@@ -90,13 +90,12 @@ def start_stream(server: LemonbusServer, model: str) -> HttpExchange:
     return stream.until(lambda it: it.events)
 
 
-def end_stream(stream: HttpExchange) -> None:
-    """The stream goes on without an error; then the client hangs up."""
+def assert_goes_on(stream: HttpExchange) -> None:
+    """The stream goes on without an error. As long as it does, its model is not idle."""
     seen = len(stream.events)
     stream.until(lambda it: len(it.events) > seen + 2)
     assert not stream.error
     assert not stream.over
-    stream.hang_up()
 
 
 def test_idle_models_leave_for_others_before_the_kernel_kills(
@@ -107,9 +106,11 @@ def test_idle_models_leave_for_others_before_the_kernel_kills(
     for model in IDLE:
         assert server.client.chat(model, max_tokens=1).status == 200
     for stream in streams:
-        end_stream(stream)
+        assert_goes_on(stream)
     assert kernel_kills(group) == 0
     assert server.model_state(STREAMING[0]) == server.model_state(STREAMING[1]) == "ready"
+    for stream in streams:
+        stream.hang_up()
     counters = server.state()["counters"]
     assert counters["evictions"] > 0
     assert "engine_deaths" not in counters
@@ -127,12 +128,13 @@ def test_idle_models_leave_when_another_program_takes_the_memory(
     assert server.client.post("/v1/pin", {"model_name": IDLE[0], "pinned": True}).status == 200
     ballast.leave(LEAST - 6 * MIB)
     wait_for(lambda: not server.model_state(IDLE[1]), "the one that was idle longest, and is not pinned, has left")
-    end_stream(stream)
+    assert_goes_on(stream)
     assert server.model_state(IDLE[0]) == server.model_state(STREAMING[0]) == "ready"
+    stream.hang_up()
     assert kernel_kills(group) == 0
     evicted = wait_for(lambda: evictions(server), "the log says why")
     assert (evicted[0]["model"], evicted[0]["limit"]) == (IDLE[1], LIMIT)
-    assert evicted[0]["headroom"] < LEAST
+    assert evicted[0]["headroom"] < LEAST or evicted[0]["stalled"] > 0, "where processes stall, more is too little"
     freed = wait_for(lambda: evictions(server, "model evicted"), "the log says what that has freed")
     assert (freed[0]["model"], freed[0]["reason"]) == (IDLE[1], "pressure")
     assert freed[0]["freed"]["host"] > 0
