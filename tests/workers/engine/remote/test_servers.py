@@ -5,16 +5,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
 from protocol.config.server_address import parse_address
 from protocol.runtime.loop import Loop
+from tests.support.waiting import DEADLINE
 from workers.backends.engine_request import EngineRequest
 from workers.engine.remote.addresses import Found, find_address, is_literal
 from workers.engine.remote.servers import RemoteServers
 
-DEADLINE = 5.0
 TIMEOUT = 60.0
 REQUEST = EngineRequest("POST", "/v1/chat/completions", b"{}")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -72,6 +73,7 @@ class OtherServers:
             listener.listen()
         used = [self.dead, *self.listeners] if dead_first else self.listeners
         urls = [f"http://127.0.0.1:{each.getsockname()[1]}/api/v1" for each in used]
+        self.accepted: list[socket.socket] = []
         self.unreachable: list[str] = []
         self.lookups: list[str] = []
         self.servers = RemoteServers(
@@ -88,7 +90,7 @@ class OtherServers:
 
     def close(self) -> None:
         self.servers.close()
-        for each in (*self.listeners, self.dead):
+        for each in (*self.listeners, self.dead, *self.accepted):
             each.close()
         self.loop.close()
 
@@ -115,6 +117,7 @@ class OtherServers:
             return True
 
         self.until(accepted)
+        self.accepted += found
         found[0].setblocking(False)
         got = b""
 
@@ -155,8 +158,6 @@ def test_the_least_busy_server_gets_a_request_under_its_own_path_and_with_its_ke
     others.until(lambda: clients[0].ends and clients[2].ends)
     assert [client.body for client in clients] == [b"hello"] * 3
     assert [each.running for each in others.servers.servers] == [0, 0]
-    for each in (first, second):
-        each.close()
 
 
 def test_a_server_that_fails_before_its_answer_is_followed_by_the_next_and_asked_for_its_health(
@@ -175,8 +176,6 @@ def test_a_server_that_fails_before_its_answer_is_followed_by_the_next_and_asked
     assert request.startswith(b"GET /api/v1/models ")
     probe.sendall(OK)
     others.until(lambda: others.servers.servers[0].down_for == 0)
-    for each in (first, second, probe):
-        each.close()
 
 
 def test_the_last_servers_own_answer_is_passed_on(others: OtherServers) -> None:
@@ -204,25 +203,22 @@ def test_a_break_after_the_answer_has_begun_is_the_end(others: OtherServers) -> 
 
 
 def test_a_dead_server_is_passed_over() -> None:
-    others = OtherServers(dead_first=True)
     client = Client()
-    others.servers.send(REQUEST, client)
-    connection, _ = others.accept(0)
-    connection.sendall(OK)
-    others.until(lambda: client.ends)
-    assert (client.body, others.unreachable) == (b"hello", [])
-    others.close()
-    connection.close()
+    with closing(OtherServers(dead_first=True)) as others:
+        others.servers.send(REQUEST, client)
+        connection, _ = others.accept(0)
+        connection.sendall(OK)
+        others.until(lambda: client.ends)
+        assert (client.body, others.unreachable) == (b"hello", [])
 
 
 def test_when_none_can_be_reached_the_owner_is_told_why() -> None:
-    others = OtherServers(listening=False)
     client = Client()
-    others.servers.send(REQUEST, client)
-    others.until(lambda: others.unreachable)
-    assert "refused" in client.ends[0]
-    assert others.unreachable == client.ends
-    others.close()
+    with closing(OtherServers(listening=False)) as others:
+        others.servers.send(REQUEST, client)
+        others.until(lambda: others.unreachable)
+        assert "refused" in client.ends[0]
+        assert others.unreachable == client.ends
 
 
 def test_a_cancelled_request_is_closed_and_nothing_of_it_is_left(others: OtherServers) -> None:
@@ -239,7 +235,6 @@ def test_a_cancelled_request_is_closed_and_nothing_of_it_is_left(others: OtherSe
 
     others.until(closed)
     assert (client.ends, others.servers.servers[0].running, len(others.servers.exchanges)) == ([], 0, 0)
-    connection.close()
 
 
 @pytest.mark.parametrize(
