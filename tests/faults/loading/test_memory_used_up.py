@@ -90,7 +90,7 @@ def start_stream(server: LemonbusServer, model: str) -> HttpExchange:
     return stream.until(lambda it: it.events)
 
 
-def assert_goes_on(stream: HttpExchange) -> None:
+def assert_continues(stream: HttpExchange) -> None:
     """The stream goes on without an error. As long as it does, its model is not idle."""
     seen = len(stream.events)
     stream.until(lambda it: len(it.events) > seen + 2)
@@ -106,7 +106,7 @@ def test_idle_models_leave_for_others_before_the_kernel_kills(
     for model in IDLE:
         assert server.client.chat(model, max_tokens=1).status == 200
     for stream in streams:
-        assert_goes_on(stream)
+        assert_continues(stream)
     assert kernel_kills(group) == 0
     assert server.model_state(STREAMING[0]) == server.model_state(STREAMING[1]) == "ready"
     for stream in streams:
@@ -128,7 +128,7 @@ def test_idle_models_leave_when_another_program_takes_the_memory(
     assert server.client.post("/v1/pin", {"model_name": IDLE[0], "pinned": True}).status == 200
     ballast.leave(LEAST - 6 * MIB)
     wait_for(lambda: not server.model_state(IDLE[1]), "the one that was idle longest, and is not pinned, has left")
-    assert_goes_on(stream)
+    assert_continues(stream)
     assert server.model_state(IDLE[0]) == server.model_state(STREAMING[0]) == "ready"
     stream.hang_up()
     assert kernel_kills(group) == 0

@@ -25,7 +25,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
     return server
 
 
-def speaks_of_the_machine(message: str) -> bool:
+def names_the_memory(message: str) -> bool:
     """Whether a refusal says what the model does not fit into: the machine, or the container that the tests run in."""
     return re.search("of (this machine's memory|the memory that .+ allows)", message) is not None
 
@@ -39,7 +39,7 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_unloaded_for_it(serve
     assert (refused.status, refused.error["code"]) == (507, "insufficient_memory")
     assert refused.headers["x-should-retry"] == "false"
     assert "retry-after" not in refused.headers
-    assert speaks_of_the_machine(refused.error["message"])
+    assert names_the_memory(refused.error["message"])
     assert loaded(server) == sorted(SMALL)
     failed = [each for each in server.state()["troubled"] if each["model_name"] == HUGE]
     assert [each["code"] for each in failed] == ["insufficient_memory"]
@@ -51,7 +51,7 @@ def test_every_api_says_so(server: LemonbusServer, path: str) -> None:
     refused = server.client.post(path, {"model": HUGE, "messages": messages, "max_tokens": 4})
     assert refused.status == 507
     error = refused.json()["error"]
-    assert speaks_of_the_machine(error if isinstance(error, str) else error["message"])
+    assert names_the_memory(error if isinstance(error, str) else error["message"])
     assert loaded(server) == sorted(SMALL)
 
 
