@@ -132,6 +132,7 @@ def test_swaps_pins_and_idle_times(start_server: StartServer) -> None:
         loaded = {each["model_name"] for each in server.health()["all_models_loaded"]}
         assert loaded == {model, "kept"}
     started = time.monotonic()
+    assert chat(server, "one").status == 200
     assert server.client.post("/v1/load", {"model_name": "one", "ttl": 1}).status == 200
     wait_for(lambda: server.engine_now("one") is None, "it was idle for long enough")
     assert time.monotonic() - started >= 1
