@@ -11,6 +11,8 @@ from protocol.wire.envelope import control_message
 
 MAX_MODELS = 2000
 """Models of one server that are listed here."""
+MAX_LABELS = 16
+"""Labels of one of them."""
 
 
 class RemoteModel(msgspec.Struct, frozen=True, omit_defaults=True):

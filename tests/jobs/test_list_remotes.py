@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from protocol.config.model_settings import RemoteSettings
+from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS
-from protocol.messages.remote_models import MAX_MODELS, RemoteModel
-from workers.jobs.list_remotes import list_models, listed_models
+from protocol.messages.remote_models import MAX_LABELS, MAX_MODELS, RemoteList, RemoteModel, StartRemoteListing
+from workers.jobs.list_remotes import list_all, list_models, listed_models
 
 
 def answer(*models: dict[str, object]) -> bytes:
@@ -26,6 +29,49 @@ def test_names_and_labels_are_taken() -> None:
     )
     assert listed == [RemoteModel("a"), RemoteModel("b/c", ["vision"])]
     assert msgspec.convert(msgspec.to_builtins(listed), list[RemoteModel]) == listed
+
+
+def test_labels_that_cannot_be_labels_are_left_out() -> None:
+    labels = ["tools", "\x1b[31mred", "x" * 65, "", *(str(number) for number in range(MAX_LABELS))]
+    (listed,) = listed_models(answer({"id": "a", "labels": labels}))
+    assert listed.labels[:2] == ["tools", "0"]
+    assert len(listed.labels) == MAX_LABELS
+
+
+@contextmanager
+def answering(head: bytes, drip: bytes = b"", timeout: float | None = None) -> Iterator[RemoteSettings]:
+    """Answer one request with these bytes, and then with ``drip`` again and again."""
+    over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(head)
+            for _ in range(200 if drip else 0):
+                connection.sendall(drip)
+                if over.wait(0.05):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield RemoteSettings(url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=timeout)
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("slow", [b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_server_whose_list_does_not_end_does_not_cost_the_lists_of_others(slow: bytes) -> None:
+    body = answer({"id": "a"})
+    good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    with answering(slow, drip=b" ", timeout=0.5) as endless, answering(good) as quick:
+        settings = Settings(remotes={"endless": endless, "quick": quick})
+        listed = list_all(settings, StartRemoteListing(["endless", "quick"])).lists
+    assert listed == [
+        RemoteList("endless", problem="it has not sent its list within 0.5 s"),
+        RemoteList("quick", [RemoteModel("a")]),
+    ]
 
 
 def test_what_the_other_server_has_from_elsewhere_is_left_out() -> None:

@@ -7,9 +7,10 @@ from protocol.runtime import memory
 if __name__ == "__main__":
     memory.pause_gc()
 
+import threading
+import time
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.client import HTTPException
 from typing import Final
@@ -19,14 +20,22 @@ import msgspec
 from protocol.config.model_settings import RemoteSettings
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS
-from protocol.messages.remote_models import MAX_MODELS, RemoteList, RemoteModel, RemotesListed, StartRemoteListing
+from protocol.messages.remote_models import (
+    MAX_LABELS,
+    MAX_MODELS,
+    RemoteList,
+    RemoteModel,
+    RemotesListed,
+    StartRemoteListing,
+)
 from workers.backends.openai_server import KeyUnreadableError, read_key
 from workers.backends.registry import DESCRIPTORS
 from workers.jobs.job import JobProcess
 
 TIMEOUT_S: Final = 15.0
+"""How long a server may take to send its list, if its own ``timeout`` is not shorter."""
 MAX_LIST_BYTES: Final = 4 * 1024 * 1024
-PARALLEL: Final = 8
+MAX_LABEL_LENGTH: Final = 64
 _ELSEWHERE: Final = frozenset(recipe for recipe, each in DESCRIPTORS.items() if each.elsewhere)
 
 
@@ -62,7 +71,7 @@ def list_models(name: str, remote: RemoteSettings) -> RemoteList:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(f"{remote.url.rstrip('/')}/models", headers=headers)  # noqa: S310 - its type allows http and https only
     try:
-        with _opener.open(request, timeout=remote.timeout or TIMEOUT_S) as response:
+        with _opener.open(request, timeout=TIMEOUT_S) as response:
             body = response.read(MAX_LIST_BYTES + 1)
     except urllib.error.HTTPError as problem:
         refused = problem.code in (401, 403)
@@ -86,16 +95,36 @@ def listed_models(body: bytes) -> list[RemoteModel]:
     """
     found = [each for each in _answer(body).data if each.recipe not in _ELSEWHERE]
     named = [each for each in found if 0 < len(each.id) <= 200 and each.id.isprintable()]
-    return [RemoteModel(each.id, [label for label in each.labels or [] if len(label) <= 64]) for each in named][
-        :MAX_MODELS
-    ]
+    return [RemoteModel(each.id, _shown(each.labels or [])) for each in named[:MAX_MODELS]]
+
+
+def _shown(labels: list[str]) -> list[str]:
+    return [label for label in labels if 0 < len(label) <= MAX_LABEL_LENGTH and label.isprintable()][:MAX_LABELS]
+
+
+def _limit(remote: RemoteSettings) -> float:
+    return min(remote.timeout or TIMEOUT_S, TIMEOUT_S)
 
 
 def list_all(settings: Settings, order: StartRemoteListing) -> RemotesListed:
-    """Ask all of them, some at the same time."""
-    asked = [(name, settings.remotes[name]) for name in order.remotes if name in settings.remotes]
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        return RemotesListed(list(pool.map(lambda each: list_models(*each), asked)))
+    """Ask all of them at the same time. A server that sends without end is not waited for: its thread ends with this process."""
+    asked = {name: settings.remotes[name] for name in order.remotes if name in settings.remotes}
+    listed: dict[str, RemoteList] = {}
+
+    def ask(name: str, remote: RemoteSettings) -> None:
+        listed[name] = list_models(name, remote)
+
+    threads = [threading.Thread(target=ask, args=each, daemon=True) for each in asked.items()]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread, remote in zip(threads, asked.values(), strict=True):
+        thread.join(max(0.0, began + _limit(remote) - time.monotonic()))
+    late = {
+        name: RemoteList(name, problem=f"it has not sent its list within {_limit(remote):g} s")
+        for name, remote in asked.items()
+    }
+    return RemotesListed(list((late | listed).values()))
 
 
 def main() -> None:
