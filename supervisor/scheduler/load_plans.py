@@ -71,6 +71,7 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure) -> None
 def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], now: float) -> None:
     """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
     spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
+    due = state.due_plans()
     for plan in list(state.plans):
         refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)
         if plan.estimate is not None and not state.memory.unknown:
@@ -78,7 +79,7 @@ def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], n
             state.plans.remove(plan)
         elif refusal is not None:
             _refuse(state, plan, refusal)
-        elif spares and not plan.begun:
+        elif spares and plan in due:
             _begin(state, plan, spares.pop())
 
 

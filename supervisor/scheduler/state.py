@@ -22,6 +22,8 @@ from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, S
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
+MAX_PLAN_CHECKS: Final = 4
+"""Dry runs that are checked at the same time, because each check takes a process."""
 _STOP_GRACE_S: Final = 5.0
 
 
@@ -71,6 +73,11 @@ class SchedulerState:
         self.ended_before: dict[RequestKey, str] = {}
         """Attempt → its worker, for attempts that ended before this supervisor took over, if their gateway may not know it."""
         self._out: list[Effect] = []
+
+    def due_plans(self) -> list[PendingPlan]:
+        """Return the dry runs that may be checked now, in the order in which they came."""
+        checked = sum(worker.plan is not None for worker in self.workers.values())
+        return [plan for plan in self.plans if not plan.begun][: max(0, MAX_PLAN_CHECKS - checked)]
 
     def forget_use(self, name: str) -> None:
         """Forget that a model was used: another one may get its name."""

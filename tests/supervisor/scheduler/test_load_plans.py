@@ -7,6 +7,7 @@ from protocol.messages.models import LoadPlan
 from protocol.messages.peers import CheckModel
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.state import MAX_PLAN_CHECKS
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation
 
@@ -103,3 +104,25 @@ def test_a_worker_that_dies_refuses_it_and_a_caller_that_leaves_ends_it() -> Non
     sim.run_until_idle()
     assert ("g1", 801) not in sim.reports
     assert sim.state.settled
+
+
+def test_many_at_once_take_few_workers_and_leave_those_of_loads_alone() -> None:
+    sim = machine(100, b=10)
+    numbers = range(800, 800 + 5 * MAX_PLAN_CHECKS)
+    for number in numbers:
+        sim.plan("a", number)
+    sim.load("b", 700)
+    most = 0
+    while len(sim.reports) + len(sim.refusals) < len(numbers):
+        plans = [worker for worker in sim.of_state(WorkerState.CHECKING) if sim.state.workers[worker].plan]
+        most = max(most, len(plans))
+        assert len(sim.state.workers) <= MAX_PLAN_CHECKS + sim.state.limits.spares + 1
+        if spawned := sim.of_state(WorkerState.SPAWNED):
+            sim.hello(spawned[0])
+        elif plans:
+            sim.plan_checked(plans[0], "a")
+        else:
+            assert sim.advance()
+    assert not sim.refusals
+    assert most == MAX_PLAN_CHECKS
+    assert sim.state.models["b"].worker is not None
