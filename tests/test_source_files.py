@@ -63,7 +63,7 @@ RECIPES = (
 OTHER_SPEAKERS = (
     "workers/jobs/pip.py",
     "supervisor/machine/pci.py",
-    "gateway/http/bodies/body_decoding.py",
+    "gateway/http/bodies/body_errors.py",
 )
 """Files that read texts of pip, a driver and msgspec."""
 OWN_COMMANDS = ("gateway/", "supervisor/keeper/", "workers/jobs/")

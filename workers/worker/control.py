@@ -47,7 +47,7 @@ from protocol.state_table import next_state
 from protocol.worker_states import OWN_TRANSITIONS, WorkerEvent, WorkerState
 from workers.backends import registry
 from workers.backends.engine_facts import EngineFacts, ModelFacts
-from workers.engine.process import EngineExit, ExitCause
+from workers.engine.exit_cause import EngineExit, ExitCause
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.bus import WorkerBus

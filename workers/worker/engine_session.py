@@ -22,7 +22,8 @@ from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.process import EngineExit, EngineProcess
+from workers.engine.exit_cause import EngineExit
+from workers.engine.process import EngineProcess
 from workers.engine.readiness import ReadinessProbe
 from workers.engine.remote.addresses import Found, NameLookup, find_address
 from workers.engine.remote.engine import Engine, RemoteEngine

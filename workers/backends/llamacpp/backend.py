@@ -25,11 +25,11 @@ from workers.backends.llamacpp.command_line import (
     server_arguments,
 )
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
-from workers.backends.llamacpp.device_choice import engine_devices, with_fitting_layers
 from workers.backends.llamacpp.flags import FLAGS
-from workers.backends.llamacpp.memory import Companions, estimate
-from workers.backends.llamacpp.model_shape import model_shape
-from workers.backends.llamacpp.requests import RequestFacts, engine_request
+from workers.backends.llamacpp.memory.device_choice import engine_devices, with_fitting_layers
+from workers.backends.llamacpp.memory.estimate import Companions, estimate
+from workers.backends.llamacpp.memory.model_shape import model_shape
+from workers.backends.llamacpp.requests.translation import RequestFacts, engine_request
 from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, slot_request
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args, slots_of
 from workers.backends.program_backend import ProgramBackend

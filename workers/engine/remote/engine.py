@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from protocol.config.server_address import ServerAddress
 from protocol.runtime.loop import Loop
-from workers.engine.process import EngineExit, EngineProcess, ExitCause
+from workers.engine.exit_cause import EngineExit, ExitCause
+from workers.engine.process import EngineProcess
 from workers.engine.process_usage import ProcessUsage
 
 

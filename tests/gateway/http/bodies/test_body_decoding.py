@@ -18,7 +18,7 @@ from msgspec import Meta
 from gateway.api.openai.completions import ChatRequest, TextRequest, count_prompts
 from gateway.api.openai.embeddings import EmbeddingRequest
 from gateway.api.openai.text_completion import EchoedPrompt, text_completion
-from gateway.http.bodies import body_decoding
+from gateway.http.bodies import body_decoding, body_errors
 from protocol.failures import Code, LemonbusError
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
@@ -246,7 +246,7 @@ class SampleBody(msgspec.Struct):
     ],
 )
 def test_types_have_their_json_names(text: str, rewritten: str) -> None:
-    assert body_decoding.describe_type_error(text) == rewritten
+    assert body_errors.describe_type_error(text) == rewritten
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX
 from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.command_line import prompt_cache_mebibytes
-from workers.backends.llamacpp.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.flags import FLAGS, parse
+from workers.backends.llamacpp.requests.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args
 from workers.backends.registry import ARGUMENT_CHECKS
 

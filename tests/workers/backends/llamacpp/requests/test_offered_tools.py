@@ -10,7 +10,7 @@ import pytest
 
 from protocol.failures import LemonbusError
 from workers.backends.engine_request import EngineRequest
-from workers.backends.llamacpp.offered_tools import OfferedTools, call_schema, offered_tools
+from workers.backends.llamacpp.requests.offered_tools import OfferedTools, call_schema, offered_tools
 
 CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/Name"}}, "$defs": {"Name": {"type": "string"}}}
 REQUIRED = {"tool_choice": "required"}

@@ -13,7 +13,7 @@ from protocol.models.recipes import ModelSpec
 from tests.support.models import synthetic_gguf as synthetic
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
-from workers.backends.llamacpp.device_choice import FIT_MARGIN, engine_devices, with_fitting_layers
+from workers.backends.llamacpp.memory.device_choice import FIT_MARGIN, engine_devices, with_fitting_layers
 from workers.worker.load_check import check_model
 
 GIB = 1 << 30

@@ -9,15 +9,15 @@ from protocol.failures import invalid
 from protocol.models.sampling import SamplingValue
 from workers.backends.engine_request import EngineRequest
 from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
-from workers.backends.llamacpp.chosen_logprobs import (
+from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.llamacpp.requests.chosen_logprobs import (
     check_drafted_logprobs,
     request_for_one_alternative,
     with_chosen_logprobs,
 )
-from workers.backends.llamacpp.context_check import check_context, check_probabilities, check_read
-from workers.backends.llamacpp.descriptor import DESCRIPTOR
-from workers.backends.llamacpp.native_request import native_request
-from workers.backends.llamacpp.offered_tools import offered_tools
+from workers.backends.llamacpp.requests.context_check import check_context, check_probabilities, check_read
+from workers.backends.llamacpp.requests.native_request import native_request
+from workers.backends.llamacpp.requests.offered_tools import offered_tools
 from workers.backends.request_rules import CHATS
 
 _READS: Final = {

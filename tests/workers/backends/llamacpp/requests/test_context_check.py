@@ -9,7 +9,7 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from workers.backends.engine_request import EngineRequest
-from workers.backends.llamacpp.context_check import (
+from workers.backends.llamacpp.requests.context_check import (
     MAX_READ_BYTES,
     MAX_TOKEN_BYTES,
     check_context,

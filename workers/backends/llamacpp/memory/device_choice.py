@@ -9,7 +9,7 @@ from protocol.models.devices import Device, is_gpu_number
 from protocol.models.memory import HOST, EngineDevice, MemoryEstimate
 from protocol.models.recipes import BackendDescriptor, Provision
 from workers.backends.llamacpp.flags import FLAGS
-from workers.backends.llamacpp.tensor_placement import DeviceShare
+from workers.backends.llamacpp.memory.tensor_placement import DeviceShare
 
 FIT_MARGIN: Final = 1 << 30
 """Bytes that the server leaves free on each device when it chooses the layers itself."""

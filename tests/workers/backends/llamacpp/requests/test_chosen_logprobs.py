@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.backends.engine_request import EngineRequest
-from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
+from workers.backends.llamacpp.requests.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
 from workers.stream.stop_reason import StopReasonTranslator
 
 CHAT, TEXT = "chat/completions", "completions"

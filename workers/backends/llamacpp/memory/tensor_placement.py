@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from protocol.models.memory import HOST
 from workers.backends.llamacpp.flags import ALL_LAYERS, FLAGS
-from workers.backends.llamacpp.model_shape import layer_of
+from workers.backends.llamacpp.memory.model_shape import layer_of
 from workers.files.gguf import GgufTensor
 
 _EXPERTS: Final = r"ffn_(up|down|gate|gate_up)_(ch|)exps"

@@ -6,15 +6,16 @@ names them at debug level.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from workers.backends.llamacpp.flags import ALL_LAYERS, FLAGS
-from workers.backends.llamacpp.model_shape import LayerCache, ModelShape, model_shape
-from workers.backends.llamacpp.tensor_placement import (
+from workers.backends.llamacpp.memory.caches import CELL_STEP, cache_bytes, cells, checkpoint_bytes
+from workers.backends.llamacpp.memory.launch import MIB, Launch, number_reader, read_launch
+from workers.backends.llamacpp.memory.model_shape import ModelShape, model_shape
+from workers.backends.llamacpp.memory.tensor_placement import (
     DeviceShare,
     TensorPlacement,
     cpu_experts,
@@ -24,7 +25,6 @@ from workers.backends.llamacpp.tensor_placement import (
 )
 from workers.files.gguf import GgufHeader, GgufTensor
 
-MIB: Final = 1024**2
 PROCESS_BYTES: Final = 13 * MIB
 """What our own server keeps beside the model: Python and the library's data."""
 OTHER_PROCESS_BYTES: Final = 30 * MIB
@@ -39,29 +39,8 @@ MERGE_BYTES: Final = 280
 """The same of a merge of two tokens."""
 SAMPLING_BYTES: Final = 12
 """A candidate token while a slot chooses its next one."""
-CELL_STEP: Final = 256
-"""Caches have a multiple of this many cells."""
-CHECKPOINT_STEP: Final = 8192
-"""Tokens between two checkpoints of a slot whose past cannot be computed from its cache."""
-DEFAULT_BATCH: Final = 2048
-DEFAULT_MICRO_BATCH: Final = 512
-DEFAULT_PROMPT_CACHE_MIB: Final = 8192
-DEFAULT_CHECKPOINTS: Final = 32
-_CACHE_TYPES: Final = {
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "bf16": (1, 2),
-    "q8_0": (32, 34),
-    "q4_0": (32, 18),
-    "q4_1": (32, 20),
-    "iq4_nl": (32, 18),
-    "q5_0": (32, 22),
-    "q5_1": (32, 24),
-}
-"""Type of a cache → elements and bytes of a block."""
 _FLASH_WIDTHS: Final = frozenset({40, 64, 72, 80, 96, 112, 128, 192, 256, 576})
 """Widths of heads for which devices have a kernel without a matrix of scores; the processor has one for every width."""
-_OFF: Final = frozenset({"off", "disabled", "false", "0", "no"})
 _SCORE_BYTES: Final = 4
 _MASK_BYTES: Final = 2
 _WORK_SHARE: Final = 1.07
@@ -74,69 +53,6 @@ class Companions(NamedTuple):
     draft: Sequence[GgufHeader] = ()
     projector: GgufHeader | None = None
     adapters: Sequence[GgufHeader] = ()
-
-
-class Launch(NamedTuple):
-    """What of a command line decides about memory."""
-
-    context: int
-    """Tokens of each slot."""
-    slots: int
-    micro_batch: int
-    key_type: str
-    value_type: str
-    unified: bool
-    whole_windows: bool
-    mapped: bool
-    locked: bool
-    repacks: bool
-    flash: bool
-    embeds: bool
-    gpu_layers: int
-    cache_on_device: bool
-    prompt_cache: int
-    """Bytes."""
-    checkpoints: int
-
-    @property
-    def streams(self) -> int:
-        """How many caches there are."""
-        return 1 if self.unified else self.slots
-
-
-def read_launch(words: Sequence[str], context: int, slots: int) -> Launch:
-    """Read a command line; ``context`` and ``slots`` are known already."""
-    number = _numbers(words)
-    batch = number(DEFAULT_BATCH, "-b")
-    return Launch(
-        context=context,
-        slots=slots,
-        micro_batch=max(1, min(batch, number(DEFAULT_MICRO_BATCH, "-ub"), context * slots or batch)),
-        key_type=FLAGS.value_of(words, "-ctk") or "f16",
-        value_type=FLAGS.value_of(words, "-ctv") or "f16",
-        unified=FLAGS.last_of(words, "--kv-unified", "--no-kv-unified") == "--kv-unified",
-        whole_windows=FLAGS.last_of(words, "--swa-full") is not None,
-        mapped=FLAGS.last_of(words, "--mmap", "--no-mmap") != "--no-mmap",
-        locked=FLAGS.last_of(words, "--mlock") is not None,
-        repacks=FLAGS.last_of(words, "--no-repack") is None,
-        flash=(FLAGS.value_of(words, "-fa") or "auto").lower() not in _OFF,
-        embeds=FLAGS.last_of(words, "--embeddings", "--reranking") is not None,
-        gpu_layers=number(ALL_LAYERS, "-ngl"),
-        cache_on_device=FLAGS.last_of(words, "--no-kv-offload", "--kv-offload") != "--no-kv-offload",
-        prompt_cache=number(DEFAULT_PROMPT_CACHE_MIB, "--cache-ram") * MIB,
-        checkpoints=number(DEFAULT_CHECKPOINTS, "--ctx-checkpoints"),
-    )
-
-
-def _numbers(words: Sequence[str]) -> Callable[[int, str], int]:
-    def number(default: int, name: str) -> int:
-        try:
-            value = int(FLAGS.value_of(words, name) or default)
-        except ValueError:
-            return default
-        return value if value >= 0 else default
-
-    return number
 
 
 class _Need:
@@ -211,7 +127,7 @@ def _needs(
     if launch.prompt_cache and shape.cached and not launch.embeds:
         need.add("prompt cache", HOST, launch.prompt_cache, lazy=True)
     if companions.draft:
-        number = _numbers(words)
+        number = number_reader(words)
         draft = launch._replace(
             key_type=FLAGS.value_of(words, "--cache-type-k-draft") or "f16",
             value_type=FLAGS.value_of(words, "--cache-type-v-draft") or "f16",
@@ -268,7 +184,7 @@ def _add_model(
     for layer, cache in enumerate(shape.layers):
         place = placement.of_layer(layer) if launch.cache_on_device else HOST
         need.add("cache", place, cache_bytes(cache, launch, windows))
-        if kept := _checkpoint_bytes(cache, launch, windows):
+        if kept := checkpoint_bytes(cache, launch, windows):
             need.add("checkpoints", HOST, kept, lazy=True)
     for place in (HOST, *placement.places):
         size = compute_bytes(shape, launch, place, windows, unused=place == HOST and placement.is_complete)
@@ -278,29 +194,6 @@ def _add_model(
         launch.micro_batch * (shape.vocabulary + shape.width) if launch.embeds else launch.slots * shape.vocabulary
     )
     need.add("compute", HOST, 4 * outputs, lazy=launch.embeds)
-
-
-def cells(cache: LayerCache, launch: Launch, windows: int = 0) -> int:
-    """Return how many tokens a layer can keep, in each of the streams."""
-    whole = _padded(launch.context * (launch.slots if launch.unified else 1))
-    if not cache.window or launch.whole_windows:
-        return whole
-    kept = _padded(cache.window * (launch.slots if launch.unified else 1) + launch.micro_batch)
-    return min(kept, _padded(windows * (launch.slots if launch.unified else 1)) if windows else whole)
-
-
-def cache_bytes(cache: LayerCache, launch: Launch, windows: int = 0) -> float:
-    """Return the size of a layer's caches."""
-    each = _typed(cache.key, launch.key_type) + _typed(cache.value, launch.value_type)
-    return each * cells(cache, launch, windows) * launch.streams + cache.state * launch.slots
-
-
-def _checkpoint_bytes(cache: LayerCache, launch: Launch, windows: int) -> float:
-    if not cache.state and (not cache.window or launch.whole_windows):
-        return 0
-    count = min(launch.checkpoints, 1 + (windows or launch.context) // CHECKPOINT_STEP)
-    kept = _typed(cache.key, launch.key_type) + _typed(cache.value, launch.value_type)
-    return count * launch.slots * (kept * min(cache.window, windows or launch.context) + cache.state)
 
 
 def compute_bytes(shape: ModelShape, launch: Launch, place: str, windows: int = 0, *, unused: bool = False) -> float:
@@ -344,12 +237,3 @@ def _projector_buffers(header: GgufHeader) -> float:
     patches = (number("image_size") // max(1, number("patch_size"))) ** 2
     scores = patches * number("attention.head_count")
     return patches * 4 * (3 * number("feed_forward_length") + 6 * number("embedding_length") + scores)
-
-
-def _typed(elements: int, kind: str) -> float:
-    block, size = _CACHE_TYPES.get(kind, (1, 2))
-    return elements / block * size
-
-
-def _padded(tokens: int) -> int:
-    return math.ceil(tokens / CELL_STEP) * CELL_STEP
