@@ -2,7 +2,8 @@
 
 Every chunk is decoded, so this is for engines that generate few tokens a second, and for servers that are not known.
 It corrects the order of the fields, a role in every delta or in none, text in the chunk that ends the response, usage inside
-that chunk or in every chunk, null instead of nothing, and ends that report a failure.
+that chunk or in every chunk, null instead of nothing, and ends that report a failure. A role waits for the first token:
+some servers send it before they read the prompt, and a request of which a client has got something cannot be tried again.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ class ChunkTranslator:
                 return b""
             body = {"text": text, "index": index, "logprobs": choice.logprobs, "finish_reason": choice.finish_reason}
             return self._write(chunk, [body | more])
-        events = b""
-        if index not in self._begun:
-            self._begun.add(index)
-            events = self._delta(chunk, index, {"role": "assistant", "content": None})
         given = _without_nulls(choice.delta or {})
         delta = {_OTHER_NAMES.get(name, name): value for name, value in given.items() if name != "role" and value}
+        events = b""
+        if index not in self._begun and (delta or choice.finish_reason):
+            self._begun.add(index)
+            events = self._delta(chunk, index, {"role": "assistant", "content": None})
         logprobs = {"logprobs": choice.logprobs} if choice.logprobs != _NULL else {}
         if delta:
             events += self._delta(chunk, index, delta, more=logprobs)

@@ -31,11 +31,10 @@ PROCESS_BYTES: Final = 40 * 1024**2
 _ELEMENT_BYTES: Final = 4
 """Bytes of a number in the cache. Models for other devices than the processor have fewer."""
 _INPUT_TOKENS: Final = "chat/completions/input_tokens"
-_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
+_LINE: Final = re.compile(rb"[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
 """The prefix of ONNX Runtime's lines."""
 _LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
 """Its warnings are hints about speed, and its errors are also in the answers."""
-_ANSI_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 class _Health(msgspec.Struct):
@@ -128,7 +127,7 @@ class OgaBackend(ProgramBackend):
             return "trace", line.decode("utf-8", "replace")  # it may print the prompt
         found = _LINE.match(line)
         level = _LEVELS[found[1]] if found else "debug"
-        return level, _ANSI_COLOUR.sub("", line[found.end() if found else 0 :].decode("utf-8", "replace"))
+        return level, line[found.end() if found else 0 :].decode("utf-8", "replace")
 
     def warm_up(self) -> EngineRequest:
         """One token: a model with operators that the machine cannot run fails here, not in a request."""

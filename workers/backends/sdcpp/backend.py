@@ -39,7 +39,7 @@ No quick check shows whether one is complete.
 """
 _MODELS: Final = EngineRequest("GET", "/v1/models")
 """sd-server listens once its model is loaded, and reports nothing about itself."""
-_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
+_LINE: Final = re.compile(rb"\[(DEBUG|INFO|WARN|ERROR) *\] +")
 _BAR: Final = re.compile(rb"\| \d+/\d+ - ")
 _STEPS: Final = re.compile(rb"\| (\d{1,6})/(\d{1,6}) - [\d.]+(?:it/s|s/it)")
 """Its progress bars while it draws. Those of the loading model have another unit."""

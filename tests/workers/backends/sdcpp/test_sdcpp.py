@@ -210,8 +210,8 @@ def test_invalid_model_files(
         (b"[INFO ] stable-diffusion.cpp:3401 - generating", "debug", "stable-diffusion.cpp:3401 - generating"),
         (b"[DEBUG] common.cpp:1  - prompt: a cat", "trace", "common.cpp:1  - prompt: a cat"),
         (b"[WARN ] x", "warning", "x"),
-        (b"\x1b[31;1m[ERROR]\x1b[0m x", "error", "x"),
-        (b"  |====>   | 1/2 - 12.47it/s\x1b[K\r  |=====| 2/2 - 11.64it/s\x1b[K", "debug", None),
+        (b"[ERROR] x", "error", "x"),
+        (b"  |====>   | 1/2 - 12.47it/s\r  |=====| 2/2 - 11.64it/s", "debug", None),
         (b"ggml_vulkan: Found 1 device", "info", "ggml_vulkan: Found 1 device"),
     ],
 )
