@@ -57,6 +57,11 @@ class FakeOpenAiServer:
         """A file that gets a line for each request: path, headers and body."""
         self.requests = 0
 
+    @property
+    def after_role(self) -> bool:
+        """Whether it sends a role before the first word, as some servers do before they read the prompt."""
+        return not {"dies_after_role", "cut_after_role"}.isdisjoint(self.faults)
+
     def argument(self, name: str, default: str) -> str:
         words = self._arguments
         return words[words.index(name) + 1] if name in words else default
@@ -89,10 +94,10 @@ class FakeOpenAiServer:
             child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
             Path(f"{self.journal}.child").write_text(str(child.pid))
 
-    def die_once(self) -> None:
+    def die_once(self, fault: str) -> None:
         """Die of the first request, but not after another start."""
         mark = Path(f"{self.journal}.died")
-        if "dies_at_once" in self.faults and not mark.exists():
+        if fault in self.faults and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -150,7 +155,7 @@ class FakeOpenAiServer:
             yield word
 
     async def generate(self, path: str, fields: Body, writer: StreamWriter) -> None:
-        self.die_once()
+        self.die_once("dies_at_once")
         if fields.get("model") != MODEL:
             reply(writer, *unknown_model(fields))
         elif not fields.get("stream"):
@@ -164,6 +169,12 @@ class FakeOpenAiServer:
     async def stream(self, path: str, fields: Body, writer: StreamWriter) -> None:
         stream = EventWriter(writer, until_close="until_close" in self.faults, crlf="line_ends" in self.faults)
         chat = "chat" in path
+        if self.after_role:
+            stream.event({"index": 0, "finish_reason": None, "delta": {"role": "assistant", "content": ""}})
+            await writer.drain()
+            self.die_once("dies_after_role")
+            if "cut_after_role" in self.faults:
+                return stream.cut()
         number = 0
         async for word in self.words():
             number += 1

@@ -271,13 +271,15 @@ class AttemptLifecycle:
             self._stop(attempt, failure.code)
 
     def broken(self, attempt: Attempt, failure: Failure) -> None:
-        """Fail an attempt whose connection broke, unless the engine turns out to have died."""
+        """Fail an attempt whose connection broke, unless the engine turns out to have died: a server elsewhere has not."""
 
         def fail_if_running() -> None:
             if self._attempts.get(attempt.key) is attempt and attempt.phase is AttemptPhase.RUNNING:
                 self.failed(attempt, failure, stopped=False)
 
-        self._loop.call_later(DEATH_NOTICE_DELAY_S, fail_if_running)
+        session = self._session
+        elsewhere = session is not None and session.backend.servers and attempt.answer.status
+        self._loop.call_later(0.0 if elsewhere else DEATH_NOTICE_DELAY_S, fail_if_running)
 
     def crashed(self, attempt: Attempt, error: BaseException) -> None:
         """Fail an attempt for which our own code raised; log the traceback."""

@@ -35,6 +35,7 @@ def server(start_module_server: StartServer, folder: Path) -> LemonbusServer:
         "pausing": section("--fault", "pauses", slots=4),
         "dying": section("--fault", "dies"),
         "dying-once": section("--journal", f"{folder}/once", "--fault", "dies_at_once"),
+        "dying-after-role": section("--journal", f"{folder}/role", "--fault", "dies_after_role"),
         "stubborn": section("--fault", "ignores_sigterm"),
         "stopping-by-int": section("--journal", f"{folder}/int", stop_signal="INT"),
         "missing": {"command": ["/nowhere/at-all", "{port}"]},
@@ -68,6 +69,8 @@ def test_a_request_whose_server_dies_before_the_first_token_is_tried_again(serve
     answer = chat(server, "dying-once")
     assert answer.status == 200, answer
     assert answer.json()["choices"][0]["message"]["content"] == ANSWER
+    again = server.client.start_chat("dying-after-role", stream=True).finish()
+    assert (again.done, again.text) == (True, ANSWER)
     stream = server.client.start_chat("dying", stream=True).finish()
     assert not stream.done
     assert stream.error["code"] == "backend_died"

@@ -71,7 +71,7 @@ def server(start_module_server: StartServer, journal: Path, tmp_path_factory: py
             "dead": {"url": dead},
             "second": {"urls": [dead, good.url], **keyed},
         }
-        for fault in ("limits", "fails", "cut", "hangs", "error_in_stream"):
+        for fault in ("limits", "fails", "cut", "cut_after_role", "hangs", "error_in_stream"):
             faulty = stack.enter_context(stand_in("--fault", fault))
             patience = 2 if fault == "hangs" else 60
             models[fault] = {"url": faulty.url, "timeout": patience}
@@ -147,6 +147,11 @@ def test_another_server_answers_before_the_first_token(server: LemonbusServer, f
     answer = chat(server, f"{fault}-then-good")
     assert answer.status == 200, answer
     assert answer.json()["choices"][0]["message"]["content"] == ANSWER
+
+
+def test_another_server_streams_if_the_first_has_only_sent_a_role(server: LemonbusServer) -> None:
+    stream = server.client.start_chat("cut_after_role-then-good", stream=True).finish()
+    assert (stream.done, stream.text) == (True, ANSWER)
 
 
 def test_a_stream_that_was_cut_is_not_continued_by_another_server(server: LemonbusServer) -> None:

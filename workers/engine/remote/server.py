@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from protocol.config.server_address import ServerAddress
 from protocol.runtime.loop import Loop
 from workers.engine.connection_pool import EngineConnectionPool
@@ -29,6 +31,7 @@ class RemoteServer(EngineConnectionPool):
         """Requests that it works on for this worker."""
         self.down_for = 0.0
         """Seconds until its next health request; 0: it is up."""
+        self.failed_at = -math.inf
 
     def open_socket(self) -> tuple[EngineSocket, int]:
         """See :class:`~workers.engine.connection.ConnectionOwner`."""

@@ -2,8 +2,9 @@
 
 Invariants:
 
-* A request goes to the least busy of the servers that are up, in the order of the configuration. If all are down, it is tried
-  nevertheless: they may be up again.
+* A request goes to the least busy of the servers that are up; of equally busy ones, to one that has not failed in the last minute,
+  in the order of the configuration. So a request that runs alone after a failure gets another server, even if the first is up again.
+  If all are down, it is tried nevertheless: they may be up again.
 * Before anything of an answer was passed on, a failed request goes to the next server, to each at most once. Afterwards, a
   connection that breaks is the end of the request, and an error.
 * A server that refuses connections, breaks one, is silent, or answers 5xx, 401, 403 or 429 to a request is down until it answers its
@@ -31,6 +32,8 @@ CONNECT_S: Final = 5.0
 MIN_DOWN_S: Final = 1.0
 MAX_DOWN_S: Final = 30.0
 """The time between two health requests to a server that is down: the first, and the longest."""
+LATELY_S: Final = 60.0
+"""How long a server that has failed comes after the others."""
 LOOKUP_S: Final = 60.0
 """How long the address of a name is used before it is looked up again."""
 _ANOTHER_MAY: Final = frozenset({401, 403, 429})
@@ -80,7 +83,8 @@ class RemoteServers:
     def choose(self, tried: Sequence[RemoteServer]) -> RemoteServer | None:
         """Return the server that gets a request next, None if all have had it."""
         rest = [each for each in self.servers if each not in tried]
-        return min(rest, key=lambda each: (each.down_for > 0, each.running), default=None)
+        since = self.loop.now() - LATELY_S
+        return min(rest, key=lambda each: (each.down_for > 0, each.running, max(since, each.failed_at)), default=None)
 
     def with_address(self, server: RemoteServer, then: Callable[[str], None]) -> None:
         """Call ``then`` when the address of a server is known, with what went wrong, if anything."""
@@ -101,6 +105,7 @@ class RemoteServers:
 
     def failed(self, server: RemoteServer, reason: str) -> None:
         """Note that a server could not answer: the others get the next requests until it is healthy."""
+        server.failed_at = self.loop.now()
         if not server.down_for:
             self._log.warning("a remote server is down", server=server.address.url, reason=reason)
         if server in self._probes or not self.open:

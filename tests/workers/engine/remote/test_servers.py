@@ -176,6 +176,8 @@ def test_a_server_that_fails_before_its_answer_is_followed_by_the_next_and_asked
     assert request.startswith(b"GET /api/v1/models ")
     probe.sendall(OK)
     others.until(lambda: others.servers.servers[0].down_for == 0)
+    others.servers.send(REQUEST, Client())
+    assert [each.running for each in others.servers.servers] == [0, 1], "one that has not failed is preferred"
 
 
 def test_the_last_servers_own_answer_is_passed_on(others: OtherServers) -> None:
