@@ -235,7 +235,14 @@ DOCUMENTATION: Final = Documentation(
                 query=SpeechQuery,
                 binaries=_SOUNDS,
                 failures=INFERENCE,
-                examples={"MP3": {"model_id": "Kokoro-82M", "text": "The sky is blue."}},
+                examples={
+                    "MP3": {"model_id": "Kokoro-82M", "text": "The sky is blue."},
+                    "faster": {
+                        "model_id": "Kokoro-82M",
+                        "text": "The sky is blue.",
+                        "voice_settings": {"speed": 1.2},
+                    },
+                },
             )
         },
         speech.SpeechResource: {
