@@ -90,7 +90,9 @@ class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_f
     working_directory: Annotated[str, Meta(pattern=r"^/")] | None = None
     """Where the program is started. Default: where lemonbus was."""
     memory: Annotated[int, Meta(ge=0)] = 0
-    """Bytes that it needs; 0: unknown."""
+    """Bytes of the host's memory that it needs; 0: unknown."""
+    device_memory: Annotated[int, Meta(ge=0)] = 0
+    """Bytes that it needs on each of its ``devices``; 0: unknown."""
     api_key_file: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A file with the key that the server demands. It is read at each load."""
     api_key_env: VariableName | None = None

@@ -42,7 +42,9 @@ _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ENGINE_KINDS: Final = ("command", "url", "urls")
-_OF_A_PROGRAM: Final = frozenset({"command", "start_timeout", "stop_signal", "working_directory", "memory"})
+_OF_A_PROGRAM: Final = frozenset(
+    {"command", "start_timeout", "stop_signal", "working_directory", "memory", "device_memory"}
+)
 _OF_A_SERVER: Final = frozenset({"url", "urls", "timeout"})
 _OF_A_PROCESS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
 _GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")
@@ -156,6 +158,7 @@ def contradictions(path: KeyPath, section: Any, given: Collection[str], remotes:
     if isinstance(section, EngineSettings):
         remote, _, of_remote = path[-1].partition("/")
         yield from _engine_contradictions(path, section, given, remote if of_remote and remote in remotes else "")
+        yield from _value_problems(path, section)
     if isinstance(section, RemoteSettings):
         yield from _address_problems((*path, "url"), [section.url])
 
@@ -195,9 +198,15 @@ def _engine_contradictions(
     for key in _OF_A_PROCESS if section.addresses or remote else ():
         if key in given:
             yield (*path, key), "has no effect on a model of another server, which has no process here"
+
+
+def _value_problems(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
+    """Return values of these keys that cannot be, or lack what they need."""
     yield from _address_problems((*path, "urls" if section.urls else "url"), section.addresses)
     if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
         yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
+    if section.device_memory and not section.devices:
+        yield (*path, "device_memory"), "has no effect without devices"
 
 
 def _address_problems(path: KeyPath, urls: Iterable[str]) -> Iterator[Problem]:

@@ -33,6 +33,16 @@ def device_variables(devices: Sequence[str]) -> dict[str, str]:
     return {**GPU_ORDER, **dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))}
 
 
+def devices_called(names: Sequence[str], devices: Sequence[EngineDevice]) -> list[EngineDevice]:
+    """Return the devices with these numbers or UUIDs. ``devices``: those that are numbered together, in their order."""
+    return [
+        device
+        for name in names
+        for number, device in enumerate(devices)
+        if (int(name) == number if name.isdecimal() else device.uuid.startswith(name))
+    ]
+
+
 def refuse_missing_devices(spec: ModelSpec, devices: Sequence[EngineDevice]) -> None:
     """Raise ``load_failed`` if the setting ``devices`` of a model names one that is not in ``devices``; nothing is checked without any."""
     missing = [name for name in spec.devices if devices and not _is_there(name, devices)]

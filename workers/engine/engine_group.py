@@ -19,6 +19,8 @@ _PERIOD_US: Final = 100_000
 _LEAST_QUOTA_US: Final = 1000
 _MARGIN_SHARE: Final = 16
 _LEAST_MARGIN: Final = 32 << 20
+_OF_SWAP: Final = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
+"""Files that are there only if the kernel counts swap."""
 
 
 class EngineGroup:
@@ -39,7 +41,8 @@ class EngineGroup:
         try:
             folder.mkdir(exist_ok=True)
             for file, value in values.items():
-                (folder / file).write_text(value)
+                with contextlib.suppress(*([OSError] if file in _OF_SWAP else [])):
+                    (folder / file).write_text(value)
         except OSError:
             if folder not in self.folders:
                 with contextlib.suppress(OSError):
@@ -76,10 +79,15 @@ def memory_files(limit: int) -> dict[int, dict[str, str]]:
 
     The kernel's limit is a little higher: the worker, which looks at the engine four times a second, can then say what
     happened, and the kernel only ends an engine that grows faster. Mapped files count for the worker, while the kernel would drop
-    them and read them from the disk again and again.
+    them and read them from the disk again and again. Swap is no way out: an engine that lives in it is too slow to be of use,
+    and the worker does not count it.
     """
     hard = str(limit + max(limit // _MARGIN_SHARE, _LEAST_MARGIN))
-    return {1: {"memory.limit_in_bytes": hard}, 2: {"memory.max": hard, "memory.oom.group": "1"}}
+    return {
+        # The limit with swap may not be lower than the one without, so it comes second.
+        1: {"memory.limit_in_bytes": hard, "memory.memsw.limit_in_bytes": hard},
+        2: {"memory.max": hard, "memory.swap.max": "0", "memory.oom.group": "1"},
+    }
 
 
 def cpu_files(cpus: float) -> dict[int, dict[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.models.memory import EngineDevice
+from protocol.models.memory import HOST, EngineDevice
 from protocol.models.recipes import ModelSpec
 from workers.backends.llamacpp.command_line import device_arguments
 from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
@@ -101,3 +101,43 @@ def test_an_unknown_uuid_is_refused_where_all_have_one() -> None:
     refuse_missing_devices(spec_with("GPU-9999"), CARDS)
     with pytest.raises(LemonbusError, match="names GPU-9999"):
         refuse_missing_devices(spec_with("GPU-9999"), CARDS[:2])
+
+
+NVIDIA = [EngineDevice("nvidia", "0000:01:00.0", "GPU-a"), EngineDevice("nvidia", "0000:02:00.0", "GPU-b")]
+AMD = EngineDevice("amd", "0000:03:00.0")
+SHARED = EngineDevice("amd", HOST)
+
+
+@pytest.mark.parametrize(
+    ("named", "devices", "needs"),
+    [
+        (["0"], NVIDIA, {HOST: 5, "0000:01:00.0": 7}),
+        (["1", "0"], NVIDIA, {HOST: 5, "0000:01:00.0": 7, "0000:02:00.0": 7}),
+        (["GPU-b"], NVIDIA, {HOST: 5, "0000:02:00.0": 7}),
+        (["1"], [AMD, *NVIDIA], {HOST: 5, "0000:02:00.0": 7}),
+        (["0"], [AMD], {HOST: 5, "0000:03:00.0": 7}),
+        (["0"], [SHARED], {HOST: 12}),
+        (["3"], NVIDIA, {HOST: 5}),
+        (["0"], [], {HOST: 5}),
+        ([], NVIDIA, {HOST: 5}),
+    ],
+)
+def test_what_a_section_says_of_devices_counts_on_those_that_it_names(
+    named: list[str], devices: list[EngineDevice], needs: dict[str, int]
+) -> None:
+    spec = ModelSpec(
+        name="m",
+        checkpoint="",
+        recipe="command",
+        backend="command",
+        type="llm",
+        path="",
+        devices=named,
+        engine={"command": ["true", "{port}"], "memory": 5, "device_memory": 7},
+    )
+    backend = BACKEND_CLASSES["command"](spec, Settings())
+    backend.devices = devices
+    assert backend.memory().need() == needs
+    if named == ["3"]:
+        with pytest.raises(LemonbusError, match="its setting devices names 3, which this machine does not have"):
+            backend.check()

@@ -33,8 +33,12 @@ def run(program: str, limits: EngineLimits, group: EngineGroup | None = None) ->
 
 
 def test_the_files_of_a_group() -> None:
-    assert memory_files(1600 * MIB)[2] == {"memory.max": str(1700 * MIB), "memory.oom.group": "1"}
-    assert memory_files(64 * MIB)[1] == {"memory.limit_in_bytes": str(96 * MIB)}
+    whole = {"memory.max": str(1700 * MIB), "memory.swap.max": "0", "memory.oom.group": "1"}
+    assert memory_files(1600 * MIB)[2] == whole
+    assert list(memory_files(64 * MIB)[1].items()) == [
+        ("memory.limit_in_bytes", str(96 * MIB)),
+        ("memory.memsw.limit_in_bytes", str(96 * MIB)),
+    ]
     assert cpu_files(1.5)[2] == {"cpu.max": "150000 100000"}
     assert cpu_files(0.01)[1] == {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "1000"}
 
@@ -62,6 +66,16 @@ def test_a_kernel_that_refuses_the_values_leaves_none(tmp_path: Path) -> None:
     folder = host.root / f"sys/fs/cgroup/s/lemonbus-engine-{os.getpid()}"
     (folder / "memory.max").mkdir(parents=True)
     assert EngineGroup(0.0, 64 * MIB, host.root).folders == []
+
+
+def test_a_kernel_that_does_not_count_swap_limits_the_rest(tmp_path: Path) -> None:
+    host = RecordedHost(tmp_path).process("0::/s/lemonbus-server\n", V2_MOUNT.format(top="/"))
+    host.write("sys/fs/cgroup/s/cgroup.subtree_control", "memory\n")
+    folder = host.root / f"sys/fs/cgroup/s/lemonbus-engine-{os.getpid()}"
+    (folder / "memory.swap.max").mkdir(parents=True)  # it cannot be written
+    assert EngineGroup(0.0, 64 * MIB, host.root).folders == [folder]
+    assert (folder / "memory.max").read_text() == str(96 * MIB)
+    assert (folder / "memory.oom.group").read_text() == "1"
 
 
 # ---- a real group ------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -13,7 +14,7 @@ from protocol.models.recipes import RecipeDescriptor
 from workers.backends.command.descriptor import DESCRIPTOR
 from workers.backends.openai_server import OpenAiServerBackend
 from workers.backends.recipe import Recipe
-from workers.backends.visible_devices import device_variables
+from workers.backends.visible_devices import device_variables, devices_called, refuse_missing_devices
 
 STOP_SECONDS: Final = 10.0
 """How long the program has to end after its signal: it may have processes or containers of its own to end."""
@@ -56,8 +57,19 @@ class CommandBackend(OpenAiServerBackend):
         return self.section.working_directory
 
     def memory(self) -> MemoryEstimate:
-        """See :meth:`Backend.memory`: what the section says."""
-        return MemoryEstimate({HOST: PlaceNeed(self.section.memory)} if self.section.memory else {}, slots=self.slots)
+        """See :meth:`Backend.memory`: what the section says.
+
+        Numbers of devices count those of one vendor. Of several, the first that has all of them is taken for the program's.
+        """
+        needs = Counter({HOST: self.section.memory})
+        vendors = dict.fromkeys(device.vendor for device in self.devices)
+        found = [
+            devices_called(self.spec.devices, [device for device in self.devices if device.vendor == vendor])
+            for vendor in vendors
+        ]
+        for device in max(found, key=len, default=[]):
+            needs[device.place] += self.section.device_memory
+        return MemoryEstimate({place: PlaceNeed(need) for place, need in needs.items() if need}, slots=self.slots)
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
@@ -66,6 +78,7 @@ class CommandBackend(OpenAiServerBackend):
             raise self._missing("its working directory is missing", folder)
         if self._executable() is None:
             raise self._missing(f"its program {self.program} was not found, or cannot be executed", self._words[0])
+        refuse_missing_devices(self.spec, self.devices)
         _ = self.configured_key
 
     def _missing(self, reason: str, path: str) -> LemonbusError:

@@ -10,6 +10,7 @@ from protocol.models.memory import HOST, EngineDevice, MemoryEstimate
 from protocol.models.recipes import BackendDescriptor, Provision
 from workers.backends.llamacpp.flags import FLAGS
 from workers.backends.llamacpp.memory.tensor_placement import DeviceShare
+from workers.backends.visible_devices import devices_called
 
 FIT_MARGIN: Final = 1 << 30
 """Bytes that the server leaves free on each device when it chooses the layers itself."""
@@ -30,7 +31,7 @@ def engine_devices(
     found = [device for device in devices if device.vendor in vendors]
     if chosen and all(map(is_gpu_number, chosen)):
         # The engine sees only these, and numbers them anew.
-        found = [device for name in chosen for device in _called(name, found)]
+        found = devices_called(chosen, found)
     prefix = "Vulkan" if program.name == _VULKAN else _API_NAMES[vendors[0]] if vendors else ""
     named = {f"{prefix}{number}": device for number, device in enumerate(found)}
     wanted = FLAGS.value_of(words, "--device")
@@ -56,13 +57,6 @@ def _vendors(program: BackendDescriptor, devices: Sequence[EngineDevice]) -> lis
     if program.provision is Provision.USER:
         return present[:1]
     return [vendor for kind, vendor in _VENDORS.items() if kind in program.devices]
-
-
-def _called(name: str, devices: Sequence[EngineDevice]) -> list[EngineDevice]:
-    """Return the device with a number or a UUID."""
-    if name.isdecimal():
-        return list(devices[int(name) : int(name) + 1])
-    return [device for device in devices if device.uuid.startswith(name)]
 
 
 def _shares(split: str, free: Sequence[int]) -> list[float]:
