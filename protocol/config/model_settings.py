@@ -147,6 +147,12 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How many models of the group may be loaded at once; 0: the group sets no limit."""
 
 
+PROGRAM_KEYS: Final = ("command",)
+"""The keys that make a section a model which a program of the operator's own runs."""
+SERVER_KEYS: Final = ("url", "urls")
+"""The keys that make a section a model on another server."""
+PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
+"""The keys that say something about the process of an engine. A model on another server has none here."""
 OWN_ENGINE_KEYS: Final = tuple(
     name for name in EngineSettings.__struct_fields__ if name not in RecipeDefaults.__struct_fields__
 )

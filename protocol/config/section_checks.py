@@ -10,6 +10,9 @@ from typing import Any, Final
 from protocol.config.fields import shown_value
 from protocol.config.model_settings import (
     OWN_ENGINE_KEYS,
+    PROCESS_KEYS,
+    PROGRAM_KEYS,
+    SERVER_KEYS,
     EngineSettings,
     GroupSettings,
     ModelSettings,
@@ -41,12 +44,11 @@ _TEXTS_WITH_LINES: Final = frozenset({"args", "command", "system_prompt"})
 _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_ENGINE_KINDS: Final = ("command", "url", "urls")
+_ENGINE_KINDS: Final = (*PROGRAM_KEYS, *SERVER_KEYS)
 _OF_A_PROGRAM: Final = frozenset(
-    {"command", "start_timeout", "stop_signal", "working_directory", "memory", "device_memory"}
+    {*PROGRAM_KEYS, "start_timeout", "stop_signal", "working_directory", "memory", "device_memory"}
 )
-_OF_A_SERVER: Final = frozenset({"url", "urls", "timeout"})
-_OF_A_PROCESS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
+_OF_A_SERVER: Final = frozenset({*SERVER_KEYS, "timeout"})
 _GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
@@ -195,7 +197,7 @@ def _engine_contradictions(
             yield (*path, key), "has no effect without command"
         elif not (kinds or remote) or (key in _OF_A_SERVER and section.command is not None):
             yield (*path, key), f"has no effect without {'url' if key in _OF_A_SERVER else ' or '.join(_ENGINE_KINDS)}"
-    for key in _OF_A_PROCESS if section.addresses or remote else ():
+    for key in PROCESS_KEYS if section.addresses or remote else ():
         if key in given:
             yield (*path, key), "has no effect on a model of another server, which has no process here"
 

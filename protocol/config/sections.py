@@ -17,7 +17,7 @@ import msgspec
 
 from protocol.config import section_checks
 from protocol.config.fields import SettingField, declared_fields, shown_value
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
+from protocol.config.model_settings import PROGRAM_KEYS, GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath
 from protocol.failures import invalid
@@ -155,7 +155,7 @@ class _Reader:
                     self.fail((*path, key), f"unknown section; a name with dots needs quotes: {header}")
                 known = suggestion(key, fields, f"there are: {', '.join(fields)}")
                 self.fail((*path, key), f"unknown setting{known}")
-            self._setting(field, (*path, key), value, own_program="command" in given)
+            self._setting(field, (*path, key), value, own_program=not given.keys().isdisjoint(PROGRAM_KEYS))
         if kind == "groups" and "models" not in given:
             self.fail(path, f"expected models, {_EXPECTED['models']}")
         if kind == "remotes" and "url" not in given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.config.model_settings import SERVER_KEYS
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor, IdleCheck, Provision, RecipeDescriptor
 from workers.backends.openai_server import IDLE_CHECK, SAMPLING, SERVES
@@ -21,7 +22,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         )
     ],
     options=[],
-    section_keys=["url", "urls"],
+    section_keys=list(SERVER_KEYS),
     elsewhere=True,
     shown_device="remote",
     serves=SERVES,

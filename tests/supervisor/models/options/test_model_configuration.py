@@ -145,6 +145,11 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
             {"defaults": {"llamacpp": {"args": "--port 1"}}},
             "defaults.llamacpp.args: llamacpp_args must not contain --po",
         ),
+        ({"defaults": {"remote": {"nice": 3}}}, "defaults.remote.nice: has no effect on models of other servers"),
+        (
+            {"defaults": {"remote": {"env": {"A": "b"}}}},
+            "defaults.remote.env: has no effect on models of other servers",
+        ),
         ({"defaults": {"oga-cpu": {"args": ""}}}, "defaults.oga-cpu.args: recipe oga-cpu takes no arguments"),
         (
             {"defaults": {"llamacpp": {"env": {"LLAMA_ARG_PORT": "1"}}}},
