@@ -181,9 +181,9 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One failure, as it travels on the bus.
 
     ``message`` is for the caller: it has no path of this machine and no engine output. ``detail`` (last lines of an
-    engine, a path) is for the log and for administrators. ``retry_after`` is only set where waiting helps. ``status`` overrides the code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the
-    caller, which the log does not repeat. ``by_request``: an engine probably died of this request, so it is not
-    repeated.
+    engine, a path) is for the log and for administrators. ``retry_after`` is only set where waiting helps. ``status`` overrides the
+    code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the caller, which the log does not repeat.
+    ``by_request``: an engine probably died of this request, so it is not repeated.
     """
 
     code: Code

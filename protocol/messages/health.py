@@ -133,7 +133,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the whole server at one moment."""
 
     status: str
-    """``ok`` or ``draining``: the server ends, or is ``drained``."""
+    """``ok``, ``draining``: the server ends, or ``drained``: an operator has taken it out of service."""
     version: str
     boot: str
     pid: int

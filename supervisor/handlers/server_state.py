@@ -122,7 +122,7 @@ class HealthReports:
         memory = self._memory()
         default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
-            status="draining" if self._view.closing or self._record.drained else "ok",
+            status="draining" if self._view.closing else "drained" if self._record.drained else "ok",
             version=RELEASE,
             boot=self._process_context.boot,
             pid=os.getpid(),

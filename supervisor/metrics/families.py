@@ -41,7 +41,8 @@ def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot
     )
     yield _per_model(f"{prefix}model_gpu_layers", "Layers of a loaded model on a device", loaded, "gpu_layers")
     used = sum(model.engine_bytes for model in now.models)
-    yield _value(f"{prefix}memory_used_bytes", "Resident memory of the engines of loaded models", used)
+    of_engines = "Host memory of the engines of loaded models alone: less than memory_total_bytes - memory_free_bytes"
+    yield _value(f"{prefix}memory_used_bytes", of_engines, used)
     duration = "Duration of the requests that an engine was asked to answer"
     yield _histogram(f"{prefix}request_duration_seconds", duration, metrics.inference_durations)
 

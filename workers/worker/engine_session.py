@@ -35,7 +35,6 @@ from workers.worker.memory_difference import MemoryDifference
 
 PROGRESS_INTERVAL_S: Final = 0.5
 """What an engine prints of its load is reported this often."""
-_GIB: Final = 1024**3
 
 
 class SessionOwner(Protocol):
@@ -275,14 +274,14 @@ class EngineSession:
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
 
     def _memory_exceeded(self, used: int) -> None:
-        self._over_limit(f"used {used / _GIB:.2f} GiB of memory,")
+        self._over_limit(f"used {used / 1e9:.2f} GB of memory,")
         limit = self.backend.memory_limit
         self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
 
     def _over_limit(self, what: str) -> None:
         message = (
             f"{self.backend.program} of {self.spec.name} {what} more than memory_limit allows "
-            f"({self.backend.memory_limit / _GIB:.2f} GiB), and was ended"
+            f"({self.backend.memory_limit / 1e9:.2f} GB), and was ended"
         )
         self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.api.common.health_reports import RECOVERING, health_report
+from gateway.api.common.health_reports import health_report
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.lemonade.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
 from protocol.messages.health import (
@@ -135,10 +135,10 @@ class OperatorHealth(msgspec.Struct):
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
-    status: Literal["ok", "recovering", "draining"]
-    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on. ``draining``: no new
+    status: Literal["ok", "recovering", "draining", "drained"]
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on. No new requests are accepted
 
-    requests are accepted, because the server ends or an operator has drained it.
+    with ``draining``, because the server ends, and with ``drained``, because an operator has drained it.
     """
     version: str
     websocket_port: int
@@ -206,8 +206,12 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
     )
 
 
-def _status(health: HealthReport) -> Literal["ok", "recovering", "draining"]:
-    return "recovering" if health.status == RECOVERING else "draining" if health.status == "draining" else "ok"
+def _status(health: HealthReport) -> Literal["ok", "recovering", "draining", "drained"]:
+    match health.status:
+        case "draining" | "drained" | "recovering" as status:
+            return status
+        case _:
+            return "ok"
 
 
 def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:

@@ -50,7 +50,7 @@ class SpeechRequest(msgspec.Struct, kw_only=True):
     response_format: SoundFormat | None = None
     stream_format: Literal["audio", "sse"] | None = None
     instructions: Annotated[str, Meta(max_length=MAX_INPUT_LENGTH)] | None = None
-    """How to speak. Models without this ignore it, which the header ``X-Warning`` then says."""
+    """How to speak. Models without this ignore it, which the header ``Warning`` then says."""
 
 
 class SpeechEventWriter(EventStreamWriter):

@@ -7,12 +7,13 @@ from http import HTTPStatus
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from gateway.api.common.request_fields import AUTOMATIC, CONTEXT_OPTION
 from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, UnloadRequest, load_model, unload_model
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
-from gateway.cli.exit_codes import CommandError
+from gateway.cli.exit_codes import FAILED, CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 from gateway.cli.progress import ensure_downloaded
 
@@ -87,10 +88,14 @@ def load(
     answer = server.ask(load_model, request, None, more)
     if as_json:
         output.print_json(answer)
-        return
-    click.echo(output.plain(answer.message))
-    if answer.plan is not None:
-        _show_plan(answer.plan)
+    else:
+        click.echo(output.plain(answer.message))
+        if answer.plan is not None:
+            _show_plan(answer.plan)
+        elif answer.context:
+            click.echo(f"Context: {answer.context} tokens of each request")
+    if answer.plan is not None and answer.plan.decision == "refuse":
+        raise Exit(FAILED)
 
 
 def _show_plan(plan: LoadPlanEntry) -> None:

@@ -46,9 +46,8 @@ def check_option(
     option = descriptor.option(name)
     if option is None:
         known = ", ".join(option.name for option in descriptor.options)
-        raise invalid(
-            f"{printable(name)} is not an option of recipe {descriptor.recipe}; there are: {known}", printable(name)
-        )
+        what = f"there are: {known}" if known else "it has none: the section of its model in the configuration says all"
+        raise invalid(f"{printable(name)} is not an option of recipe {descriptor.recipe}; {what}", printable(name))
     if option.kind == "bool":
         return _switch(option, value)
     if option.kind in ("int", "number"):

@@ -25,8 +25,6 @@ CONTEXT_STEP: Final = 256
 _RESERVED_SHARE: Final = 20
 """An automatic reserve is this fraction of the place: a twentieth."""
 _MOST_RESERVED: Final = 1 << 30
-_GIB: Final = 1 << 30
-_MIB: Final = 1 << 20
 
 
 class ModelMemory(NamedTuple):
@@ -222,4 +220,4 @@ def _name(capacity: Capacity) -> str:
 
 def size(number: int) -> str:
     """Return a number of bytes for people."""
-    return f"{number / _GIB:.1f} GiB" if number >= _GIB else f"{number / _MIB:.0f} MiB"
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"

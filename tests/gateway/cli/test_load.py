@@ -73,6 +73,26 @@ def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, l
     )
 
 
+def test_the_context_that_was_taken_is_shown(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "context": 8192})
+    assert lemonbus("load", "A", "--ctx-size", "-1") == (
+        0,
+        "Loaded model: A\nContext: 8192 tokens of each request\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("words", ["", "--json"])
+def test_a_dry_run_of_a_load_that_would_be_refused_fails(server: FakeServer, lemonbus: Ends, words: str) -> None:
+    refusal = {"status": 507, "code": "insufficient_memory", "message": "too large"}
+    facts = {"context": 0, "slots": 1, "places": [], "parts": {}, "measured": False, "evictions": []}
+    plan = {"decision": "refuse", **facts, "refusal": refusal}
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "message": "A cannot be loaded: too large", "plan": plan})
+    code, shown, _ = lemonbus("load", "A", "--dry-run", *words.split())
+    assert code == 1
+    assert "A cannot be loaded: too large" in shown
+
+
 @pytest.mark.parametrize("words", ["--ctx-size -1", "-o ctx_size=-1", "-o ctx-size=auto"])
 def test_an_automatic_context_is_asked_for_by_its_name_in_the_api(
     server: FakeServer, lemonbus: Ends, words: str

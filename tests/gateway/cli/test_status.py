@@ -106,9 +106,9 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
 
 def test_status_of_a_drained_server_says_how_to_end_that(server: FakeServer, lemonbus: Ends) -> None:
     problem = ModelProblem("A", "Model A could not be loaded at the start: no such file")
-    server.replies["GET", "/v1/health"] = health(status="draining", drained=True, model_problems=[problem])
+    server.replies["GET", "/v1/health"] = health(status="drained", drained=True, model_problems=[problem])
     lines = lemonbus("status")[1].splitlines()
-    assert lines[0] == f"lemonbus 1 at {server.url}: draining, up 1 s, 0 running, 0 waiting"
+    assert lines[0] == f"lemonbus 1 at {server.url}: drained, up 1 s, 0 running, 0 waiting"
     assert lines[1:3] == [
         "Drained: it takes no new requests; `lemonbus undrain` ends this.",
         f"Problem: {problem.text}",

@@ -48,7 +48,7 @@ def test_a_drain_lets_accepted_requests_end_and_lasts_until_it_is_ended(tmp_path
             assert drained == {"drained": True, "running": 1, "queued": 1}, "a second one changes nothing"
         assert_refuses(server)
         health = server.health()
-        assert (health["status"], health["lemonbus"]["drained"]) == ("draining", True)
+        assert (health["status"], health["lemonbus"]["drained"]) == ("drained", True)
         assert b"\nlemonbus_drained 1.0\n" in server.client.get("/metrics").body
         assert (health["lemonbus"]["granted"], health["lemonbus"]["queued"]) == (1, 1)
 

@@ -105,7 +105,7 @@ def test_an_engine_that_uses_too_much_memory_is_ended(limited: WorkerProcess) ->
     limited.run(1, "chat/completions", CHAT)
     failure = limited.ended(1).failure
     assert failure.code == Code.OUT_OF_MEMORY
-    assert "more than memory_limit allows (0.25 GiB)" in failure.message
+    assert "more than memory_limit allows (0.27 GB)" in failure.message
     assert limited.expect(EngineDied).failure.code == Code.OUT_OF_MEMORY
 
 

@@ -142,6 +142,10 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
             "defaults.llamacpp.options.ctx_size: ctx_size must be from -1 up to 16777216",
         ),
         (
+            {"defaults": {"command": {"options": {"slots": 3}}}},
+            "defaults.command.options.slots: slots is not an option of recipe command; it has none: the section of its mod",
+        ),
+        (
             {"defaults": {"llamacpp": {"args": "--port 1"}}},
             "defaults.llamacpp.args: llamacpp_args must not contain --po",
         ),

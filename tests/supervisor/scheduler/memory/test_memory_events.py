@@ -61,7 +61,7 @@ def test_a_model_that_never_fits_is_refused_at_once_and_evicts_nothing() -> None
     refused = sim.refusals[key]
     assert refused.code is Code.INSUFFICIENT_MEMORY
     assert (refused.http_status, refused.final) == (507, True)
-    assert "needs 31.0 GiB of this machine's memory, which has 15.0 GiB; 7.0 GiB are free now" in refused.message
+    assert "needs 33.3 GB of this machine's memory, which has 16.1 GB; 7.5 GB are free now" in refused.message
     assert loaded(sim) == {"a", "b"}
     assert not events(sim, "draining")
     assert [failed.failure for failed in sim.scheduler.view.failed_models(sim.now)] == [refused]
@@ -89,7 +89,7 @@ def test_pinned_models_that_hold_the_memory_are_named_with_numbers() -> None:
     sim.run_until_idle()
     refused = sim.refusals[key]
     assert (refused.code, refused.detail) == (Code.ALL_PINNED, "pinned: a")
-    assert "50.0 GiB" in refused.message
+    assert "53.7 GB" in refused.message
     assert loaded(sim) == {"a", "b"}
 
 
