@@ -79,7 +79,7 @@ def memory_files(limit: int) -> dict[int, dict[str, str]]:
 
     The kernel's limit is a little higher: the worker, which looks at the engine four times a second, can then say what
     happened, and the kernel only ends an engine that grows faster. Mapped files count for the worker, while the kernel would drop
-    them and read them from the disk again and again. Swap is no way out: an engine that lives in it is too slow to be of use,
+    them and read them from the disk again and again. The engine does not get swap: it would be too slow there to be of use,
     and the worker does not count it.
     """
     hard = str(limit + max(limit // _MARGIN_SHARE, _LEAST_MARGIN))
