@@ -14,7 +14,7 @@ from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from workers.backends.llamacpp.flags import ALL_LAYERS, FLAGS
 from workers.backends.llamacpp.memory.caches import CELL_STEP, cache_bytes, cells, checkpoint_bytes
 from workers.backends.llamacpp.memory.launch import MIB, Launch, number_reader, read_launch
-from workers.backends.llamacpp.memory.model_shape import ModelShape, model_shape
+from workers.backends.llamacpp.memory.model_shape import MAX_LAYERS, ModelShape, model_shape
 from workers.backends.llamacpp.memory.tensor_placement import (
     DeviceShare,
     TensorPlacement,
@@ -25,6 +25,9 @@ from workers.backends.llamacpp.memory.tensor_placement import (
 )
 from workers.files.gguf import GgufHeader, GgufTensor
 
+MOST_BYTES: Final = 2**50
+MOST_PER_TOKEN: Final = 2.0**28
+"""More than any model needs: what a header says must not become a number that no message can carry."""
 PROCESS_BYTES: Final = 13 * MIB
 """What our own server keeps beside the model: Python and the library's data."""
 OTHER_PROCESS_BYTES: Final = 30 * MIB
@@ -99,12 +102,18 @@ def estimate(
     for place in need.places:
         slope = max(0.0, need.places[place] - least.places.get(place, 0.0)) / (at * slots)
         places[place] = PlaceNeed(
-            fixed=round(need.places[place] - slope * at * slots),
-            per_token=slope,
+            fixed=_bounded(need.places[place] - slope * at * slots),
+            per_token=min(slope, MOST_PER_TOKEN),
             mapped=need.mapped.get(place, 0),
-            lazy=round(need.lazy.get(place, 0)),
+            lazy=_bounded(need.lazy.get(place, 0)),
         )
-    return MemoryEstimate(places, context, largest if not context else 0, slots, dict(need.parts))
+    parts = {part: _bounded(size) for part, size in need.parts.items()}
+    return MemoryEstimate(places, context, largest if not context else 0, slots, parts)
+
+
+def _bounded(size: float) -> int:
+    """Return bytes as a number that fits into messages, whatever a broken header says."""
+    return round(min(size, MOST_BYTES))
 
 
 def _needs(
@@ -135,7 +144,7 @@ def _needs(
         )
         other = _Need()
         drafts = model_shape(companions.draft)
-        spread = split_layers(len(drafts.layers), draft.gpu_layers, devices, ())
+        spread = split_layers(len(drafts.layers) or _blocks(companions.draft), draft.gpu_layers, devices, ())
         _add_model(
             other, [each for header in companions.draft for each in header.tensors], drafts, draft, spread, windows
         )
@@ -159,7 +168,7 @@ def _needs(
 
 def _blocks(headers: Sequence[GgufHeader]) -> int:
     value = headers[0].keys.get(f"{headers[0].architecture}.block_count", 0)
-    return value if isinstance(value, int) else 0
+    return max(1, min(value, MAX_LAYERS)) if isinstance(value, int) else 1
 
 
 def _add_model(

@@ -78,12 +78,13 @@ class _Numbers:
         value = self._keys.get(f"{self._prefix}.{name}")
         if isinstance(value, tuple):
             value = value[layer] if layer < len(value) else default
-        return int(value) if isinstance(value, int | float) and 0 <= value < 2**40 else default
+        return int(value) if isinstance(value, int | float) and 0 <= value < 2**31 else default
 
     def greatest(self, name: str, default: int = 0) -> int:
         """Return the largest number of all layers."""
         value = self._keys.get(f"{self._prefix}.{name}")
-        return max(map(int, value), default=default) if isinstance(value, tuple) else self.of(name, default=default)
+        layers = len(value) if isinstance(value, tuple) else 1
+        return max((self.of(name, layer, default) for layer in range(layers)), default=default)
 
     def value(self, name: str) -> HeaderValue | None:
         """Return the value as it is."""

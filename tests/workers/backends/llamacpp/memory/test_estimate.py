@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from gguf import GGMLQuantizationType as Type
 from hypothesis import given
@@ -216,3 +217,18 @@ def test_more_context_and_more_slots_never_need_less(context: int, slots: int, m
     one = need_of(model, context=context, slots=slots).need()[HOST]
     assert need_of(model, context=context + 256, slots=slots).need()[HOST] >= one
     assert need_of(model, context=context, slots=slots + 1).need()[HOST] >= one
+
+
+@pytest.mark.parametrize("number", [0, 2**32 - 1, 2**63])
+@pytest.mark.parametrize(
+    "key", ["block_count", "embedding_length", "attention.head_count_kv", "attention.key_length", "all"]
+)
+@pytest.mark.parametrize("model", [synthetic.llama(layers=4), synthetic.bert()], ids=["llama", "bert"])
+def test_numbers_that_no_model_has_make_a_bounded_estimate(model: SyntheticModel, key: str, number: int) -> None:
+    header = model.header()
+    names = [name for name in header.keys if name.startswith(f"{header.architecture}.")]
+    changed = names if key == "all" else [f"{header.architecture}.{key}"]
+    broken = header._replace(keys={**header.keys, **dict.fromkeys(changed, number)})
+    found = estimate([broken], Companions(), [], context=0, slots=256, largest=2**24)
+    assert len(msgspec.msgpack.encode(found))
+    assert all(0 <= need < 2**63 for need in found.need(2**24).values())
