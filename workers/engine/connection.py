@@ -201,8 +201,11 @@ class EngineConnection:
         except httptools.HttpParserCallbackError as problem:
             self._crash(problem.__context__ or problem)
             return
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
-            self._malformed(str(problem) or "it changes the protocol")
+        except httptools.HttpParserError as problem:
+            self._malformed(str(problem))
+            return
+        except httptools.HttpParserUpgrade:
+            self._malformed("it changes to another protocol")
             return
         if not self._headers_complete:
             self._head_size += len(data)
