@@ -21,6 +21,7 @@ from supervisor.handlers.usage import UsageCalls
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.snapshot import MachineSnapshot
+from supervisor.models.options.settings_check import limit_warnings
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
@@ -51,6 +52,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         ),
         key_limits=lambda: components.admission.remaining(components.key_file.limited),
     )
+    unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
     health = HealthReports(
         process_context=components.process_context,
         loop=loop,
@@ -69,6 +71,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *models.unknown_in_configuration(),
             *components.devices.problems(),
             *components.remote_lists.problems(),
+            *unenforced,
         ],
         memory=components.memory.read,
         on_gpu=components.is_on_gpu,

@@ -12,7 +12,7 @@ from protocol.models.memory import Capacity
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.memory.fitting import AvailableMemory
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import Eviction, ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import EndedEviction, SchedulerState
 
 
@@ -49,19 +49,22 @@ def engine_gone(state: SchedulerState, model: ScheduledModel, worker: ScheduledW
         state.ended_evictions.append(EndedEviction(model.name, worker.eviction))
 
 
-def _log(state: SchedulerState, ended: EndedEviction) -> None:
-    """Tell that a model was evicted: for which other one, why this one, and what that has freed, as it was measured."""
-    eviction = ended.eviction
-    before = {place: each.free for place, each in eviction.free.items()}
-    after = {place: each.free for place, each in state.memory.capacities.items()}
-    fields: dict[str, Any] = {
-        "model": ended.model,
+def eviction_fields(model: str, eviction: Eviction) -> dict[str, Any]:
+    """Return what the log says of an eviction from its beginning on: for which other model, why, and what was free before."""
+    return {
+        "model": model,
         "for_model": eviction.model,
         "for_request": eviction.request,
         "reason": eviction.reason,
         "idle_s": None if eviction.idle_s is None else round(eviction.idle_s, 3),
-        "freed": {place: free - before[place] for place, free in after.items() if place in before},
-        "free_before": before,
-        "free_after": after,
+        "free_before": {place: each.free for place, each in eviction.free.items()},
     }
-    state.emit(LogDecision("info", "model evicted", fields))
+
+
+def _log(state: SchedulerState, ended: EndedEviction) -> None:
+    """Tell that a model was evicted, and what that has freed, as it was measured."""
+    fields = eviction_fields(ended.model, ended.eviction)
+    before = fields["free_before"]
+    after = {place: each.free for place, each in state.memory.capacities.items()}
+    freed = {place: free - before[place] for place, free in after.items() if place in before}
+    state.emit(LogDecision("info", "model evicted", {**fields, "freed": freed, "free_after": after}))

@@ -10,6 +10,7 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import EvictionReason
+from supervisor.scheduler.memory.memory_events import eviction_fields
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import Eviction, ScheduledModel
 from supervisor.scheduler.state import SchedulerState
@@ -30,7 +31,7 @@ def memory_short(state: SchedulerState, host: Capacity, figures: Mapping[str, An
     state.metrics.model_evicted(EvictionReason.PRESSURE)
     idle_s = now - model.last_use
     worker.eviction = Eviction("", "", EvictionReason.PRESSURE, idle_s, {**state.memory.capacities, HOST: host})
-    fields = {"model": model.name, "worker": worker.id, "idle_s": round(idle_s, 3), **figures}
+    fields = {**eviction_fields(model.name, worker.eviction), "worker": worker.id, **figures}
     state.emit(LogDecision("warning", "unloading a model, memory is nearly used up", fields))
     model_changes.unload(state, model, worker)
 

@@ -102,3 +102,5 @@ def test_what_cannot_be_applied_is_said(changing_server: ConfiguredServer) -> No
     assert "this machine has no user no-such-user" in refused.error["message"]
     event = "limit of engines cannot be enforced"
     wait_for(lambda: [line for line in server.lines if line["event"] == event], "the log says so")
+    text = f'models."{CHAT}".user: the model cannot be loaded: user: this machine has no user no-such-user'
+    assert text in server.state()["problems"]

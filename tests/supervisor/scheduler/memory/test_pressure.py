@@ -63,3 +63,10 @@ def test_the_counter_and_the_log_say_why() -> None:
     assert sim.state.metrics.evictions.values == {("pressure",): 1}
     (line,) = [each for each in sim.notes if each.event == "unloading a model, memory is nearly used up"]
     assert (line.level, line.fields["model"], line.fields["place"]) == ("warning", "a", "the machine")
+    sim.run_until_idle()
+    sim.read_memory()
+    (after,) = [each for each in sim.notes if each.event == "model evicted"]
+    assert after.fields.keys() - line.fields.keys() == {"freed", "free_after"}, "what is known only afterwards"
+    assert {name: line.fields[name] for name in after.fields.keys() & line.fields.keys()} == {
+        name: after.fields[name] for name in after.fields.keys() & line.fields.keys()
+    }
