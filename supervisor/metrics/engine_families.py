@@ -23,11 +23,9 @@ def merge_engine_families(engines: Iterable[EngineMetrics]) -> list[Metric]:
     merged: dict[str, Metric] = {}
     for engine in engines:
         for family in _families(engine.text or b""):
-            name = family.name.replace(":", "_")
-            if name.startswith(_OWN_PREFIXES):
+            if family.name.startswith(_OWN_PREFIXES):
                 continue
-            documentation = family.documentation or "A metric of the engine"
-            target = merged.setdefault(name, Metric(name, documentation, family.type))
+            target = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             if target.type == family.type:
                 target.samples += [_with_model(sample, engine.model) for sample in family.samples]
     return list(merged.values())
@@ -47,5 +45,4 @@ def _counter_line(line: re.Match[str]) -> str:
 
 
 def _with_model(sample: Sample, model: str) -> Sample:
-    """Return a sample of a model. Colons in names are for the rules of a Prometheus server, not for what it scrapes."""
-    return sample._replace(name=sample.name.replace(":", "_"), labels={**sample.labels, "model": model})
+    return sample._replace(labels={**sample.labels, "model": model})

@@ -122,13 +122,10 @@ def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> No
 # ---- loads and unloads -------------------------------------------------------------------------------------------
 
 
-def load_requested(
-    state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float, *, repeated: bool = False
-) -> None:
+def load_requested(state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float) -> None:
     """A caller wants a model loaded with these options.
 
-    This ends the pause after a failed load, and forgets who crashed its engine. ``repeated``: the load has failed before,
-    and its failures still count.
+    This ends the pause after a failed load, and forgets who crashed its engine.
     """
     key = RequestKey(peer, number, 0)
     failure = _refused_before(state, target, now)
@@ -141,8 +138,7 @@ def load_requested(
     model = model_changes.find_or_add(state, target, load=True)
     caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
     model_changes.request_options(model, target)
-    if not repeated:
-        model.backoff.ready()
+    model.backoff.ready()
     state.crashes.forget(model.name)
     if state.spawn_backoff.pause(now):
         state.spawn_backoff.ready()

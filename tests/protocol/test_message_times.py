@@ -27,13 +27,7 @@ DATES = {
     ("RunningModel", "last_use"),
 }
 """Dates that clients see, or that the operator set: struct and field."""
-NOT_TIMES = {
-    ("Capacity", "used_percent"),
-    ("DeviceReading", "used_percent"),
-    ("EngineLimits", "cpus"),
-    ("ModelEntry", "size"),
-    ("PlaceNeed", "per_token"),
-}
+NOT_TIMES = {("ModelEntry", "size")}
 """Other numbers with a fraction."""
 INSTANT = re.compile(r"(^|_)(at|since|began|begun|started|ended|created|modified|expires|until|deadline|time)$")
 

@@ -28,9 +28,7 @@ def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
 def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCall) -> None:
     """Tell a load's caller that the model is ready."""
     if model.spec is not None:
-        facts = model.worker.facts if model.worker is not None else None
-        context = facts.context if facts is not None else 0
-        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe, context)
+        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
         answer_when_remembered(state, model, caller, report)
 
 

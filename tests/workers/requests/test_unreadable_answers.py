@@ -41,14 +41,7 @@ class RecordingOwner:
 
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
     backend: Any = SimpleNamespace(
-        refusal=lambda *_: None,
-        servers=(),
-        program="an-engine",
-        alias="m",
-        most_context=0,
-        error_texts=TEXTS,
-        reported_build="",
-        build="",
+        program="an-engine", alias="m", most_context=0, error_texts=TEXTS, reported_build="", build=""
     )
     attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)
     attempt.start(request)

@@ -6,7 +6,6 @@ from typing import Final
 
 from protocol.models.devices import Device
 from protocol.models.recipes import (
-    AUTOMATIC_CTX_SIZE,
     MAX_CTX_SIZE,
     IdleCheck,
     LoadOption,
@@ -89,9 +88,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption(
             "ctx_size",
             "int",
-            "tokens that each request may use; 0: what the model was trained for; -1: as much of that as fits into memory",
+            "tokens that each request may use; 0: what the model was trained for",
             4096,
-            AUTOMATIC_CTX_SIZE,
+            0,
             MAX_CTX_SIZE,
         ),
         LoadOption(

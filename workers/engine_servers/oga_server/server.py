@@ -63,5 +63,6 @@ def main(words: list[str]) -> int:
     except Exception as problem:  # noqa: BLE001 - any error here means that the model cannot be loaded
         sys.stderr.write(f"oga-server: cannot load the model: {type(problem).__name__}: {problem}\n")
         return 1
-    wait_for_shutdown(parent, server.open)
+    server.open()
+    wait_for_shutdown(parent)
     return 0

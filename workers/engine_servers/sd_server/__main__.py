@@ -100,7 +100,8 @@ def main(words: list[str]) -> int:
     except (OSError, OverflowError) as problem:
         sys.stderr.write(f"sd-server: cannot listen: {problem}\n")
         return 1
-    wait_for_shutdown(parent, server.open)
+    server.open()
+    wait_for_shutdown(parent)
     return 0
 
 

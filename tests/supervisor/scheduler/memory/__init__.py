@@ -1,1 +1,0 @@
-"""Memory as the scheduler counts it."""

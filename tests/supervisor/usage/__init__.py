@@ -1,1 +1,0 @@
-"""Who used what: its counts, its file, and its journal."""

@@ -1,1 +1,0 @@
-"""The memory that a llama-server needs."""

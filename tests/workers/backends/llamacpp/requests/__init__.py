@@ -1,1 +1,0 @@
-"""Requests as llama-server takes them."""

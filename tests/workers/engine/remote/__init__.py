@@ -1,1 +1,0 @@
-"""A model on servers elsewhere."""
