@@ -172,7 +172,7 @@ def test_a_decoder_of_a_large_image_keeps_no_memory(decoder: DecoderSession) -> 
 
 
 def test_a_decoder_is_used_again_however_much_memory_its_gateway_has_had(decoder: DecoderSession) -> None:
-    """The kernel starts the memory peak of a new process at that of its parent."""
+    """The kernel lets a new process inherit the peak of its parent's memory."""
     assert len(b"x" * 200 * 2**20) > 1024 * decoder_main.MAX_RESIDENT_KIB
     while decoder_process._idle:
         decoder_process._idle.pop().close()
