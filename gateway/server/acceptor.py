@@ -12,6 +12,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable
+from select import POLLIN, poll  # by name: gevent's replacement would wait, which the hub cannot
 from typing import Any, Final
 
 import gevent
@@ -98,6 +99,8 @@ class Acceptor:
     def _accept_ready(self) -> None:
         for _ in range(self._batch):
             full = len(self._busy) >= self._most
+            if full and not self._connection_waits():
+                return
             if full and not self._end_idle():
                 # The next connection that ends starts it again. A connection that becomes idle is found after the
                 # pause.
@@ -114,6 +117,8 @@ class Acceptor:
                     # Another process has shut down the listener, so this one is about to be told to end.
                     self._watcher.stop()
                     return
+                if not self._connection_waits():
+                    return  # if no file may be opened, the system says so before it looks for a connection
                 self._log_refusal(problem)
                 self._end_idle()
                 self._pause_accepting()
@@ -124,6 +129,12 @@ class Acceptor:
             if full:
                 return  # the connection that was told to end does so in the next iteration
         self._batch = min(2 * self._batch, MAX_ACCEPT_BATCH)
+
+    def _connection_waits(self) -> bool:
+        """Return whether a client waits to be accepted; while none does, no connection is ended for it."""
+        waiting = poll()
+        waiting.register(self._listener.fileno(), POLLIN)
+        return bool(waiting.poll(0))
 
     def _log_refusal(self, problem: OSError) -> None:
         self._refused += 1

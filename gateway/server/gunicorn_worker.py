@@ -98,7 +98,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         The one that has waited longest for a request, or else one whose client takes nothing of its answer, or sends
         nothing of its body.
         """
-        oldest = next(iter(self.idle), None)
+        oldest = next((each for each in self.idle if not each.is_new()), None)
         if oldest is not None:
             del self.idle[oldest]
             oldest.stop_expecting()
@@ -108,6 +108,11 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             stuck.give_up()
             return True
         return self.body_memory.give_up_oldest()
+
+    def _end_idle_connections(self) -> None:
+        for client_socket in self.idle:
+            if not client_socket.is_new():
+                client_socket.stop_expecting()
 
     # The process
 
@@ -141,8 +146,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._accepts = self._keep_alive = False
         for acceptor in self._acceptors:
             acceptor.pause()
-        for client_socket in self.idle:
-            client_socket.stop_expecting(unless_new=True)
+        self._end_idle_connections()
 
     def resume_accepting(self) -> None:
         """Accept connections again (in the hub)."""
@@ -207,8 +211,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             # server.
             acceptor.close(for_all=self.session.admission.server_ends)
         while any(acceptors):
-            for client_socket in self.idle:
-                client_socket.stop_expecting(unless_new=True)
+            self._end_idle_connections()
             # A process that is only replaced has no deadline: its requests take the time that they need.
             late = time.monotonic() - self._deadline if self._deadline is not None else 0.0
             if late > 1.0:

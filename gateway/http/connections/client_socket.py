@@ -26,7 +26,7 @@ _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 FIRST_REQUEST_S: Final = 0.5
-"""Seconds that an ending process leaves a new connection for its first request: the client may be between connecting and sending."""
+"""Seconds that a new connection has for its first request before it is ended for others: the client may be between connecting and sending."""
 READS_BEFORE_YIELD: Final = 16
 """Reads without a wait after which other greenlets run and the deadline is checked: a client may send as fast as we read."""
 WRITE_TIMEOUT_S: Final = 60.0
@@ -97,13 +97,12 @@ class ClientSocket:
         if self._idle is not None:
             self._idle.pop(self, None)
 
-    def stop_expecting(self, *, unless_new: bool = False) -> None:
-        """End the wait for a request, unless the request has already arrived.
+    def is_new(self) -> bool:
+        """Return whether its first request may be on its way; see :data:`FIRST_REQUEST_S`."""
+        return time.monotonic() < self._new_until
 
-        ``unless_new``: leave a connection alone if its first request may be on its way; see :data:`FIRST_REQUEST_S`.
-        """
-        if unless_new and time.monotonic() < self._new_until:
-            return
+    def stop_expecting(self) -> None:
+        """End the wait for a request, unless the request has already arrived."""
         if self._deadline is not None:
             self._deadline = 0.0
             gevent.get_hub().loop.run_callback(self._end_wait)

@@ -212,17 +212,39 @@ class Refusing:
 
     def __init__(self, listener: Any, times: int = 1) -> None:
         self._listener = listener
-        self._times = times
+        self.times = times
         self.refused = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._listener, name)
 
     def _accept(self) -> Any:
-        if self.refused < self._times:
+        if self.refused < self.times:
             self.refused += 1
             raise OSError(errno.EMFILE, "Too many open files")
         return self._listener._accept()
+
+
+@pytest.mark.parametrize(("most", "refused"), [(1, 0), (100, 1)], ids=["limit of connections", "limit of files"])
+def test_no_connection_is_ended_while_none_waits(listener: Any, most: int, refused: int) -> None:
+    """The system reports that no file may be opened even if there is nothing to accept."""
+    ended: list[str] = []
+    serving = Serving()
+    refusing = Refusing(listener, times=0)
+
+    def serve(sock: Any, address: Any) -> None:
+        refusing.times = refused
+        serving(sock, address)
+
+    def end_idle() -> bool:
+        ended.append("one")
+        return True
+
+    with accepting(Acceptor(refusing, serve, most, end_idle=end_idle)), client(listener):
+        until(lambda: len(serving.begun) == 1)
+        gevent.sleep(0.01)
+    assert refusing.refused == refused
+    assert ended == []
 
 
 def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -197,20 +198,22 @@ def test_a_released_connection_still_reads_received_bytes(client: socket.socket,
     assert waiting.get() == b"body", "a request that is here is waited for to its end"
 
 
-def test_a_new_connection_is_left_time_to_send_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_socket, "FIRST_REQUEST_S", DEADLINE)
+def test_a_connection_is_new_until_its_first_request_or_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(client_socket, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     idle: dict[ClientSocket, None] = {}
-    ours, client = socket.socketpair()
-    connection = ClientSocket(ours.family, ours.type, ours.proto, ours.detach())
-    with client, contextlib.closing(connection), gevent.Timeout(DEADLINE):
-        for expected in (b"head", b""):
+    for asks in (True, False):
+        ours, client = socket.socketpair()
+        connection = ClientSocket(ours.family, ours.type, ours.proto, ours.detach())
+        with client, contextlib.closing(connection):
             connection.expect_request(60.0, idle)
-            reading = gevent.spawn(connection.recv, 10)
-            begun(reading)
-            connection.stop_expecting(unless_new=True)
-            client.sendall(expected)
-            assert reading.get() == expected
-            connection.request_arrived()
+            assert connection.is_new()
+            if asks:
+                connection.request_arrived()
+            else:
+                clock[0] += client_socket.FIRST_REQUEST_S
+            connection.expect_request(60.0, idle)
+            assert not connection.is_new()
 
 
 def test_a_request_that_arrives_while_the_connection_is_released_is_read(
