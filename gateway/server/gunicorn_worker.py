@@ -24,7 +24,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http.body_memory import BodyMemory
 from gateway.http.connections import wsgi_environ
-from gateway.http.connections.client_socket import ClientSocket, not_reading
+from gateway.http.connections.client_socket import ClientSocket, end_all_idle, end_oldest_idle, not_reading
 from gateway.http.connections.connection import ClientConnection
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors import ErrorFormats
@@ -98,21 +98,13 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         The one that has waited longest for a request, or else one whose client takes nothing of its answer, or sends
         nothing of its body.
         """
-        oldest = next((each for each in self.idle if not each.is_new()), None)
-        if oldest is not None:
-            del self.idle[oldest]
-            oldest.stop_expecting()
+        if end_oldest_idle(self.idle):
             return True
         stuck = next(iter(not_reading), None)
         if stuck is not None and time.monotonic() - not_reading[stuck] >= _NOT_READING_S:
             stuck.give_up()
             return True
         return self.body_memory.give_up_oldest()
-
-    def _end_idle_connections(self) -> None:
-        for client_socket in self.idle:
-            if not client_socket.is_new():
-                client_socket.stop_expecting()
 
     # The process
 
@@ -146,7 +138,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._accepts = self._keep_alive = False
         for acceptor in self._acceptors:
             acceptor.pause()
-        self._end_idle_connections()
+        end_all_idle(self.idle)
 
     def resume_accepting(self) -> None:
         """Accept connections again (in the hub)."""
@@ -211,7 +203,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             # server.
             acceptor.close(for_all=self.session.admission.server_ends)
         while any(acceptors):
-            self._end_idle_connections()
+            end_all_idle(self.idle)
             # A process that is only replaced has no deadline: its requests take the time that they need.
             late = time.monotonic() - self._deadline if self._deadline is not None else 0.0
             if late > 1.0:

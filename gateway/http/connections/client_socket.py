@@ -227,3 +227,20 @@ class ClientSocket:
             self.raw.close()
         except OSError as problem:
             logs.get_logger().debug("a connection did not close cleanly", problem=problem.strerror)
+
+
+def end_oldest_idle(idle: dict[ClientSocket, None]) -> bool:
+    """End the connection that has waited longest for a request; return whether there was one. New ones stay."""
+    oldest = next((each for each in idle if not each.is_new()), None)
+    if oldest is None:
+        return False
+    del idle[oldest]
+    oldest.stop_expecting()
+    return True
+
+
+def end_all_idle(idle: dict[ClientSocket, None]) -> None:
+    """End all connections that wait for a request. New ones stay."""
+    for each in idle:
+        if not each.is_new():
+            each.stop_expecting()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
@@ -198,22 +197,38 @@ def test_a_released_connection_still_reads_received_bytes(client: socket.socket,
     assert waiting.get() == b"body", "a request that is here is waited for to its end"
 
 
-def test_a_connection_is_new_until_its_first_request_or_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(client_socket, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+@pytest.mark.parametrize("end", [client_socket.end_oldest_idle, client_socket.end_all_idle])
+def test_a_new_connection_is_left_time_to_send_its_first_request(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[dict[ClientSocket, None]], bool | None]
+) -> None:
+    monkeypatch.setattr(client_socket, "FIRST_REQUEST_S", DEADLINE)
     idle: dict[ClientSocket, None] = {}
-    for asks in (True, False):
-        ours, client = socket.socketpair()
-        connection = ClientSocket(ours.family, ours.type, ours.proto, ours.detach())
-        with client, contextlib.closing(connection):
+    ours, client = socket.socketpair()
+    connection = ClientSocket(ours.family, ours.type, ours.proto, ours.detach())
+    with client, contextlib.closing(connection), gevent.Timeout(DEADLINE):
+        for expected in (b"head", b""):
             connection.expect_request(60.0, idle)
-            assert connection.is_new()
-            if asks:
-                connection.request_arrived()
-            else:
-                clock[0] += client_socket.FIRST_REQUEST_S
-            connection.expect_request(60.0, idle)
-            assert not connection.is_new()
+            reading = gevent.spawn(connection.recv, 10)
+            begun(reading)
+            end(idle)
+            client.sendall(expected)
+            assert reading.get() == expected
+            connection.request_arrived()
+
+
+def test_a_connection_without_a_request_is_not_new_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_socket, "FIRST_REQUEST_S", 0.0)
+    idle: dict[ClientSocket, None] = {}
+    pairs = [socket.socketpair() for _ in range(2)]
+    first, second = [ClientSocket(ours.family, ours.type, ours.proto, ours.detach()) for ours, _ in pairs]
+    for each in (first, second):
+        each.expect_request(60.0, idle)
+    assert client_socket.end_oldest_idle(idle)
+    assert list(idle) == [second]
+    assert client_socket.end_oldest_idle(idle)
+    assert not client_socket.end_oldest_idle(idle)
+    for each in (first, second, *(theirs for _, theirs in pairs)):
+        each.close()
 
 
 def test_a_request_that_arrives_while_the_connection_is_released_is_read(
