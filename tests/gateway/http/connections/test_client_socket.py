@@ -211,6 +211,7 @@ def test_a_new_connection_is_left_time_to_send_its_first_request(
             reading = gevent.spawn(connection.recv, 10)
             begun(reading)
             end(idle)
+            gevent.sleep(0.01)  # a connection that is told to end does so in the next iteration
             client.sendall(expected)
             assert reading.get() == expected
             connection.request_arrived()
