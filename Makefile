@@ -63,6 +63,7 @@ properties: $(VENV)/.test
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
+	REQUESTS=2000 $(BIN)/python -m pytest -q --timeout 600 tests/faults/supervisors/test_usage_after_kills.py
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SEED:%=--seed %) $(ARGS)
 
 fuzz: export PYTHONDONTWRITEBYTECODE :=

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 SETUP: Final = Path(__file__).resolve().parent.parent / "setup.cfg"
-_REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])? >= ([\w.]+)(?:, < [\w.]+)?")
+_REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])? >= ([\w.]+)(?:, < [\w.]+)?(?:; .+)?")
 
 
 def lowest(setup: str) -> dict[str, str]:
@@ -21,7 +21,9 @@ def lowest(setup: str) -> dict[str, str]:
     for line in _requirements(parser):
         found = _REQUIREMENT.fullmatch(line)
         if found is None:
-            raise ValueError(f"expected 'package >= version' or 'package >= version, < version', got {line!r}")
+            raise ValueError(
+                f"expected 'package >= version' or 'package >= version, < version', with or without '; marker', got {line!r}"
+            )
         name, version = found.groups()
         if bounds.setdefault(name, version) != version:
             raise ValueError(f"{name} has two lowest versions: {bounds[name]} and {version}")

@@ -9,8 +9,8 @@ llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, re
            without a prefix only: completion, infill, embedding, props
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /metrics; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
-Operator   /internal: configuration, settings, keys, reload, upgrade
-To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
+Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
+To no dialect belong /live, /health and /readyz, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import falcon
 
 from gateway import middleware
 from gateway.access.cors import CorsPolicy
+from gateway.access.scopes import Scope, declared_scope
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common import probes
 from gateway.api.common.dialect import Dialect, endpoint_of
@@ -80,7 +81,8 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
             if path in routes:
                 raise ValueError(f"two dialects have the route {path}")
             routes[path] = resource
-            labels[path] = RouteLabels(endpoint_of(path), dialect.name)
+            inference = declared_scope(resource, "POST") is Scope.INFERENCE
+            labels[path] = RouteLabels(endpoint_of(path), dialect.name, inference)
     session.request_counts.routes = labels
     for path, resource in routes.items():
         app.add_route(path, resource)

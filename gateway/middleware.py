@@ -12,7 +12,7 @@ from gateway.access.cors import CorsPolicy
 from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors import ErrorFormats
-from gateway.http.request_context import OPEN_PATHS, request_context
+from gateway.http.request_context import OPEN_PATHS, is_question, request_context
 from protocol.runtime import logs
 
 
@@ -52,7 +52,7 @@ class Cors:
 
 
 class AdmissionCheck:
-    """Refuses new requests while the server starts or stops."""
+    """Refuses new requests while the server starts or stops, except for questions about a server that stops."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Read the state of ``session``."""
@@ -61,7 +61,7 @@ class AdmissionCheck:
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Raise the failure of the present state."""
         if req.path not in OPEN_PATHS:
-            self._session.admission.admit()
+            self._session.admission.admit(question=is_question(req.method))
 
 
 class LimitHeaders:

@@ -38,9 +38,11 @@ class Code(enum.StrEnum):
     MEDIA_TYPE = "unsupported_media_type"
     UNSUPPORTED = "unsupported_operation"
     RATE_LIMITED = "rate_limit_exceeded"
+    QUOTA = "insufficient_quota"
     OVERLOADED = "overloaded"
     STARTING = "starting"
     DRAINING = "draining"
+    DRAINED = "drained"
     LOAD_FAILED = "load_failed"
     MODEL_UNUSABLE = "model_unusable"
     BACKING_OFF = "backing_off"
@@ -53,11 +55,13 @@ class Code(enum.StrEnum):
     BACKEND_NOT_INSTALLED = "backend_not_installed"
     OFFLINE = "offline"
     SPOOL_FULL = "spool_full"
+    LOOP_DETECTED = "loop_detected"
     BACKEND_DIED = "backend_died"
     BACKEND_ERROR = "backend_error"
     HUNG = "backend_hung"
     CONNECTION_LOST = "backend_connection_lost"
     OUT_OF_MEMORY = "out_of_memory"
+    INSUFFICIENT_MEMORY = "insufficient_memory"
     LOST = "events_lost"
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
@@ -97,9 +101,11 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.MEDIA_TYPE: _HttpError(415, _CALLER),
     Code.UNSUPPORTED: _HttpError(501, "unsupported_operation"),
     Code.RATE_LIMITED: _HttpError(429, "rate_limit_error"),
+    Code.QUOTA: _HttpError(429, "insufficient_quota"),
     Code.OVERLOADED: _HttpError(503, _BUSY),
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),
+    Code.DRAINED: _HttpError(503, _BUSY),
     Code.LOAD_FAILED: _HttpError(503, _MODEL),
     Code.MODEL_UNUSABLE: _HttpError(500, _MODEL),
     Code.BACKING_OFF: _HttpError(503, _MODEL),
@@ -112,11 +118,13 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.BACKEND_NOT_INSTALLED: _HttpError(409, "conflict"),
     Code.OFFLINE: _HttpError(503, _MODEL),
     Code.SPOOL_FULL: _HttpError(503, _BUSY),
+    Code.LOOP_DETECTED: _HttpError(508, _MODEL),
     Code.BACKEND_DIED: _HttpError(500, _MODEL),
     Code.BACKEND_ERROR: _HttpError(500, _MODEL),
     Code.HUNG: _HttpError(500, _MODEL),
     Code.CONNECTION_LOST: _HttpError(500, _MODEL),
     Code.OUT_OF_MEMORY: _HttpError(500, _MODEL),
+    Code.INSUFFICIENT_MEMORY: _HttpError(507, _MODEL),
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),
@@ -148,7 +156,16 @@ DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_
 CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 """Failures after which there is no client to write to."""
 
-_FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
+_FINAL: Final = frozenset(
+    {
+        Code.LOOP_DETECTED,
+        Code.UNSUPPORTED,
+        Code.OFFLINE,
+        Code.MODEL_UNUSABLE,
+        Code.CHECKPOINT_FORBIDDEN,
+        Code.INSUFFICIENT_MEMORY,
+    }
+)
 """Failures that repeating the request does not change, although their status is 5xx.
 
 A list of variants answers ``CHECKPOINT_FORBIDDEN`` with 500; elsewhere it is 403.
@@ -164,9 +181,9 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One failure, as it travels on the bus.
 
     ``message`` is for the caller: it has no path of this machine and no engine output. ``detail`` (last lines of an
-    engine, a path) is for the log and for administrators. ``retry_after`` is only set where waiting helps. ``status`` overrides the code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the
-    caller, which the log does not repeat. ``by_request``: an engine probably died of this request, so it is not
-    repeated.
+    engine, a path) is for the log and for administrators. ``retry_after`` is only set where waiting helps. ``status`` overrides the
+    code's HTTP status (an engine's own 4xx). ``quotes``: the message may quote the caller, which the log does not repeat.
+    ``by_request``: an engine probably died of this request, so it is not repeated.
     """
 
     code: Code
@@ -204,6 +221,14 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     def raised(self) -> LemonbusError:
         """Return the exception that carries this failure."""
         return LemonbusError(self)
+
+
+SERVER_DRAINED: Final = Failure(
+    Code.DRAINED,
+    "an operator has drained this server, so it takes no new requests; ask another server, or try again later",
+    retry_after=10,
+)
+"""Why new requests are refused while the server is drained."""
 
 
 def failure_of_configuration(failure: Failure, model: str, *, temporary: bool = False) -> Failure:

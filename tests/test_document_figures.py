@@ -19,7 +19,6 @@ from gateway.server.gunicorn_master import KEEP_ALIVE_S
 from protocol.config.config_file import MAX_FILE_BYTES
 from protocol.config.settings import Settings
 from supervisor.keeper.heartbeat import SILENCE_S
-from supervisor.metrics.accumulators import MAX_MODELS
 from supervisor.metrics.collection import COLLECTION_TIMEOUT_S
 from supervisor.metrics.server_metrics import DOCUMENTED_DURATION_BUCKETS
 from supervisor.recovery.takeover import TIMEOUT_S
@@ -56,7 +55,7 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
             f"up to {MAX_WAIT_FOR_SUPERVISOR_S:g} s without any supervisor and {MAX_WAITING:,} requests",
         ),
         ("docs/metrics.md", f"at most {COLLECTION_TIMEOUT_S * 1000:g} ms"),
-        ("docs/metrics.md", f"The first {MAX_MODELS} models"),
+        ("docs/metrics.md", f"`metrics_models` models ({DEFAULTS.metrics_models})"),
         ("docs/metrics.md", f"{BUCKETS} s"),
         ("docs/compatibility.md", f"scores at most {MAX_SCORED_TOKENS:,} tokens"),
         ("docs/engines/llamacpp.md", f"demands up to {MAX_RUN_TOKENS} tokens in one request"),

@@ -27,6 +27,12 @@ def test_one_release() -> None:
     assert re.search(rf"^## \[{re.escape(RELEASE)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
+def test_no_conflict_of_a_merge_is_left() -> None:
+    marker = re.compile(r"^(<<<<<<< |>>>>>>> |=======$)", re.MULTILINE)
+    documents = [*DOCUMENTS, ROOT / "CHANGELOG.md"]
+    assert [document.name for document in documents if marker.search(document.read_text())] == []
+
+
 def test_the_wire_document_names_every_message() -> None:
     for module in pkgutil.walk_packages(protocol.__path__, "protocol."):
         importlib.import_module(module.name)

@@ -21,7 +21,13 @@ PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 PIP = Path(pip.__file__).parent / "__pip-runner__.py"
 """The pip that ``pip --python`` runs in the other environment."""
-MODULES = [path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+FILES = [
+    path.relative_to(ROOT)
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.*")
+    if "__pycache__" not in path.parts
+]
+"""Modules, and the data that they read."""
 
 
 def run(*command: str | Path, check: bool = True, environment: dict[str, str] | None = None) -> str:
@@ -115,9 +121,7 @@ def environment(tmp_path: Path) -> Environment:
 def test_a_wheel_holds_one_package_with_all_four_packages(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"lemonbus", f"lemonbus-{wheel.name.split('-')[1]}.dist-info"}
-    assert {f"lemonbus/packages/{path}" for path in MODULES} <= names
-    data = [path.relative_to(ROOT) for path in (ROOT / "supervisor" / "data").glob("*.json")]
-    assert {f"lemonbus/packages/{path}" for path in data} <= names
+    assert {f"lemonbus/packages/{path}" for path in FILES} <= names
 
 
 def test_beside_their_supervisor(wheel: Path, theirs: Path, environment: Environment, tmp_path: Path) -> None:

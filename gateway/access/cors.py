@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.http.rate_limit_headers import LIMITED
+
 METHODS: Final = "GET, HEAD, POST, DELETE, OPTIONS"
 """The methods that routes have."""
 _ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -23,12 +25,8 @@ EXPOSED: Final = ", ".join(
         "X-Queue-Position",
         "X-Queue-Wait",
         "Warning",
-        *(f"x-ratelimit-{kind}-{what}" for what in ("requests", "tokens") for kind in ("limit", "remaining", "reset")),
-        *(
-            f"anthropic-ratelimit-{what}-{kind}"
-            for what in ("requests", "tokens")
-            for kind in ("limit", "remaining", "reset")
-        ),
+        *(f"x-ratelimit-{kind}-{what}" for what in LIMITED for kind in ("limit", "remaining", "reset")),
+        *(f"anthropic-ratelimit-{what}-{kind}" for what in LIMITED for kind in ("limit", "remaining", "reset")),
     ]
 )
 """Headers that scripts of a page may read, besides the few that they always may."""

@@ -21,12 +21,14 @@ from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSu
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
+from gateway.requests.received_ends import ReceivedEnds
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure, LemonbusError
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.events import Event
 from protocol.messages.log_stream import LogBatch
+from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
@@ -41,8 +43,14 @@ class SessionControl(Protocol):
     ) -> None:
         """Admit requests from now on: this supervisor has taken over this process."""
 
+    def server_changed(self, readiness: ServerReadiness) -> None:
+        """Note what the supervisor says about the whole server."""
+
     def pause_accepting(self) -> None:
         """Accept no new connections until a supervisor has taken over this process."""
+
+    def send_end(self, message: work.AnswersReceived) -> None:
+        """Tell the supervisor, if it is there, how something ended that was sent before."""
 
     def drain(self, grace: float, *, replaced: bool = False) -> None:
         """Admit no more requests; running ones have ``grace`` seconds.
@@ -88,12 +96,13 @@ class MessageHandlers:
         control: ControlSocket,
         pending: PendingRequests,
         request_counts: RequestCounts,
+        received_ends: ReceivedEnds,
     ) -> None:
-        """Deliver to the requests and calls in ``pending``; report ``request_counts``."""
+        """Deliver to the requests and calls in ``pending``; report ``request_counts`` and ``received_ends``."""
         self._session = session
         self._control = control
         self._pending = pending
-        self._request_counts = request_counts
+        self._request_counts, self._received_ends = request_counts, received_ends
         self._subscriptions = WorkerSubscriptions(control, self._end_worker)
         self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and have not been woken yet."""
@@ -110,6 +119,7 @@ class MessageHandlers:
             peers.WorkerUp: self._worker_up,
             peers.WorkerGone: self._worker_gone,
             recovery.Recovered: self._recovered,
+            ServerReadiness: self._server_changed,
             peers.Welcome: self._welcome,
             peers.Ping: self._ping,
             metrics.CollectMetrics: self._collect_metrics,
@@ -163,6 +173,13 @@ class MessageHandlers:
         self._subscriptions.supervisor_lost()
         self.notify_exchanges()
 
+    def report_requests(self) -> None:
+        """Send what was counted since the last time. If that is impossible now, it stays for the next time."""
+        report = self._request_counts.unreported()
+        if report is not None:
+            self._control.send(report)
+            self._request_counts.reported(report)
+
     # Requests and calls
 
     def _granted(self, message: work.Granted, _: bytes) -> None:
@@ -213,23 +230,32 @@ class MessageHandlers:
         living = frozenset(message.workers)
         self._subscriptions.recovered(living)
         working = {exchange.worker for exchange in self._pending.exchanges.values() if exchange.worker}
+        working |= self._received_ends.workers
         for worker in working - living:
             if not self._subscriptions.knows(worker):  # otherwise it is settled when all its events are read
                 self._end_worker(worker, WORKER_ENDED)
 
     def _end_worker(self, worker: str, failure: Failure) -> None:
         """No more events of ``worker`` will arrive."""
+        ends = self._received_ends.of(worker)
+        if ends:
+            self._session.send_end(work.AnswersReceived(worker, ends))
         self._pending.fail_attempts_of(worker, failure)
 
     # The supervisor
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
         self._session.welcomed(message.pid, message.code, message.keys)
+        for report in self._request_counts.latest:
+            self._control.send(report, must_arrive=True)
+
+    def _server_changed(self, message: ServerReadiness, _: bytes) -> None:
+        self._session.server_changed(message)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count
         try:
-            self._report_requests()
+            self.report_requests()
             self._control.send(peers.Pong(message.number, errors - self._errors_reported))
         except LemonbusError as problem:
             logs.get_logger().warning("pong not sent", problem=problem.failure.message)
@@ -238,17 +264,10 @@ class MessageHandlers:
 
     def _collect_metrics(self, message: metrics.CollectMetrics, _: bytes) -> None:
         try:
-            self._report_requests()
+            self.report_requests()
             self._control.send(metrics.MetricsCollected(message.number))
         except LemonbusError as problem:
             logs.get_logger().warning("metrics not sent", problem=problem.failure.message)
-
-    def _report_requests(self) -> None:
-        """Send the counts since the last time. If that is impossible now, they stay for the next time."""
-        series = self._request_counts.unreported()
-        if series:
-            self._control.send(metrics.RequestsObserved(series))
-            self._request_counts.reported()
 
     def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
         self._session.pause_accepting()

@@ -9,6 +9,7 @@ Resources get it in their constructor. They use :attr:`SupervisorSession.setting
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,8 +20,8 @@ from gateway.bus.admission import GatewayAdmission
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
-from gateway.bus.supervisor_connection import SupervisorConnection
-from gateway.http.request_context import RequestContext, request_context
+from gateway.bus.supervisor_connection import EndMessage, SupervisorConnection
+from gateway.http.request_context import RequestContext, is_question, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission_states import (
     ADMISSION_FAILURES,
@@ -31,13 +32,16 @@ from gateway.requests.admission_states import (
 )
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest, token_limit
+from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import work
-from protocol.messages.calls import AbandonCall, CallResult
+from protocol.messages.calls import CallResult
+from protocol.messages.events import Outcome
 from protocol.messages.peers import LoadedCode
+from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 from protocol.wire import envelope
 
@@ -58,6 +62,7 @@ class SupervisorSession:
         self.inbox_bytes = settings.inbox_bytes
         self.request_counts = RequestCounts()
         """How many requests this process has answered; reported with each answer to a ping."""
+        self._received_ends = ReceivedEnds()
         self._pending = PendingRequests()
         self.on_shutdown: Callable[[float], None] | None = None
         """Called when this process has to end, with the seconds left for running requests."""
@@ -84,7 +89,7 @@ class SupervisorSession:
         """Use ``sockets`` from now on, and return the handlers for what they receive."""
         self._sockets = sockets
         self._connection = SupervisorConnection(sockets, self._pending)
-        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts)
+        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)
         return self._message_handlers
 
     def connect(self) -> None:
@@ -110,7 +115,7 @@ class SupervisorSession:
         self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False, payload: bytes = b""
     ) -> SupervisorCall:
         """Call the supervisor and get everything that it answers; see :class:`SupervisorCall`."""
-        self.admission.admit()
+        self.admission.admit(question=not endless and is_question(env.get("REQUEST_METHOD", "")))
         request_context(env).check_access()
         number = self._pending.next_number()
         call = self._pending.calls[number] = SupervisorCall(self, number, env, build(number), payload, endless=endless)
@@ -131,10 +136,10 @@ class SupervisorSession:
         ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
-        self._admit(request)
+        self._admit(request, reservation)
         context.check_access()
         caller = context.caller
-        if caller is not None and caller.tokens_per_minute:
+        if caller is not None and caller.counts_tokens:
             caller = msgspec.structs.replace(caller, max_tokens=token_limit(request.body, request.weight))
         exchange = RequestExchange(
             self,
@@ -151,7 +156,7 @@ class SupervisorSession:
         try:
             if len(request.body) > self.settings.spool_over:
                 exchange.spool = self.spool.keep(request.body)
-                self._admit(request)  # other greenlets ran meanwhile
+                self._admit(request, reservation)  # other greenlets ran meanwhile
             # Not earlier: a new connection sends everything in it.
             self._pending.exchanges[exchange.number] = exchange
             exchange.begin()
@@ -160,11 +165,18 @@ class SupervisorSession:
             raise
         return exchange
 
-    def _admit(self, request: InferenceRequest) -> None:
-        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains."""
+    def _admit(self, request: InferenceRequest, reservation: int) -> None:
+        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains.
+
+        A drain of the whole server refuses nothing that was reserved before, and no question about an engine's state.
+        """
         served = self._connection.welcomed and self.admission.state is not AdmissionState.LOST
-        if request.earlier is None or not served:
+        if request.earlier is not None and served:
+            return
+        if request.earlier is not None or reservation or request.endpoint in work.ENGINE_STATE_ENDPOINTS:
             self.admission.admit()
+        else:
+            self.admission.admit_inference()
 
     def release(self, exchange: RequestExchange) -> None:
         """Forget the exchange, and remove its spool file. Idempotent."""
@@ -187,6 +199,10 @@ class SupervisorSession:
         """Report how many tokens a stream had when its worker was lost."""
         self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
 
+    def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
+        """Keep the end of an answer, in case its worker cannot report it."""
+        self._received_ends.add(self.id, exchange, worker, outcome)
+
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
         self._pending.exchanges.pop(exchange.number, None)
@@ -195,7 +211,7 @@ class SupervisorSession:
         """Return whether there is, or will be, a supervisor for another attempt."""
         return self.admission.state is not AdmissionState.LOST
 
-    def send_end(self, message: work.Cancel | work.AnswerLost | AbandonCall) -> None:
+    def send_end(self, message: EndMessage) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
         self._connection.send_end(message)
 
@@ -221,6 +237,10 @@ class SupervisorSession:
             self._paused = False
             self.on_resume()
         self.has_started.set()
+
+    def server_changed(self, readiness: ServerReadiness) -> None:
+        """Note what the supervisor says about the whole server."""
+        self.admission.server = readiness
 
     def pause_accepting(self) -> None:
         """Leave new connections to others until :meth:`welcomed`: a supervisor of another version is about to take over."""
@@ -293,6 +313,11 @@ class SupervisorSession:
         """Fail all requests and calls that still run: the grace period is over."""
         code = Code.SUPERVISOR_LOST if self.admission.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
+
+    def report_last_requests(self) -> None:
+        """Report what was counted, before this process ends; without a supervisor, it is lost."""
+        with contextlib.suppress(LemonbusError):
+            self._message_handlers.report_requests()
 
     def give_up_waiting(self) -> None:
         """Fail everything that waits for a supervisor: this process ends, because none answers it."""

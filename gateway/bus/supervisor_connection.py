@@ -22,7 +22,7 @@ from gateway.requests.exchange import RequestExchange
 from protocol.failures import Code, Failure
 from protocol.messages.calls import AbandonCall
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot
-from protocol.messages.work import AnswerLost, Cancel, SubmitRequest
+from protocol.messages.work import AnswerLost, AnswersReceived, Cancel, SubmitRequest
 from protocol.wire import envelope
 from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
 
@@ -43,6 +43,10 @@ def snapshot(pending: PendingRequests) -> GatewaySnapshot:
             if not each.over
         ]
     )
+
+
+EndMessage = Cancel | AnswerLost | AnswersReceived | AbandonCall
+"""How something ended that was sent before."""
 
 
 class SupervisorConnection:
@@ -161,7 +165,7 @@ class SupervisorConnection:
             call.exposed = self.welcomed
             self._sockets.send(call.message, call.payload)
 
-    def send_end(self, message: Cancel | AnswerLost | AbandonCall) -> None:
+    def send_end(self, message: EndMessage) -> None:
         """Tell the supervisor how something ended that was sent before.
 
         The next supervisor learns it from the snapshot.
@@ -232,6 +236,7 @@ class SupervisorConnection:
                 after=request.after,
                 address=request.address,
                 digest=request.digest,
+                via=request.via,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

@@ -126,6 +126,16 @@ class ApiClient:
                         yield ServerEvent(event or "message", "\n".join(data))
                     event, data = "", []
 
+    def download(self, path: str, body: Any) -> Generator[bytes]:
+        """Yield the bytes of an answer as they come; raises ``CommandError`` if it ends before it is whole. Closing the iterator hangs up."""
+        with self._request("POST", path, body, None) as response:
+            try:
+                yield from response.iter_content(None)
+            except requests.RequestException as problem:
+                raise CommandError(
+                    "the answer broke off: a part of it is missing; the server's log says why"
+                ) from problem
+
     @contextmanager
     def _request(self, method: str, path: str, body: Any, seconds: float | None) -> Iterator[requests.Response]:
         """Send a request. The response has a status below 400, and its body has not been read."""

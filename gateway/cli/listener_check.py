@@ -20,6 +20,8 @@ UNIT_DIRECTORY: Final = Path("/run/lemonbus")
 DYNAMIC_USERS: Final = range(61184, 65520)
 """Users that systemd makes for units with ``DynamicUser``, which have no accounts to log in to."""
 _ROOT: Final = 0
+_MAPPED: Final = 65534
+"""The owner of such a unit's directories as all others see them, from systemd 257 on: only its processes see their user there."""
 
 
 def check_listener(url: str, settings: Settings) -> None:
@@ -47,7 +49,8 @@ def _users_of_server(settings: Settings) -> set[int]:
     for folder in (Path(settings.runtime_dir), Path(settings.state_dir), UNIT_DIRECTORY):
         if _is_private(folder.parent):
             try:
-                users.add(folder.stat().st_uid)
+                owner = folder.stat().st_uid
+                users.update(DYNAMIC_USERS if owner == _MAPPED and folder.is_symlink() else {owner})
             except PermissionError:
                 users.update(DYNAMIC_USERS)  # systemd's link to a directory that only root may look into
             except OSError:

@@ -189,14 +189,15 @@ def retry_headers(failure: Failure) -> dict[str, str]:
     """Return the headers that say whether and when to repeat a request.
 
     ``Retry-After`` is set where waiting helps: every 503 has it, measured or not, except for a final refusal.
-    ``X-Should-Retry`` is set where only a change helps: OpenAI's and Anthropic's libraries, which repeat every 409 and
-    5xx, obey it.
+    ``X-Should-Retry`` is set where only a change helps, or waiting for hours: OpenAI's and Anthropic's libraries, which
+    repeat every 409, 429 and 5xx, obey it.
     """
     if failure.final:
         return {"X-Should-Retry": "false"}
     if failure.retry_after <= 0 and failure.http_status != _TRY_LATER:
         return {}
-    return {"Retry-After": str(max(1, math.ceil(failure.retry_after)))}
+    headers = {"Retry-After": str(max(1, math.ceil(failure.retry_after)))}
+    return {**headers, "X-Should-Retry": "false"} if failure.code is Code.QUOTA else headers
 
 
 def write_error(

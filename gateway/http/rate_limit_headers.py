@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from protocol.messages.work import LimitStatus, RateLimits
 
 Headers = dict[str, str]
+LIMITED: Final = ("requests", "tokens", "tokens-day", "tokens-month")
+"""What the headers are about; the first two of a minute."""
 
 
 def openai_limit_headers(limits: RateLimits, _now: datetime) -> Headers:
@@ -32,12 +35,16 @@ def anthropic_limit_headers(limits: RateLimits, now: datetime) -> Headers:
 
 
 def _known(limits: RateLimits) -> Iterator[tuple[str, LimitStatus]]:
-    if limits.requests is not None:
-        yield "requests", limits.requests
-    if limits.tokens is not None:
-        yield "tokens", limits.tokens
+    statuses = (limits.requests, limits.tokens, limits.tokens_of_day, limits.tokens_of_month)
+    yield from ((what, status) for what, status in zip(LIMITED, statuses, strict=True) if status is not None)
 
 
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds, 3), 60)
-    return (f"{minutes:.0f}m" if minutes else "") + f"{rest:.3f}".rstrip("0").rstrip(".") + "s"
+    hours, minutes = divmod(minutes, 60)
+    return (
+        (f"{hours:.0f}h" if hours else "")
+        + (f"{minutes:.0f}m" if hours or minutes else "")
+        + f"{rest:.3f}".rstrip("0").rstrip(".")
+        + "s"
+    )

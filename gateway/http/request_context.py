@@ -22,13 +22,18 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
-OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
+OPEN_PATHS: Final = frozenset({"/live", "/health", "/readyz", "/openapi.json", "/docs"})
 """Paths that are answered without a key, even while the server starts or stops."""
-MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream", "/metrics")
+MONITORING_PATHS: Final = ("/live", "/health", "/readyz", "/logs/stream", "/metrics")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
-_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
+_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED})
+
+
+def is_question(method: str) -> bool:
+    """Return whether a request with this HTTP method only asks, and changes nothing."""
+    return method in ("GET", "HEAD")
 
 
 def _never() -> bool:
@@ -86,8 +91,12 @@ class RequestContext(msgspec.Struct, eq=False):
     """The endpoint of the internal format that an engine was asked for; empty if none was, or only for its state."""
     outcome: Outcome | None = None
     """What its generation cost, if it ended."""
+    answered: bool = False
+    """Whether an engine has completed the whole answer, so that its worker counts the request."""
     failure: Failure | None = None
     """The failure in the answer, if any."""
+    in_background: bool = False
+    """Whether it goes on without its connection, and is counted as a failure only if it fails there."""
     api_key: ApiKey | None = None
     """The caller's key; None if the server has no keys."""
     keys_needed: bool = False
@@ -122,10 +131,7 @@ class RequestContext(msgspec.Struct, eq=False):
     @property
     def caller(self) -> Caller | None:
         """What the supervisor has to know about the key, for its counters and limits; None without keys."""
-        key = self.api_key
-        if key is None:
-            return None
-        return Caller(key.name, key.models, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+        return Caller.of(self.api_key) if self.api_key is not None else None
 
     def may_use(self, model: str) -> bool:
         """Return whether the caller's key may use a model, given by its registered name."""

@@ -6,13 +6,18 @@ The counts are bounded: durations are counted in buckets, and a route's label is
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
+from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestSeries, RequestsObserved
 
 MAX_SERIES: Final = 2000
 """Series between two reports. Requests that would need more are counted under ``other``."""
+
+
+MAX_KEPT: Final = 4
+"""Reports that are kept: of more seconds than one that was sent can remain unread."""
 
 
 class RouteLabels(NamedTuple):
@@ -21,6 +26,8 @@ class RouteLabels(NamedTuple):
     endpoint: str
     """The route without its version prefix."""
     dialect: str
+    inference: bool = False
+    """Whether a POST is a request to a model, so that a failure counts as usage of its API key."""
 
 
 UNKNOWN_ROUTE: Final = RouteLabels(OTHER, OTHER)
@@ -32,6 +39,12 @@ class _Series(NamedTuple):
     status: int
     code: str
     inference: str
+
+
+class _Failure(NamedTuple):
+    api_key: str
+    model: str
+    code: str
 
 
 class _Durations:
@@ -50,6 +63,11 @@ class RequestCounts:
         self.routes: Mapping[str, RouteLabels] = {}
         """Route template → its labels."""
         self._counted: dict[_Series, _Durations] = {}
+        self._failures: dict[_Failure, list[int]] = {}
+        """A failure of one key and model → how many requests, and how many of them the engine had answered."""
+        self._serial = 0
+        """That of the last report."""
+        self._latest: deque[RequestsObserved] = deque(maxlen=MAX_KEPT)
 
     def observe(self, route: str, status: int, seconds: float, code: str = "", inference: str = "") -> None:
         """Count a request.
@@ -67,10 +85,36 @@ class RequestCounts:
         durations.seconds += seconds
         durations.buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
 
-    def unreported(self) -> list[RequestSeries]:
-        """Return what was counted since the last call of :meth:`reported`."""
-        return [RequestSeries(*series, each.seconds, each.buckets) for series, each in self._counted.items()]
+    def failed(self, route: str, api_key: str, model: str, code: str, *, answered: bool) -> None:
+        """Count a POST that failed, if its route is one of requests to models.
 
-    def reported(self) -> None:
-        """Start again: everything was sent to the supervisor."""
+        ``api_key``: by its name. ``answered``: the engine had completed the answer.
+        """
+        if not self.routes.get(route, UNKNOWN_ROUTE).inference:
+            return
+        failure = _Failure(api_key, model, code)
+        if failure not in self._failures and len(self._failures) >= MAX_SERIES:
+            failure = failure._replace(model="")
+        counts = self._failures.setdefault(failure, [0, 0])
+        counts[0] += 1
+        counts[1] += answered
+
+    def unreported(self) -> RequestsObserved | None:
+        """Return what was counted since the last call of :meth:`reported`; None: nothing."""
+        if not self._counted and not self._failures:
+            return None
+        series = [RequestSeries(*series, each.seconds, each.buckets) for series, each in self._counted.items()]
+        failures = [FailedRequests(*failure, *counts) for failure, counts in self._failures.items()]
+        return RequestsObserved(series, failures, self._serial + 1)
+
+    def reported(self, report: RequestsObserved) -> None:
+        """Start again: this was sent to the supervisor."""
+        self._serial = report.serial
+        self._latest.append(report)
         self._counted.clear()
+        self._failures.clear()
+
+    @property
+    def latest(self) -> list[RequestsObserved]:
+        """The latest reports, which a supervisor that has ended may not have read."""
+        return list(self._latest)

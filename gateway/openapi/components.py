@@ -10,7 +10,6 @@ import msgspec
 
 from gateway.api.common.operations import EVERY, Operation
 from gateway.http.errors import ErrorFormat
-from protocol.failures import Failure
 
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -65,12 +64,14 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         content[_JSON] = {"schema": schemas.of(operation.answer)}
     for media_type in operation.texts:
         content[media_type] = {"schema": {"type": "string"}}
+    content |= {media_type: {} for media_type in operation.binaries}  # OpenAPI 3.1 has no schema for bytes
     if operation.stream is not None:
         stream = operation.stream
         # No schema: OpenAPI 3.1 has none for the single events of a stream.
         content[stream.media_type] = {"example": stream.example}
-    statuses = [operation.status, *([202] if operation.may_take_longer else [])]
-    return {str(status): _response(_phrase(status), content) for status in statuses}
+    return {
+        str(status): _response(_phrase(status), content) for status in (operation.status, *operation.other_statuses)
+    }
 
 
 class ErrorForm(NamedTuple):
@@ -90,12 +91,15 @@ class ErrorResponses:
         self._names: dict[_Kind, str] = {}
         self._found: dict[str, dict[str, Any]] = {}
 
-    def of(self, failures: Iterable[Failure], forms: Iterable[ErrorForm]) -> dict[str, Any]:
-        """Return the response for each status of these failures, in any of these forms."""
-        bodies: dict[int, list[type]] = {}
+    def of(self, operation: Operation, forms: Iterable[ErrorForm]) -> dict[str, Any]:
+        """Return the response for each status of an operation's failures, in any of these forms.
+
+        A status that an answer may also have has both bodies.
+        """
+        bodies: dict[int, list[type]] = {status: [operation.answer] for status in operation.other_statuses}
         codes: dict[int, set[str]] = {}
         for form, body in forms:
-            for failure in {*failures, *EVERY}:
+            for failure in {*operation.failures, *EVERY}:
                 status = form.error_status(failure)
                 codes.setdefault(status, set()).add(failure.code.value)
                 if body not in (known := bodies.setdefault(status, [])):

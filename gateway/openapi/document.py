@@ -115,7 +115,7 @@ def _methods(resource: object) -> list[str]:
 
 def _operation(route: DocumentedRoute, path: str, method: str, operation: Operation, parts: _Parts) -> dict[str, Any]:
     responses = answers(operation, parts.schemas)
-    responses |= parts.errors.of(operation.failures, route.error_forms)
+    responses |= parts.errors.of(operation, route.error_forms)
     shown: dict[str, Any] = {
         "tags": [route.documentation.name],
         "summary": operation.summary,

@@ -253,6 +253,7 @@ class AnswerStream:
     def close(self) -> None:
         """Stop watching; stop the engine if the generation has not ended. Idempotent."""
         self._context.outcome = self.outcome if self._exchange.outcome is not None else None
+        self._context.answered = self._exchange.outcome is not None and not self._pieces.left
         self._watch.close()
         self._exchange.abandon(Code.CANCELLED)
         self._session.release(self._exchange)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,13 +27,17 @@ from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
-from protocol.messages.work import ENGINE_STATE_ENDPOINTS, Caller, QueueStatus, RateLimits
+from protocol.messages.work import BYTE_STREAMS, ENGINE_STATE_ENDPOINTS, Caller, QueueStatus, RateLimits
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
     {Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT, Code.INTERNAL}
 )
 """Failures that this process found; the engine does not know of them yet."""
+
+
+_BYTES_FACTOR: Final = 16
+"""How many times as much of an answer in bytes may wait: a player reads sound as slowly as it plays it."""
 
 
 class ExchangeDispatcher(Protocol):
@@ -49,6 +53,9 @@ class ExchangeDispatcher(Protocol):
 
     def report_lost(self, exchange: RequestExchange) -> None:
         """Report how much of a stream its client has got when its worker is gone."""
+
+    def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
+        """Keep the end of its answer, in case the worker cannot report it."""
 
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
@@ -127,11 +134,15 @@ class RequestExchange:
         self.granted_model = ""
         """The registered name of the model of the present attempt; empty while it waits."""
         self.spool = ""
-        self.inbox = Inbox(1, dispatcher.inbox_bytes)
+        self.inbox = self._new_inbox()
         self.failure: Failure | None = None
         self.waker = GreenletWaker()
         self.cut: Callable[[float], None] | None = None
         """Breaks the client's connection after this many seconds: the only way to end a blocked write."""
+
+    def _new_inbox(self) -> Inbox:
+        factor = _BYTES_FACTOR if self.request.endpoint in BYTE_STREAMS else 1
+        return Inbox(self.attempt, factor * self._dispatcher.inbox_bytes)
 
     @property
     def label(self) -> str:
@@ -176,6 +187,7 @@ class RequestExchange:
         if failure is not None:
             self._end(failure)
         elif self.inbox.outcome is not None:
+            self._dispatcher.answered(self, worker, self.inbox.outcome)
             self.model = self.inbox.outcome.model or self.model
             if not self.rate_limits_due:  # otherwise this still gets a message; its end is the caller's ``release``
                 self._dispatcher.forget(self)
@@ -233,7 +245,7 @@ class RequestExchange:
             self.suspect = self.suspect or decision.suspect
             self.worker = self.granted_model = ""
             self.retry_reason = failure.code.value
-            self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
+            self.inbox = self._new_inbox()
             try:
                 self._dispatcher.submit(self)
             except LemonbusError as problem:

@@ -19,8 +19,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
     ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
     for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
-    ``context``, ``earlier``, ``more``, ``after``, ``address``, ``digest``: as in ``SubmitRequest``.
-    ``preparation`` and ``answer_stream`` set the last five.
+    ``context``, ``earlier``, ``more``, ``after``, ``address``, ``digest``, ``via``: as in ``SubmitRequest``.
+    ``preparation`` and ``answer_stream`` set the last six.
     ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 
@@ -39,6 +39,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     names: Mapping[str, str] = {}
     address: str = ""
     digest: str = ""
+    via: list[str] = []
 
 
 _decode: Final = msgspec.json.Decoder(

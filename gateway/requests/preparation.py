@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import request_context
+from gateway.http.via import servers_passed
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.request_digest import request_digest
 from gateway.requests.request_media import with_decoded_media
@@ -25,4 +26,5 @@ def prepared(session: RequestSession, env: dict[str, Any], request: InferenceReq
     fields = body_decoding.in_steps(len(body), env, partial(fields_within_limits, body, request.names))
     address = "" if request_context(env).api_key else env.get("REMOTE_ADDR") or ""
     digest = request_digest(request.endpoint, body, fields)
-    return with_decoded_media(session, env, msgspec.structs.replace(request, address=address, digest=digest), fields)
+    noted = msgspec.structs.replace(request, address=address, digest=digest, via=servers_passed(env))
+    return with_decoded_media(session, env, noted, fields)

@@ -46,6 +46,8 @@ If none is left when another process connects to it, ZeroMQ aborts the process.
 """
 _NOT_READING_S: Final = 2.0
 """Seconds for which a client may take nothing of its answer while others get no connection."""
+_LAST_REPORT_S: Final = 0.02
+"""Time for the last report to leave this process."""
 _REFUSALS_S: Final = 0.2
 """Seconds for refusing the waiting requests, before a process without a supervisor ends."""
 
@@ -214,7 +216,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             gevent.sleep(0.05)
         for acceptor in acceptors:
             acceptor.kill()
-        gevent.sleep(0)
+        gevent.get_hub().loop.run_callback(self.session.report_last_requests)
+        gevent.sleep(_LAST_REPORT_S)
         self.serving = False
 
     def handle_abort(self, _signal: int, _frame: Any) -> None:

@@ -69,6 +69,9 @@ class KeyRights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """Shell patterns of the registered model names that it may use; empty: all models."""
     requests_per_minute: Limit = 0
     tokens_per_minute: Limit = 0
+    tokens_per_day: Limit = 0
+    """Days and months are those of UTC."""
+    tokens_per_month: Limit = 0
     concurrent: Limit = 0
     """Requests that may wait or run at the same time."""
     expires: Annotated[UnixTime, Meta(ge=0)] = 0.0

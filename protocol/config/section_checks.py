@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from protocol.config.fields import shown_value
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import (
+    OWN_ENGINE_KEYS,
+    PROCESS_KEYS,
+    PROGRAM_KEYS,
+    SERVER_KEYS,
+    EngineSettings,
+    GroupSettings,
+    ModelSettings,
+    RecipeDefaults,
+    RemoteSettings,
+)
+from protocol.config.server_address import parse_address
 from protocol.config.toml_lines import KeyPath
 from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
 from protocol.requests.request_rules import PROTECTED_FIELDS, field_problem
@@ -28,11 +39,17 @@ REFUSED_NAMES: Final = frozenset(
 """Variables that make a program load or run something, and keys that no engine needs."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All control characters except line ends and tabs."""
-_TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
+_TEXTS_WITH_LINES: Final = frozenset({"args", "command", "system_prompt"})
 """Settings whose text may have several lines."""
 _SPACES: Final = re.compile(r"[\t\n]")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_ENGINE_KINDS: Final = (*PROGRAM_KEYS, *SERVER_KEYS)
+_OF_A_PROGRAM: Final = frozenset(
+    {*PROGRAM_KEYS, "start_timeout", "stop_signal", "working_directory", "memory", "device_memory"}
+)
+_OF_A_SERVER: Final = frozenset({*SERVER_KEYS, "timeout"})
+_GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
 
@@ -75,11 +92,17 @@ def _option_problem(name: str, value: object) -> str:
 
 
 def _variable_problem(name: str, value: object) -> str:
+    return own_variable_problem(name, value) or _variable_refusal(name)
+
+
+def own_variable_problem(name: str, value: object) -> str:
+    """Return what is wrong with a variable of the operator's own program, which may get any; empty if it is valid."""
     if not _VARIABLE.fullmatch(name):
         return "expected the name of a variable: letters, digits and _"
     if not isinstance(value, str) or len(value) > 4096 or _CONTROL.search(value) or "\n" in value:
         return f"expected a text of one line and at most 4096 characters, got {shown_value(value)}"
-    return _variable_refusal(name)
+    own = name.upper().startswith(("LEMONBUS_", "LEMONADE_"))
+    return f"{name} is not given to an engine: it is lemonbus's own" if own else ""
 
 
 def _field_problem(name: str, value: object) -> str:
@@ -119,15 +142,30 @@ def _is_json(value: object) -> bool:
             return isinstance(value, str) and not _CONTROL.search(value)
 
 
-def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
-    """Return settings of one section that contradict each other."""
+def contradictions(path: KeyPath, section: Any, given: Collection[str], remotes: Collection[str]) -> Iterator[Problem]:
+    """Return settings of one section that contradict each other.
+
+    ``given``: the keys that it has; ``remotes``: the names of the sections ``[remotes.NAME]``.
+    """
     if isinstance(section, GroupSettings):
         if section.swap and section.max_loaded > 1:
             yield (*path, "max_loaded"), "expected 0 or 1, because swap allows one loaded model"
         if not (section.swap or section.exclusive or section.max_loaded):
             yield path, "expected exclusive, swap or max_loaded: without them the group changes nothing"
         return
-    assert isinstance(section, RecipeDefaults)  # noqa: S101 - tells the type checker
+    if isinstance(section, RemoteSettings | EngineSettings) and section.api_key_file and section.api_key_env:
+        yield (*path, "api_key_env"), "expected either this or api_key_file, not both"
+    if isinstance(section, RecipeDefaults):
+        yield from _contradictions_of_models(path, section)
+    if isinstance(section, EngineSettings):
+        remote, _, of_remote = path[-1].partition("/")
+        yield from _engine_contradictions(path, section, given, remote if of_remote and remote in remotes else "")
+        yield from _value_problems(path, section)
+    if isinstance(section, RemoteSettings):
+        yield from _address_problems((*path, "url"), [section.url])
+
+
+def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterator[Problem]:
     twice = next((name for name in section.options if name.endswith("_args")), None)
     if twice and section.args is not None:
         yield (*path, "options", twice), "expected either this option or args, which is the same"
@@ -139,6 +177,46 @@ def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
     for name in VISIBLE_DEVICES if section.devices else ():
         if name in section.env:
             yield (*path, "env", name), "expected no such variable, because devices sets it"
+
+
+def _engine_contradictions(
+    path: KeyPath, section: EngineSettings, given: Collection[str], remote: str
+) -> Iterator[Problem]:
+    """Return keys of a program or a server of the operator's own that contradict each other.
+
+    ``remote``: the section ``[remotes.NAME]`` that the model comes from; empty: none.
+    """
+    for key in _GIVEN_BY_A_REMOTE if remote else ():
+        if key in given:
+            yield (*path, key), f"expected no such key: the model is one of [remotes.{remote}]"
+    kinds = [key for key in _ENGINE_KINDS if key in given]
+    if len(kinds) > 1:
+        yield (*path, kinds[1]), f"expected either this or {kinds[0]}, not both"
+    for key in filter(given.__contains__, OWN_ENGINE_KEYS):
+        if key in _OF_A_PROGRAM and section.command is None:
+            yield (*path, key), "has no effect without command"
+        elif not (kinds or remote) or (key in _OF_A_SERVER and section.command is not None):
+            yield (*path, key), f"has no effect without {'url' if key in _OF_A_SERVER else ' or '.join(_ENGINE_KINDS)}"
+    for key in PROCESS_KEYS if section.addresses or remote else ():
+        if key in given:
+            yield (*path, key), "has no effect on a model of another server, which has no process here"
+
+
+def _value_problems(path: KeyPath, section: EngineSettings) -> Iterator[Problem]:
+    """Return values of these keys that cannot be, or lack what they need."""
+    yield from _address_problems((*path, "urls" if section.urls else "url"), section.addresses)
+    if section.command is not None and not any("{port}" in text for text in (*section.command, *section.env.values())):
+        yield (*path, "command"), "expected {port} in an argument or in env: lemonbus chooses the port"
+    if section.device_memory and not section.devices:
+        yield (*path, "device_memory"), "has no effect without devices"
+
+
+def _address_problems(path: KeyPath, urls: Iterable[str]) -> Iterator[Problem]:
+    for url in urls:
+        try:
+            parse_address(url)
+        except ValueError as problem:
+            yield path, f"expected the address of a server, got {shown_value(url)}: {problem}"
 
 
 def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ import msgspec
 
 from protocol.config import section_checks
 from protocol.config.fields import SettingField, declared_fields, shown_value
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import PROGRAM_KEYS, GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath
 from protocol.failures import invalid
@@ -28,18 +28,36 @@ _TYPES: Final[dict[str, type[msgspec.Struct]]] = {
     "models": ModelSettings,
     "defaults": RecipeDefaults,
     "groups": GroupSettings,
+    "remotes": RemoteSettings,
 }
-_HEADERS: Final = {"models": '[models."NAME"]', "defaults": "[defaults.RECIPE]", "groups": "[groups.NAME]"}
+_HEADERS: Final = {
+    "models": '[models."NAME"]',
+    "defaults": "[defaults.RECIPE]",
+    "groups": "[groups.NAME]",
+    "remotes": "[remotes.NAME]",
+}
 _EXPECTED: Final = {
     "aliases": "a list of names of at most 256 characters",
+    "api_key_env": "the name of a variable: letters, digits and _",
+    "api_key_file": "an absolute path",
     "args": "a command line, as one text",
+    "capabilities": 'a list of labels such as ["vision", "tools"]',
+    "command": 'a list such as ["vllm", "serve", "Qwen/Qwen3-8B", "--port", "{port}"]',
     "devices": 'a list such as ["0", "1"] or ["CUDA0"]',
     "drop": "a list of names of request fields",
     "env": 'a table of variables: NAME = "text"',
+    "health": "a path such as /health",
     "models": "a non-empty list of names of models",
     "options": "a table of load options: NAME = a value",
     "set": "a table of request fields: NAME = a value",
+    "slots": "a whole number from 1 up to 4096",
+    "start_timeout": "a number above 0 up to 86400",
     "system_prompt": "a text of at most 65536 characters",
+    "timeout": "a number above 0 up to 86400",
+    "url": "an http or https address, up to its /v1, without a user and a query",
+    "urls": "a non-empty list of http or https addresses, up to their /v1, without a user and a query",
+    "user": "the name of a user, or its number as a text",
+    "working_directory": "an absolute path",
 }
 """Setting → its allowed values in words, where its type does not say it."""
 MASK: Final = "********"
@@ -51,7 +69,7 @@ class Sections(NamedTuple):
     """The sections of a file, and where each of their settings is written."""
 
     values: dict[str, dict[str, Any]]
-    """The sections ``models``, ``defaults`` and ``groups`` that the file has."""
+    """The sections that the file has, by kind."""
     lines: dict[str, int]
     """Dotted name of a section or of a setting → its line."""
 
@@ -71,7 +89,8 @@ def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, i
 
     ``file``: its name in messages; ``table``: its values; ``lines``: see :func:`protocol.config.toml_lines.key_lines`.
     """
-    reader = _Reader(file, lines)
+    remotes = table.get("remotes")
+    reader = _Reader(file, lines, frozenset(remotes) if isinstance(remotes, dict) else frozenset())
     values = {kind: reader.read(kind, table[kind]) for kind in SECTIONS if kind in table}
     twice = section_checks.claimed_twice(values.get("models", {}), values.get("groups", {}))
     for path, problem in itertools.islice(twice, 1):
@@ -100,8 +119,8 @@ def section_values(settings: Settings) -> dict[str, Any]:
 class _Reader:
     """Reads the sections of one file."""
 
-    def __init__(self, file: str, lines: Mapping[KeyPath, int]) -> None:
-        self._file, self._lines_of_keys = file, lines
+    def __init__(self, file: str, lines: Mapping[KeyPath, int], remotes: frozenset[str]) -> None:
+        self._file, self._lines_of_keys, self._remotes = file, lines, remotes
         self.lines: dict[str, int] = {}
         """See :attr:`Sections.lines`."""
 
@@ -136,17 +155,24 @@ class _Reader:
                     self.fail((*path, key), f"unknown section; a name with dots needs quotes: {header}")
                 known = suggestion(key, fields, f"there are: {', '.join(fields)}")
                 self.fail((*path, key), f"unknown setting{known}")
-            self._setting(field, (*path, key), value)
+            self._setting(field, (*path, key), value, own_program=not given.keys().isdisjoint(PROGRAM_KEYS))
         if kind == "groups" and "models" not in given:
             self.fail(path, f"expected models, {_EXPECTED['models']}")
+        if kind == "remotes" and "url" not in given:
+            self.fail(path, f"expected url, {_EXPECTED['url']}")
+        if kind == "remotes" and not _BARE.match(name):
+            self.fail(path, "expected a name of letters, digits, - and _: it stands before the names of the models")
         section = msgspec.convert(given, _TYPES[kind])
-        for where, problem in itertools.islice(section_checks.contradictions(path, section), 1):
+        wrong = section_checks.contradictions(path, section, given, self._remotes)
+        for where, problem in itertools.islice(wrong, 1):
             self.fail(where, problem)
         return section
 
-    def _setting(self, field: SettingField, path: KeyPath, value: object) -> None:
-        """Check one setting, and note its line."""
+    def _setting(self, field: SettingField, path: KeyPath, value: object, *, own_program: bool) -> None:
+        """Check one setting, and note its line. ``own_program``: the section names a program of the operator's own."""
         entry_problem = section_checks.ENTRY_CHECKS.get(field.name)
+        if own_program and field.name == "env":
+            entry_problem = section_checks.own_variable_problem
         if entry_problem is not None and isinstance(value, dict):
             for name, entry in value.items():
                 self._refuse((*path, name), entry_problem(name, entry))

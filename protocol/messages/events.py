@@ -22,7 +22,8 @@ class EventKind(enum.IntEnum):
 
     DELTA = 0
     """``data``: whole server-sent events of an OpenAI stream (``data: {…}\\n\\n``…), or, for a request that is
-    not streamed, the whole JSON body. ``count``: tokens in it."""
+    not streamed, the whole JSON body. ``count``: tokens in it. For an endpoint of ``BYTE_STREAMS`` (``work.py``): the
+    next bytes of the answer, cut anywhere; ``count``: pieces."""
     ALIVE = 1
     """The engine makes progress without output (prefill).  ``data`` is empty."""
     DONE = 2
@@ -62,6 +63,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     queue_s: Seconds = 0.0
     """Seconds for which the request waited for a slot, before all other times begin."""
+    serial: int = 0
+    """As in :class:`~protocol.messages.work.AttemptEnded`: the gateway reports the end if its worker dies before it can."""
 
     @property
     def each_token_s(self) -> list[float]:

@@ -7,10 +7,11 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
-from protocol.messages.peers import Peer
+from protocol.messages.peers import LoadStage, Peer
 from protocol.messages.work import AttemptProgress
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
-from protocol.times import NEVER_UNLOADED, IdleTime, Seconds, UnixTime
+from protocol.times import NEVER_UNLOADED, Age, IdleTime, Seconds, UnixTime
 
 
 @repeated_call
@@ -68,8 +69,26 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
 
 
+class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A load that has begun and not ended."""
+
+    model: str
+    stage: LoadStage
+    age: Age
+    """Since it was asked for; after the supervisor was replaced, since then."""
+    waiting: int = 0
+    """Requests and loads that wait for it."""
+    done: int = 0
+    total: int = 0
+    """0: the engine does not say how far it is."""
+    unit: str = ""
+
+
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model whose last load or check failed, or whose breaker is open. ``failures``: how many in a row."""
+    """A model whose last load or check failed, whose breaker is open, or whose idle engine was killed for memory.
+
+    ``failures``: how many in a row.
+    """
 
     model: str
     failure: Failure
@@ -77,11 +96,44 @@ class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_in: Seconds
 
 
+class EngineDeath(msgspec.Struct, frozen=True):
+    """How long ago and why an engine died, or its worker."""
+
+    age: Age
+    code: str
+    reason: str
+
+
+class EngineDeaths(msgspec.Struct, frozen=True):
+    """The deaths of a model's engines since the start of the server; ``last``: the latest of them, the newest first."""
+
+    model: str
+    count: int
+    last: list[EngineDeath]
+
+
+class ModelProblem(msgspec.Struct, frozen=True):
+    """A model that the configuration names, and why it cannot be used, in words."""
+
+    model: str
+    text: str
+
+
+class DiskSpace(msgspec.Struct, frozen=True):
+    """The disk of a directory of the server. Sizes in bytes."""
+
+    directory: str
+    """What is there: ``cache``, ``models`` (the hub's cache) or ``state``."""
+    free: int
+    """What this user may still write."""
+    size: int
+
+
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of the whole server at one moment."""
 
     status: str
-    """``ok``, ``starting`` or ``draining``."""
+    """``ok``, ``draining``: the server ends, or ``drained``: an operator has taken it out of service."""
     version: str
     boot: str
     pid: int
@@ -91,11 +143,18 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     max_models: dict[str, int]
     granted: int = 0
     queued: int = 0
+    loads: list[LoadInProgress] = []
     troubled: list[FailedModel] = []
+    deaths: list[EngineDeaths] = []
+    """By model, the one whose engine died last first."""
     downloads: list[str] = []
     peers: list[Peer] = []
+    drained: bool = False
+    """Whether an operator has drained it: no new requests until it is undrained."""
     problems: list[str] = []
     """What keeps the server from its work, and how to fix it."""
+    model_problems: list[ModelProblem] = []
+    """The same for models that the configuration names."""
     former_models: list[str] = []
     """Models whose workers speak another version of the protocol, and finish their requests; ``models`` has none of them."""
     counters: dict[str, int] = {}
@@ -108,7 +167,10 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_used: int = 0
     """Bytes that the engines of loaded models used right after their loads."""
     memory_total: int = 0
-    """The machine's memory in bytes."""
+    """The machine's memory in bytes, or what a control group allows of it."""
+    memory: list[Capacity] = []
+    """The memory of the host, and of each device that has its own."""
+    disks: list[DiskSpace] = []
 
 
 @repeated_call

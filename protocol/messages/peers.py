@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from protocol import RELEASE, VERSION
@@ -9,6 +11,8 @@ from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
+from protocol.messages.work import AttemptEnded
+from protocol.models.memory import EngineDevice, MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
@@ -116,25 +120,31 @@ class PauseAccepting(msgspec.Struct, frozen=True):
 
 
 @control_message
-class CheckModel(msgspec.Struct, frozen=True):
+class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → spare worker: check everything that can be checked without starting the engine."""
 
     spec: ModelSpec
+    devices: list[EngineDevice] = []
+    """What the engine may compute on besides the processor."""
 
 
 @control_message
 class ModelChecked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Worker → supervisor: the model can be tried. ``need`` and ``available``: bytes of memory."""
+    """Worker → supervisor: the model can be tried."""
 
-    need: int = 0
-    available: int = 0
+    estimate: MemoryEstimate = MemoryEstimate()
+    """The memory that it needs once it is loaded."""
 
 
 @control_message
-class StartEngine(msgspec.Struct, frozen=True):
+class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → worker: start the engine; after an engine's death: start it again."""
 
     spec: ModelSpec
+    context: int = 0
+    """The context of each request that was chosen because the options leave it open; 0: as the options say."""
+    need: dict[str, int] = {}
+    """Bytes by place that the model counts with. The worker keeps them for a new supervisor."""
 
 
 @control_message
@@ -150,6 +160,10 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
+    memory: int = 0
+    """Bytes of the host's memory that its processes use then; a page that several processes share counts in parts."""
+    memory_difference: int | None = None
+    """Bytes that it takes beyond the estimate, or less (below zero); None if that is not known."""
     trained_context: int = 0
     """Tokens that the model was trained for; 0 if unknown."""
     parameters: int = 0
@@ -164,22 +178,47 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long the worker may keep its engine after :class:`Shutdown` to save prompt caches."""
 
 
+class LoadStage(enum.StrEnum):
+    """How far a load is."""
+
+    QUEUED = "queued"
+    """It has no worker yet."""
+    CHECKING = "checking"
+    WAITING_FOR_MEMORY = "waiting for memory"
+    WAITING = "waiting"
+    """For other models, to end their loads or to leave, because of a limit, a group or the NPU."""
+    STARTING = "starting"
+    """The engine's process runs, and does not answer yet."""
+    LOADING = "loading"
+    """The engine answers that it is not ready, or prints how far it is."""
+    WARMING_UP = "warming up"
+
+
+@control_message
+class LoadProgressed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: how far the engine is that it has started. At each new stage, and twice a second if the engine says more."""
+
+    stage: LoadStage
+    done: int = 0
+    total: int = 0
+    """0: the engine does not say how far it is."""
+    unit: str = ""
+
+
+@control_message
+class MemoryMeasured(msgspec.Struct, frozen=True):
+    """Worker → supervisor: its ready engine takes more memory than was known."""
+
+    memory_difference: int
+    """As in :class:`EngineReady`."""
+
+
 @control_message
 class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: ``CheckModel`` or ``StartEngine`` failed. ``started``: an engine had been started."""
 
     failure: Failure
     started: bool = False
-
-
-class AttemptTokens(msgspec.Struct, frozen=True):
-    """The output tokens of one attempt, and those of its prompt, unless it is made again."""
-
-    gateway: str
-    number: int
-    attempt: int
-    tokens: int
-    prompt_tokens: int = 0
 
 
 @control_message
@@ -191,10 +230,12 @@ class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     failure: Failure
-    unfinished: list[AttemptTokens] = []
-    """The attempts in progress, with the number of tokens of their prompts and of the answers already sent. Attempts without any are left out."""
+    unfinished: list[AttemptEnded] = []
+    """The attempts in progress, with the tokens of their prompts and of the answers already sent."""
     causes: list[RequestKey] = []
     """The attempts that may have caused the death. Empty: none did, for example because a signal came from outside."""
+    killed: bool = False
+    """Whether it got a SIGKILL that lemonbus did not send: the kernel, or something that watches the memory, wants its memory."""
 
 
 @control_message

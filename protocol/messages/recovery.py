@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, ModelInUse
-from protocol.messages.work import Caller
+from protocol.messages.work import AttemptEnded, Caller
 from protocol.models.recipes import ModelSpec
 from protocol.times import Age
 from protocol.wire.envelope import control_message
@@ -41,14 +41,6 @@ class AttemptSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """Whether ``AttemptAbandoned`` was sent for it."""
 
 
-class AttemptId(msgspec.Struct, frozen=True, array_like=True):
-    """The key of an attempt."""
-
-    gateway: str
-    number: int
-    attempt: int
-
-
 class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor, the payload of ``Hello``."""
 
@@ -59,14 +51,18 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: EngineReady | None = None
     """The last ``EngineReady`` of the present engine, if one was sent."""
     attempts: list[AttemptSnapshot] = []
-    ended: list[AttemptId] = []
-    """The latest attempts that ended: a dead supervisor may not have read their ends. At most :data:`MAX_ENDED`.
+    ended: list[AttemptEnded] = []
+    """The latest ends, which a dead supervisor may not have read, without the times of tokens. At most :data:`MAX_ENDED`.
 
     Attempts that the worker returned (``AttemptEnded`` with ``returned``) are left out: their gateways got no event.
     """
     last_use: Age | None = None
     """The engine became ready, or an attempt with slots began or ended; None: never."""
     remembered: PolicyOverrides = PolicyOverrides()
+    context: int = 0
+    """As in the last ``StartEngine``."""
+    need: dict[str, int] = {}
+    """As in the last ``StartEngine``."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from protocol.messages.calls import repeated_call
 from protocol.models.devices import Device
+from protocol.models.memory import Capacity
 from protocol.wire.envelope import control_message
 
 
@@ -117,6 +118,8 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     recipes: dict[str, RecipeStatus] = {}
     packages: list[str] | None = None
     """``NAME==VERSION`` of all installed Python packages; None if they were not listed."""
+    memory: list[Capacity] = []
+    """The memory of the host, and of each device that has its own, now."""
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,5 +142,7 @@ class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: list[str] = []
     programs: dict[str, ProgramStatus] = {}
     """Checkpoint scheme → the program that keeps those models."""
+    program_devices: dict[str, list[str]] = {}
+    """``RECIPE:BACKEND`` of a user's own program → the kinds of devices that it finds; only those that say so."""
     probe_errors: list[str] = []
     """For the log: the tools that did not answer."""

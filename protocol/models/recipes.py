@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from protocol.models.devices import Device, health_words
+from protocol.models.engine_limits import EngineLimits
 
 OptionValue = bool | int | float | str
 """The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
 """The recipe of a checkpoint that does not hint at one."""
+AUTOMATIC_CTX_SIZE: Final = -1
+"""The ``ctx_size`` that means: the largest context that fits into the memory, up to the model's own."""
 MAX_CTX_SIZE: Final = 2**24
 """The largest ``ctx_size`` that may be asked for, in tokens."""
 
@@ -35,6 +38,8 @@ class IdleCheck(enum.StrEnum):
     """Ask the engine's ``/slots`` until no more slots are busy than requests are running."""
     CLOSED = "closed"
     """The engine stops when its client hangs up, streamed or not, and answers the next request once it has stopped."""
+    DISCONNECTED = "disconnected"
+    """It runs elsewhere, for others as well: once the connection is closed, its work is its own affair."""
     ANSWER = "answer"
     """The engine cannot be interrupted: read its answer to the end and discard it."""
 
@@ -48,6 +53,8 @@ class Provision(enum.StrEnum):
     """A pinned archive of a release, unpacked into a folder of its own."""
     USER = "user"
     """The machine's administrator installs it; it is found on PATH."""
+    SECTION = "section"
+    """A section of the configuration names the program, or the server."""
 
 
 class NpuSharing(enum.StrEnum):
@@ -157,6 +164,15 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """An unregistered checkpoint with this word in its name gets this recipe."""
     hint_devices: list[str] = []
     """Of several recipes with the same hint, this is the one for the device that the request names; ``hybrid`` if it names none."""
+    section_keys: list[str] = []
+    """Each of these keys makes a section of the configuration a model of this recipe.
+
+    Such models have no files here, and no client can name one that is not configured. Empty: any model may have the recipe.
+    """
+    elsewhere: bool = False
+    """Whether its models run on other servers: they need no memory here, and no limit on loaded models counts them."""
+    shown_device: str = ""
+    """The device of its models as health names it, if it is not one of this machine."""
     folder_file: str = ""
     """A folder of the extra models directory that contains this file is a model of this recipe."""
     restartable: bool = False
@@ -208,6 +224,12 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables of the engine that the configuration sets."""
     devices: list[str] = []
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
+    elsewhere: bool = False
+    """See :attr:`RecipeDescriptor.elsewhere`."""
+    engine: dict[str, Any] = {}
+    """The keys of its section that say which program or server runs it (``OWN_ENGINE_KEYS`` of ``protocol.config.model_settings``)."""
+    limits: EngineLimits = EngineLimits()
+    """What the configuration lets the engine use."""
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for. They stay valid when the configuration changes."""
     configured: str = ""

@@ -6,6 +6,7 @@ The supervisor looks the files up, and the jobs fetch them: both must mean the s
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
@@ -13,6 +14,10 @@ GENAI_CONFIG: Final = "genai_config.json"
 """A folder with this file is a model of ONNX Runtime GenAI."""
 QUANTIZATION_RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")
 """Preferred quantizations, best first: without a variant, the first that exists is used."""
+SPEECH_RANKING: Final = ("quantized", "int8", "q8", "uint8", "fp16", "model", "v1.0")
+"""How the names of a speech model's files end, the preferred ones first."""
+_ONNX: Final = ".onnx"
+_VOICES: Final = re.compile(r"(?:[^/]+/)?voices/[^/]+\.bin|(?:[^/]+/)?voices[^/]*\.(?:bin|npz)", re.IGNORECASE)
 _NOT_MODEL_FILES: Final = (".gitattributes", ".gitignore", "README.md")
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
@@ -81,15 +86,19 @@ def choose_files(files: list[str], variant: str) -> list[str]:
 
     The order of precedence: a file, a folder, a quantization at the end of a name, one anywhere in a name. Of several
     matches, the shortest name wins: ``Q4_K_M`` is not ``UD-Q4_K_M``. A folder with :data:`GENAI_CONFIG` is one model,
-    with that file last.
+    with that file last. An ONNX file of a repository with voices brings all of them.
     """
     if named := _named(files, variant):
-        return complete_shards(named, frozenset(files))
+        return [*complete_shards(named, frozenset(files)), *_voices_for(named, files)]
     found = gguf_models(files)
     if variant not in ("", "*"):
-        return _matching_model(found, variant) or _genai_folder(files, variant.lower() + "/")
+        return (
+            _matching_model(found, variant)
+            or _genai_folder(files, variant.lower() + "/")
+            or _speech_model(files, (variant,))
+        )
     if not found:
-        return _genai_folder(files, "")
+        return _genai_folder(files, "") or _speech_model(files, SPEECH_RANKING)
     best = next((group for name in QUANTIZATION_RANKING if (group := _matching_model(found, name))), found[0])
     if variant == "*":
         return best + sorted(file for file in files if file.lower().endswith(".gguf") and file not in best)
@@ -119,6 +128,22 @@ def _genai_folder(files: list[str], folder: str) -> list[str]:
     parts = sorted(file for file in files if file.lower().startswith(folder) and file not in _NOT_MODEL_FILES)
     key = next((file for file in parts if file.lower() == folder + GENAI_CONFIG), "")
     return [*(file for file in parts if file != key), key] if key else []
+
+
+def _voices_for(model: str, files: list[str]) -> list[str]:
+    """Return the voices of a repository for a model of speech; none for any other file."""
+    return sorted(file for file in files if _VOICES.fullmatch(file)) if model.lower().endswith(_ONNX) else []
+
+
+def _speech_model(files: list[str], ranking: Sequence[str]) -> list[str]:
+    """Return the ONNX file with the first of these words in its name, and the voices, if the repository has voices."""
+    models = sorted((file for file in files if file.lower().endswith(_ONNX)), key=lambda file: (len(file), file))
+    for word in ranking:
+        pattern = re.compile(rf".*[-._/]{re.escape(word)}\.onnx", re.IGNORECASE | re.DOTALL)
+        model = next((file for file in models if pattern.fullmatch(f"/{file}")), "")
+        if model and (voices := _voices_for(model, files)):
+            return [model, *voices]
+    return []
 
 
 def projector(files: list[str], name: str) -> str:

@@ -6,13 +6,13 @@ directory is 0700, a lock guards it, and every socket but ``bus`` has the boot i
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import stat
 from pathlib import Path
 from typing import Final, Self
 
+from protocol import file_lock
 from protocol.failures import Code, Failure
 
 MAX_SOCKET_PATH: Final = 107
@@ -94,18 +94,13 @@ class RuntimeDirectory:
             ).raised()
         if stat.S_IMODE(facts.st_mode) != 0o700:
             path.chmod(0o700)
-        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._lock)
+            self._lock = file_lock.lock(path / _LOCK, pid)
+        except file_lock.HeldError as held:
             raise Failure(
                 Code.CONFLICT,
-                f"another lemonbus (pid {holder}) already serves from {path}; stop it, or choose another --runtime-dir",
+                f"another lemonbus (pid {held.holder}) already serves from {path}; stop it, or choose another --runtime-dir",
             ).raised() from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{pid or os.getpid()}\n".encode(), 0)
         self._sweep()
         spool(path).mkdir(mode=0o700, exist_ok=True)
 

@@ -89,6 +89,8 @@ class BackendInventory:
         lacking = missing_requirement(backend, devices)
         if lacking:
             return BackendStatus([], UNSUPPORTED, lacking)
+        if backend.provision is Provision.SECTION:
+            return BackendStatus(usable, INSTALLED)
         if backend.provision is Provision.USER:
             return self._of_user(backend, usable)
         pin = self.releases.of(*installation_key(recipe, backend))

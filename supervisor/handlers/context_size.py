@@ -28,8 +28,8 @@ def with_context(spec: ModelSpec, wanted: int, model: ModelView | None) -> Model
     """
     descriptor = DESCRIPTORS.get(spec.recipe)
     present = int(spec.options.get(_OPTION, 0))
-    if descriptor is None or descriptor.option(_OPTION) is None or not present:
-        return None  # it has no context, or already the largest that it was trained for
+    if descriptor is None or descriptor.option(_OPTION) is None or present <= 0:
+        return None  # it has no context, or already the largest that it was trained for or that fits
     facts = model.facts if model is not None else None
     if facts is not None and facts.trained_context:
         wanted = min(wanted, facts.trained_context)

@@ -2,55 +2,88 @@
 
 from __future__ import annotations
 
-from protocol.ids import RequestKey
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, ModelChecked
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, MemoryMeasured, ModelChecked
+from protocol.models.memory import HOST
+from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
-from supervisor.limits.key_admission import KeyAdmission
-from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.handler_table import Handler
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 
 class EngineReports:
-    """Tells the scheduler. ``admission`` and ``metrics`` count what a lost engine had generated."""
+    """Tells the scheduler. ``accounting`` counts what a lost engine had generated."""
 
     def __init__(
-        self, loop: Loop, models: ModelRegistry, scheduler: Scheduler, admission: KeyAdmission, metrics: ServerMetrics
+        self,
+        loop: Loop,
+        models: ModelRegistry,
+        scheduler: Scheduler,
+        accounting: Accounting,
+        record: ServerRecord,
     ) -> None:
         self._loop, self._models, self._scheduler = loop, models, scheduler
-        self._admission, self._metrics = admission, metrics
+        self._accounting, self._record = accounting, record
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {
             ModelChecked: self._checked,
+            LoadProgressed: self._load_progressed,
             EngineReady: self._ready,
+            MemoryMeasured: self._measured,
             LoadFailed: self._load_failed,
             EngineDied: self._died,
         }
 
     def _checked(self, worker: str, message: ModelChecked, _payload: bytes) -> None:
         """A worker can load a model."""
-        self._scheduler.model_checked(worker, message.need, message.available)
+        spec = self._spec(worker)
+        estimate = self._models.measured.corrected(spec, message.estimate) if spec else message.estimate
+        self._scheduler.model_checked(worker, estimate)
+
+    def _load_progressed(self, worker: str, message: LoadProgressed, _payload: bytes) -> None:
+        """An engine is loading its model."""
+        self._scheduler.load_progressed(worker, message)
 
     def _ready(self, worker: str, message: EngineReady, _payload: bytes) -> None:
         """An engine answers."""
         self._scheduler.engine_ready(worker, message, self._loop.now())
+        if message.memory_difference is not None:
+            self._note_memory(worker, message.memory_difference)
+        known = self._scheduler.view.worker(worker)
+        if known is not None:
+            self._record.loaded(known.model)
+
+    def _measured(self, worker: str, message: MemoryMeasured, _payload: bytes) -> None:
+        """An engine takes more memory than was known."""
+        self._note_memory(worker, message.memory_difference)
+
+    def _note_memory(self, worker: str, difference: int) -> None:
+        if (spec := self._spec(worker)) is not None:
+            self._models.measured.note(spec, {HOST: difference})
+
+    def _spec(self, worker: str) -> ModelSpec | None:
+        known = self._scheduler.view.worker(worker)
+        return known.spec if known is not None else None
 
     def _load_failed(self, worker: str, message: LoadFailed, _payload: bytes) -> None:
         """A check or a start of an engine failed."""
-        known = self._scheduler.view.worker(worker)
-        spec = known.spec if known is not None else None
+        spec = self._spec(worker)
         failure = self._models.specs.explained(spec, message.failure) if spec else message.failure
         self._scheduler.load_failed(worker, failure, self._loop.now())
 
     def _died(self, worker: str, message: EngineDied, _payload: bytes) -> None:
         """A worker lost its engine. The parts of its answers that clients have got are counted, then its grants end."""
-        for each in message.unfinished:
-            key = RequestKey(each.gateway, each.number, each.attempt)
-            attempt = self._scheduler.view.attempt_of_worker(worker, key)
-            if attempt is not None:
-                self._metrics.generation_stopped(attempt.model, each.tokens)
-                self._admission.ended(attempt.caller, each.prompt_tokens + each.tokens)
-        self._scheduler.engine_died(worker, message.failure, self._loop.now(), message.causes)
+        for end in message.unfinished:
+            self._accounting.attempt_ended(worker, end)
+        self._scheduler.engine_died(
+            worker,
+            message.failure,
+            self._loop.now(),
+            message.causes,
+            killed=message.killed,
+            worked=bool(message.unfinished),
+        )

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterable
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
+from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
+from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.usage.accounting import Accounting
 
 
 class ServerSnapshots:
@@ -31,10 +35,18 @@ class ServerSnapshots:
         known: Callable[[str], CatalogueEntry | None],
         view: SchedulerView,
         counters: ServerCounters,
+        record: ServerRecord,
+        loads: Callable[[], list[LoadInProgress]],
+        failed: Callable[[], list[FailedModel]],
+        key_expiries: Callable[[], dict[str, float]],
+        key_limits: Callable[[], list[RemainingLimit]],
+        machine: Callable[[], MachineSnapshot],
     ) -> None:
-        """``peers`` returns the processes on the bus, ``known`` a model by its registered name."""
+        """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
-        self._view, self._counters = view, counters
+        self._view, self._counters, self._record = view, counters, record
+        self._key_limits = key_limits
+        self._loads, self._failed, self._key_expiries, self._machine = loads, failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
         """Return the present state of the server.
@@ -57,7 +69,14 @@ class ServerSnapshots:
             bus_drops=self._counters.lost(),
             internal_errors=self._counters.internal_errors,
             engines=engines,
+            key_limits=self._key_limits(),
             short_names=self._short_names([*(model.name for model in models), *measured]),
+            machine=self._machine(),
+            loads=self._loads(),
+            failed=self._failed(),
+            ready=self._record.ready,
+            drained=self._record.drained,
+            key_expiries=self._key_expiries(),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
@@ -91,20 +110,24 @@ class MetricsCalls:
         peers: PeerRegistry,
         view: SchedulerView,
         metrics: ServerMetrics,
+        accounting: Accounting,
         collections: MetricsCollections,
         snapshots: ServerSnapshots,
+        disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
+        self._disks = disks
         self._settings, self._peers, self._view, self._metrics = settings, peers, view, metrics
+        self._accounting = accounting
         self._collections, self._snapshots, self._calls = collections, snapshots, calls
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {RequestsObserved: self._observed, MetricsCollected: self._collected, GetMetrics: self._get}
 
-    def _observed(self, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
+    def _observed(self, peer: str, message: RequestsObserved, _payload: bytes) -> None:
         """Add what a gateway has counted."""
-        self._metrics.requests_observed(message.series)
+        self._accounting.requests_observed(peer, message)
 
     def _collected(self, peer: str, message: MetricsCollected, payload: bytes) -> None:
         """Take the answer of a gateway or a worker."""
@@ -113,6 +136,7 @@ class MetricsCalls:
     def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
         """Answer with all metrics as text once all processes have reported, or the time is over."""
         workers = {model.worker: model.name for model in self._view.models() if model.serves}
+        self._disks.refresh()
 
         def answer(answers: dict[str, bytes]) -> None:
             # The library imports an HTTP server and TLS, a tenth of all that a supervisor imports, so only scraped servers
@@ -122,8 +146,9 @@ class MetricsCalls:
             engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
             answered = [engine for engine in engines if engine.text != b""]
             now = self._snapshots.take(answered, self._metrics.average_speeds())
-            with_mullama = self._settings.mullama_metrics
+            with_mullama = call.mullama or self._settings.mullama_metrics
             text = exposition.render(self._metrics, now, with_mullama=with_mullama, models=call.models)
+            self._accounting.checkpoint()  # a counter that was shown must not fall when this supervisor dies
             self._calls.answer(peer, call.number, text)
 
         self._collections.collect([*self._peers.of("gateway"), *workers], answer)

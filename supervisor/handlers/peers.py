@@ -22,6 +22,7 @@ from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, known_attempts
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 log = logs.get_logger()
 
@@ -39,6 +40,7 @@ class PeerMessages:
         jobs: Jobs,
         scheduler: Scheduler,
         admission: KeyAdmission,
+        accounting: Accounting,
         gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
         handshake: Handshake,
@@ -46,7 +48,8 @@ class PeerMessages:
     ) -> None:
         self._loop, self._bus, self._peers, self._workers = loop, bus, peers, workers
         self._gateway, self._jobs, self._scheduler = gateway, jobs, scheduler
-        self._admission, self._gateway_ends, self._other_versions = admission, gateway_ends, other_versions
+        self._admission, self._accounting = admission, accounting
+        self._gateway_ends, self._other_versions = gateway_ends, other_versions
         self._handshake, self._monitor = handshake, monitor
 
     def handlers(self) -> dict[type, Handler]:
@@ -100,6 +103,8 @@ class PeerMessages:
         now = self._loop.now()
         world = join_snapshots({peer: snapshot}, {}, {peer: now})
         ended = known_attempts({peer: snapshot})
+        for end in snapshot.ended:
+            self._accounting.attempt_ended(peer, end)
         return is_consistent(snapshot) and self._scheduler.worker_reconnected(world.workers[0], ended, now)
 
     def _cancel_unwanted(self, peer: str, snapshot: GatewaySnapshot) -> None:

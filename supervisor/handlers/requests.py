@@ -6,13 +6,14 @@ from functools import partial
 
 from msgspec import structs
 
-from protocol.failures import LemonbusError
+from protocol.failures import SERVER_DRAINED, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.events import total_outcome
 from protocol.messages.health import StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
     AnswerLost,
+    AnswersReceived,
     AttemptAbandoned,
     AttemptEnded,
     AttemptProgress,
@@ -28,11 +29,13 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 
 class InferenceRequests:
@@ -46,13 +49,17 @@ class InferenceRequests:
         scheduler: Scheduler,
         internal_calls: InternalCalls,
         admission: KeyAdmission,
+        accounting: Accounting,
         metrics: ServerMetrics,
         stats: LatestStats,
         calls: GatewayCalls,
+        record: ServerRecord,
     ) -> None:
         self._loop, self._models, self._targets = loop, models, targets
         self._scheduler, self._internal_calls, self._admission = scheduler, internal_calls, admission
+        self._accounting = accounting
         self._metrics, self._stats, self._calls = metrics, stats, calls
+        self._record = record
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -64,6 +71,7 @@ class InferenceRequests:
             AttemptAbandoned: self._abandoned,
             AttemptProgress: self._progressed,
             AnswerLost: self._answer_lost,
+            AnswersReceived: self._answers_received,
             Cancel: self._cancel,
         }
 
@@ -74,12 +82,15 @@ class InferenceRequests:
             self._scheduler.expect_no_piece_after(peer, message.after)
         if message.retry_reason:
             self._metrics.attempt_retried(message.retry_reason)
+            self._accounting.attempt_repeated(key._replace(attempt=message.attempt - 1))
         elif message.caller is not None and not message.reservation and message.earlier is None:
             self._metrics.request_submitted(message.caller.key)
         try:
             if message.endpoint in ENGINE_STATE_ENDPOINTS:
                 self._scheduler.state_read(key, message, payload, self._targets.loaded(message))
             else:
+                if self._record.drained and not _accepted_before(message):
+                    raise SERVER_DRAINED.raised()
                 target = self._targets.of_request(message)
                 if not message.model and (entry := self._models.known(target.name)):
                     message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
@@ -97,6 +108,8 @@ class InferenceRequests:
             self._metrics.request_submitted(message.caller.key)
         call = RequestKey(peer, message.number, 0)
         try:
+            if self._record.drained:
+                raise SERVER_DRAINED.raised()
             self._targets.of_request(message)
             accepted = partial(self._calls.answer, peer, message.number, None)
             self._admission.reserve(call, message.caller, accepted)
@@ -110,26 +123,19 @@ class InferenceRequests:
             target = enlarge_context(self._scheduler.view, self._internal_calls, target, message.context)
         self._scheduler.request_submitted(key, message, payload, target, self._loop.now())
 
-    def _ended(self, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
+    def _ended(self, peer: str, message: AttemptEnded, _payload: bytes) -> None:
         """Free the slots of an attempt that its engine no longer works on."""
-        key = RequestKey(message.gateway, message.number, message.attempt)
-        outcome = message.outcome
+        key, outcome = message.key, message.outcome
         output_tokens = outcome.output_tokens if outcome else message.tokens
         tokens = output_tokens + (outcome.prompt_tokens if outcome else message.prompt_tokens)
         now = self._loop.now()
         ended = self._scheduler.attempt_ended(
             key, message.code, now, tokens=tokens, output_tokens=output_tokens, ended_at=now - message.age
         )
-        if ended is None:
-            return
-        model = ended.model
-        self._admission.ended(ended.caller, tokens)
-        if outcome is None:
-            self._metrics.generation_stopped(model, message.tokens)
-        else:
-            self._metrics.generation_ended(model, outcome)
+        self._accounting.attempt_ended(peer, message)
+        if ended is not None and outcome is not None:
             whole = total_outcome([ended.earlier, outcome]) if ended.earlier else outcome
-            self._stats.add(StatsReport(model, whole))
+            self._stats.add(StatsReport(ended.model, whole))
             self._scheduler.count("tokens_generated", output_tokens)
 
     def _several_ended(self, peer: str, message: AttemptsEnded, payload: bytes) -> None:
@@ -147,11 +153,20 @@ class InferenceRequests:
 
     def _answer_lost(self, _peer: str, message: AnswerLost, _payload: bytes) -> None:
         """Count what was sent of a stream whose worker is gone."""
-        self._metrics.generation_stopped(message.model, message.tokens)
-        self._admission.ended(message.caller, message.tokens)
+        self._accounting.answer_lost(message)
+
+    def _answers_received(self, _peer: str, message: AnswersReceived, _payload: bytes) -> None:
+        """Count the answers whose ends their worker could not report before its own."""
+        for end in message.ends:
+            self._accounting.attempt_ended(message.worker, end)
 
     def _cancel(self, peer: str, message: Cancel, _payload: bytes) -> None:
         """Cancel an attempt whose client has gone."""
         key = RequestKey(peer, message.number, message.attempt)
         self._admission.cancelled(key)
         self._scheduler.request_cancelled(key, message.reason)
+
+
+def _accepted_before(message: SubmitRequest) -> bool:
+    """Return whether a request, its first attempt, its first piece or its reservation was accepted earlier."""
+    return message.attempt > 1 or message.age is not None or message.earlier is not None or message.reservation != 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from protocol import RELEASE
 from protocol.config.api_keys import model_allowed
@@ -13,25 +15,29 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import AbandonCall
 from protocol.messages.health import (
+    FailedModel,
     GetHealth,
     GetStats,
     HealthReport,
+    ModelProblem,
     RunningModel,
     StatsReport,
 )
 from protocol.messages.log_stream import FollowLogs
 from protocol.messages.peers import Peer
-from protocol.models.devices import GPUS
+from protocol.models.devices import DEVICE_NAMES, GPUS, Device
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec, ModelType
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.latest_stats import LatestStats
-from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import ProcessFigures
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import Owner
@@ -82,15 +88,24 @@ class HealthReports:
         view: SchedulerView,
         processes: ProcessFigures,
         counters: ServerCounters,
+        record: ServerRecord,
         peers: Callable[[], list[Peer]],
         downloads: Callable[[], list[str]],
         former_models: Callable[[], list[str]],
         problems: Callable[[], list[str]],
+        memory: Callable[[], list[Capacity]],
+        on_gpu: Callable[[str], bool],
+        disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
-        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems."""
+        """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory.
+
+        ``on_gpu`` returns whether the engine of a worker holds memory of a GPU.
+        """
+        self._memory, self._on_gpu, self._disks = memory, on_gpu, disks
         self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
+        self._record = record
         self._peers, self._downloads, self._former_models = peers, downloads, former_models
         self._problems, self._calls = problems, calls
         self._started_at = loop.now()
@@ -102,10 +117,12 @@ class HealthReports:
     def _get(self, peer: str, call: GetHealth, _payload: bytes) -> None:
         now = self._loop.now()
         models = self._view.models()
+        troubled = self._view.failed_models(now)
         lost = self._counters.lost()
+        memory = self._memory()
         default = self._models.known(self._models.user_aliases.default)
         report = HealthReport(
-            status="draining" if self._view.closing else "ok",
+            status="draining" if self._view.closing else "drained" if self._record.drained else "ok",
             version=RELEASE,
             boot=self._process_context.boot,
             pid=os.getpid(),
@@ -114,13 +131,17 @@ class HealthReports:
             max_models={kind.value: self._max_loaded_models for kind in ModelType},
             granted=self._view.busy,
             queued=self._view.queued,
-            troubled=self._view.failed_models(now),
+            loads=self._view.loads(now),
+            troubled=troubled,
+            deaths=self._record.deaths,
             downloads=self._downloads(),
             peers=self._peers(),
             problems=[
                 *([self._view.spawn_problem.message] if self._view.spawn_problem else []),
                 *self._problems(),
             ],
+            model_problems=configured_problems(self._configured(), troubled, self._record.failed_at_start),
+            drained=self._record.drained,
             former_models=self._former_models(),
             counters={
                 **self._view.counters,
@@ -134,9 +155,17 @@ class HealthReports:
             ipc_endpoint=endpoints.bus(self._process_context.runtime),
             gpu_available=not self._models.machine.devices.isdisjoint(GPUS),
             memory_used=sum(model.memory for model in models if model.counts_as_loaded),
-            memory_total=compatibility.default_capacity().memory,
+            memory_total=memory[0].total,
+            memory=memory,
+            disks=self._disks.known(),
         )
+        self._disks.refresh()
         self._calls.answer(peer, call.number, report)
+
+    def _configured(self) -> set[str]:
+        """Return the models that the configuration names, by their registered names where they are known."""
+        entries = {name: self._models.known(name) for name in self._models.configuration.named}
+        return {entry.name if entry is not None else name for name, entry in entries.items()}
 
     def _running_model(self, model: ModelView, spec: ModelSpec) -> RunningModel:
         facts = model.facts
@@ -145,7 +174,7 @@ class HealthReports:
         unused_s = 0.0 if model.running else now - last_use
         expires_at = model.expires_at
         return RunningModel(
-            spec=spec,
+            spec=with_device(spec, on_gpu=self._on_gpu(model.worker)),
             worker=model.worker,
             state=model.state.value,
             worker_pid=self._processes.pid(model.worker),
@@ -168,6 +197,35 @@ class HealthReports:
             ttl=model.ttl,
             expires_at=0.0 if expires_at is None else round(time.time() + expires_at - now, 3),
         )
+
+
+def with_device(spec: ModelSpec, *, on_gpu: bool) -> ModelSpec:
+    """Return a loaded model's spec with the device that its driver shows, if its program was not known to use one. Pure."""
+    if not on_gpu or spec.device != Device.CPU:
+        return spec
+    return replace(spec, device=DEVICE_NAMES[Device.NVIDIA_GPU].shown)
+
+
+def configured_problems(
+    configured: Collection[str], troubled: Iterable[FailedModel], failed_at_start: Mapping[str, Failure]
+) -> list[ModelProblem]:
+    """Return a line for each model that the configuration names and that cannot be loaded. Pure.
+
+    ``failed_at_start``: why models could not be loaded at the start, if they have not been loaded since. A name that
+    means no model is another problem.
+    """
+    unknown = Code.MODEL_NOT_FOUND
+    failed_at_start = {
+        name: why for name, why in failed_at_start.items() if name in configured and why.code is not unknown
+    }
+    lines = {
+        name: f"Model {name} could not be loaded at the start: {why.message}" for name, why in failed_at_start.items()
+    }
+    for each in troubled:
+        if each.model in configured:
+            when = f"in {each.retry_in:.0f} s" if each.retry_in else "with the next request"
+            lines[each.model] = f"Model {each.model} has failed, and is tried again {when}: {each.failure.message}"
+    return [ModelProblem(name, text) for name, text in lines.items()]
 
 
 class StatsCalls:

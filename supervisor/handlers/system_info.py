@@ -22,6 +22,7 @@ from protocol.messages.system_info import (
     RecipeStatus,
     SystemInfo,
 )
+from protocol.models.memory import Capacity
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
@@ -79,6 +80,16 @@ def apply_program_status(recipes: Mapping[str, RecipeStatus], programs: Mapping[
                 report.backends[name] = _with_program(backend, status)
 
 
+def apply_program_devices(recipes: Mapping[str, RecipeStatus], devices: Mapping[str, list[str]]) -> None:
+    """Show the devices that users' own programs find, by ``RECIPE:BACKEND``."""
+    for name, kinds in devices.items():
+        recipe, _, backend = name.partition(":")
+        known = recipes[recipe].backends if recipe in recipes else {}
+        for each, status in known.items():
+            if each == backend and status.state == INSTALLED:
+                known[each] = structs.replace(status, devices=kinds)
+
+
 def _with_program(backend: BackendStatus, program: ProgramStatus) -> BackendStatus:
     version = program.version or backend.version
     if not program.problem:
@@ -96,9 +107,11 @@ class SystemInspection:
         loop: Loop,
         view: SchedulerView,
         jobs: Jobs,
+        memory: Callable[[], list[Capacity]],
         calls: GatewayCalls,
     ) -> None:
-        """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run."""
+        """Begin with the kernel's view. ``recipes`` returns what a machine with such devices can run, ``memory`` what is free."""
+        self._memory = memory
         self._loop, self._view, self._jobs, self._calls = loop, view, jobs, calls
         self._machine = machine
         """What is known so far."""
@@ -146,7 +159,8 @@ class SystemInspection:
         recipes = self._recipes(self._machine.devices)
         if self._probed is not None:
             apply_program_status(recipes, self._probed.programs)
-        report = SystemInfo(self._machine, recipes, packages)
+            apply_program_devices(recipes, self._probed.program_devices)
+        report = SystemInfo(self._machine, recipes, packages, self._memory())
         self._calls.reply(peer, call.number, report)
 
     def _begin(self) -> None:

@@ -72,11 +72,17 @@ UPGRADE_FAILED = "upgrade failed"
 
 # The descriptors that the keeper holds
 LOCK = "lock"
+STATE_LOCK = "state lock"
+"""The lock of the state directory."""
 LISTENER = "listener"
 RESPONSES = "responses"
 """The journal of the stored responses: unnamed memory."""
+COUNTS = "counts"
+"""The journal of what was counted: unnamed memory."""
 PRELOADED = "preloaded"
 """An empty file: holding it means that the models for the start were loaded."""
+SERVER_RECORD = "server record"
+"""What one supervisor leaves to the next one (`supervisor/persistence/server_record.py`): unnamed memory."""
 FORK_SERVER = "fork server"
 """Not held, but made for each supervisor: its end of a channel to the present fork server."""
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from msgspec import structs
+
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.work import KeyUsage, RateLimits
+from protocol.models.checkpoints import hub_cache
+from protocol.models.memory import HOST
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
@@ -14,15 +20,24 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
+from supervisor.handlers.models.remote_lists import RemoteLists
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
-from supervisor.machine import hardware
+from supervisor.limits.rate_limiter import RateLimiter
+from supervisor.limits.token_budgets import TokenBudgets
+from supervisor.machine import hardware, pci
+from supervisor.machine.device_readings import DeviceReadings
+from supervisor.machine.disk_space import DiskSpaces
+from supervisor.machine.host_memory import read_host_memory
+from supervisor.machine.memory_reader import MachineMemory, MemoryReader
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
+from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
@@ -30,6 +45,7 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.device_measurements import DeviceMeasurements
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls
@@ -38,8 +54,11 @@ from supervisor.runtime.key_file_watch import KeyFileWatch
 from supervisor.runtime.messages import Messages
 from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.scheduler_limits import scheduler_limits
-from supervisor.runtime.state_writer import StateWriter
+from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage import store
+from supervisor.usage.accounting import Accounting
+from supervisor.usage.usage_writer import UsageWriter
 
 
 class Components:
@@ -51,7 +70,9 @@ class Components:
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
-        self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(self.machine))
+        allowed = read_host_memory(Path(settings.machine_dir)).total
+        usable = structs.replace(self.machine, memory=min(self.machine.memory, allowed or self.machine.memory))
+        self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(usable))
         self.key_file = KeyFileWatch(loop, settings)
         self.retained_log = RetainedLog(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
@@ -59,17 +80,42 @@ class Components:
         self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
-        self.metrics = ServerMetrics()
+        self.record = ServerRecord()
+        self.metrics = ServerMetrics(settings.metrics_models)
         self.stats = LatestStats()
         self.placement = LocalPlacement(loop, process_context)
         self.processes = self.placement.processes
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
+        self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)
+        self.limits, self.budgets = RateLimiter(), TokenBudgets()
+        self.accounting = Accounting(
+            loop=loop,
+            metrics=self.metrics,
+            counters=self.counters,
+            limits=self.limits,
+            budgets=self.budgets,
+            registered=self._registered,
+        )
+        usage_store = store.UsageStore(Path(settings.state_dir) / store.FILE, settings.usage_retention_days)
+        self.usage_writer = UsageWriter(loop, usage_store, self.accounting)
         self.barrier = WorkerBarrier(loop, self.bus)
         self.grant_notices = GrantNotices(loop, self.bus)
         self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
         self.jobs = Jobs(loop, self.placement, self.peers, self.bus, self.barrier)
         self.workers = WorkerProcesses(self.placement, process_context, worker_fingerprint(settings))
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
+        self.devices = DeviceReadings(
+            loop=loop,
+            jobs=self.jobs,
+            bus=self.bus,
+            machine=self.machine,
+            drivers=pci.graphics_drivers(Path(settings.machine_dir)),
+            workers=lambda: [self.placement.pid(worker) for worker in self.workers.names()],
+            closing=lambda: self.scheduler.view.closing,
+        )
+        directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
+        self.disks = DiskSpaces(loop, directories)
+        self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
         self._make_scheduler()
 
     def _make_scheduler(self) -> None:
@@ -80,6 +126,7 @@ class Components:
             self.metrics,
             ConfiguredPolicies(self.models.configuration, self.models.known),
         )
+        self.metrics.keep_series_while(lambda model: self.scheduler.view.serving(model) is not None)
         self.gateway.closing = lambda: self.scheduler.view.closing
         self.targets = ModelTargets(self.models, self.scheduler.view)
         self.internal_calls = InternalCalls(self.loop, self.scheduler)
@@ -93,9 +140,22 @@ class Components:
             errors=self.errors,
             answer=self.calls.answer,
             barrier=self.barrier,
+            record=self.record,
             fetch=self._fetch,
+            with_devices=self.devices.for_engines,
         )
-        self.decisions = Decisions(self.loop, self.scheduler, self.models, self.effects, self.errors)
+        measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self._held_on_devices)
+        self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
+        reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
+        self.decisions = Decisions(
+            loop=self.loop,
+            scheduler=self.scheduler,
+            models=self.models,
+            read_memory=reader.read_if_wanted,
+            executor=self.effects,
+            errors=self.errors,
+        )
+        reader.on_read = self.decisions.reconcile
         self.messages = Messages(
             loop=self.loop,
             bus=self.bus,
@@ -109,7 +169,10 @@ class Components:
             barrier=self.barrier,
             scheduler=self.scheduler,
             errors=self.errors,
+            limits=self.limits,
+            budgets=self.budgets,
             report=self._report_usage,
+            remember=self.accounting.limits_changed,
             resumed=self.decisions.reconcile_unless_settled,
         )
         self.downloads = Downloads(
@@ -124,11 +187,29 @@ class Components:
             calls=self.calls,
             errors=self.errors,
         )
+        self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
+
+    def _held_by(self, worker: str) -> dict[str, int]:
+        """Return what a worker's engine holds, by place. What a GPU uses of the host's memory is not in that of its process."""
+        held, on_host = self._held_on_devices(worker), self.placement.held_bytes(worker)
+        return {**held, HOST: on_host + held.get(HOST, 0)} if on_host else held
+
+    def is_on_gpu(self, worker: str) -> bool:
+        """Return whether the engine of a worker held memory of a GPU when that was read last."""
+        return bool(self._held_on_devices(worker))
+
+    def _held_on_devices(self, worker: str) -> dict[str, int]:
+        return self.devices.used_by(self.placement.started_by(worker)) if self.devices.devices() else {}
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
+
+    def _registered(self, name: str) -> str:
+        """Return the registered name of the model that a name means, empty if there is none."""
+        entry = self.models.known(name)
+        return entry.name if entry is not None else ""
 
     def _fetch(self, model: str) -> None:
         """Download a model that requests wait for. The downloads are made later than what carries out effects."""

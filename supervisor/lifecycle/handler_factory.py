@@ -17,12 +17,14 @@ from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.usage import UsageCalls
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
+from supervisor.metrics.snapshot import MachineSnapshot
+from supervisor.models.options.settings_check import limit_warnings
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
-from supervisor.runtime.server_counters import ServerCounters
 
 log = logs.get_logger()
 
@@ -32,8 +34,25 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     settings, loop, bus, peers = components.settings, components.loop, components.bus, components.peers
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
-    counters = ServerCounters(loop, bus, components.errors, metrics, components.retained_log)
-    snapshots = ServerSnapshots(peers.all, processes, models.known, view, counters)
+    counters = components.counters
+    snapshots = ServerSnapshots(
+        peers=peers.all,
+        processes=processes,
+        known=models.known,
+        view=view,
+        counters=counters,
+        record=components.record,
+        loads=lambda: view.loads(loop.now()),
+        failed=lambda: view.failed_models(loop.now()),
+        key_expiries=components.key_file.expiries,
+        machine=lambda: MachineSnapshot(
+            components.memory.read(),
+            [reading for reading, _ in components.devices.devices()],
+            components.disks.known(),
+        ),
+        key_limits=lambda: components.admission.remaining(components.key_file.limited),
+    )
+    unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
     health = HealthReports(
         process_context=components.process_context,
         loop=loop,
@@ -42,10 +61,21 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         view=view,
         processes=processes,
         counters=counters,
+        record=components.record,
         peers=peers.all,
         downloads=components.download_registry.running,
         former_models=other_versions.models,
-        problems=lambda: [*components.key_file.problems, *models.unknown_in_configuration()],
+        problems=lambda: [
+            *components.key_file.problems,
+            *filter(None, [components.usage_writer.problem]),
+            *models.unknown_in_configuration(),
+            *components.devices.problems(),
+            *components.remote_lists.problems(),
+            *unenforced,
+        ],
+        memory=components.memory.read,
+        on_gpu=components.is_on_gpu,
+        disks=components.disks,
         calls=calls,
     )
     metrics_calls = MetricsCalls(
@@ -53,13 +83,16 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         peers=peers,
         view=view,
         metrics=metrics,
+        accounting=components.accounting,
         collections=MetricsCollections(loop, bus),
         snapshots=snapshots,
+        disks=components.disks,
         calls=calls,
     )
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
     log_readers = LogReaders(components.retained_log, calls)
-    return [health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
+    usage = UsageCalls(components.usage_writer, calls, components.errors)
+    return [usage.handlers(), health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
 
 
 def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:
@@ -102,7 +135,18 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
     pulls = Pulls(settings=settings, loop=loop, models=models, downloads=downloads, registry=registry, calls=calls)
     lists = ModelLists(models, headers, view, calls, errors)
     variants = VariantQueries(settings, loop, jobs, calls)
-    made = (downloads, headers, deletions, descriptions, lists, loading, pulls, variants, sampling)
+    made = (
+        components.remote_lists,
+        downloads,
+        headers,
+        deletions,
+        descriptions,
+        lists,
+        loading,
+        pulls,
+        variants,
+        sampling,
+    )
     return [each.handlers() for each in made]
 
 
@@ -113,7 +157,13 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
     for wrong in known.releases.problems:
         log.warning("backend releases", problem=wrong)
     inspection = SystemInspection(
-        machine=components.machine, recipes=known.recipes, loop=components.loop, view=view, jobs=jobs, calls=calls
+        machine=components.machine,
+        recipes=known.recipes,
+        loop=components.loop,
+        view=view,
+        jobs=jobs,
+        memory=components.memory.read,
+        calls=calls,
     )
     installs = BackendJobs(
         settings=components.settings,
@@ -126,4 +176,4 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         calls=calls,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
-    return [inspection.handlers(), installs.handlers()], taken_over
+    return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over

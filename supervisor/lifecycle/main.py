@@ -20,12 +20,13 @@ from supervisor.bus.sockets import BindError
 from supervisor.handlers.upgrade import Upgrades
 from supervisor.keeper import channel
 from supervisor.lifecycle import startup
+from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
-from supervisor.models.options.settings_check import check_settings
-from supervisor.processes import abandoned_processes, keeper_children
+from supervisor.models.options.settings_check import check_settings, limit_warnings
+from supervisor.processes import abandoned_processes, engine_groups, keeper_children
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.reloader import Reloader
 from supervisor.runtime.handler_table import merge_handlers
@@ -57,16 +58,30 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     if lock_fd >= 0:
         runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
         given = startup.accepted_settings(given, runtime.path)
+        if (state_lock := keeper.take(channel.STATE_LOCK)) >= 0:
+            os.close(state_lock)  # the keeper has it
         return given, runtime, startup.earlier_grace(runtime.path)
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     check_settings(settings)
     startup.prepare_state(settings)
-    runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
+    keeper_pid = int(os.environ[KEEPER_VARIABLE])
+    runtime = startup.runtime_directory(settings, keeper_pid)
+    _lock_state(keeper, settings, keeper_pid)
     earlier_grace = startup.earlier_grace(runtime.path)
     startup.write_first_settings(given, runtime.path)
     keeper.hold(channel.LOCK, runtime.lock_fd)
     return given, runtime, earlier_grace
+
+
+def _lock_state(keeper: KeeperClient, settings: Settings, keeper_pid: int) -> None:
+    """Let the keeper hold the lock of the state directory, unless it does already."""
+    if (state_lock := keeper.take(channel.STATE_LOCK)) < 0:
+        state_lock = startup.lock_state(settings, keeper_pid)
+        if state_lock < 0:
+            return
+        keeper.hold(channel.STATE_LOCK, state_lock)
+    os.close(state_lock)
 
 
 def _listener(keeper: KeeperClient, settings: Settings) -> int:
@@ -133,7 +148,7 @@ def _serve(
     )
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(components.messages.when_serving, reloader.hangup)
-    components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
+    _use_held_memory(components, keeper)
     if keeper.predecessors:
         supervisor.take_over(keeper_children.find_survivors(process_context))
     upgrades = Upgrades(loop, keeper, components.gateway, view, components.calls)
@@ -142,13 +157,16 @@ def _serve(
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     supervisor.watch_runtime_directory()
+    engine_groups.allow(loop)
     supervisor.preload.warn()
+    _warn_of_limits(settings)
     _preload(supervisor, keeper)
     memory.tune_gc()
     loop.run()
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
     components.state_writer.close()
+    components.usage_writer.close()
     components.bus.close()
     match succession.state:
         case SuccessionState.HANDING_OVER:
@@ -161,16 +179,32 @@ def _serve(
             return _refused(keeper, shutdown.exit_code)
 
 
+def _use_held_memory(components: Components, keeper: KeeperClient) -> None:
+    """Go on from what earlier supervisors of this server have left with the keeper."""
+    components.record.keep(keeper.take(channel.SERVER_RECORD), partial(keeper.hold, channel.SERVER_RECORD))
+    components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
+    components.accounting.use_journal(keeper.take(channel.COUNTS), partial(keeper.hold, channel.COUNTS))
+    components.usage_writer.start()
+
+
+def _warn_of_limits(settings: Settings) -> None:
+    """Say which limits of engines cannot be enforced by this server."""
+    for each in limit_warnings(settings):
+        log.warning("limit of engines cannot be enforced", setting=each.setting, problem=each.text)
+
+
 def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
     """Load the models for the start, unless an earlier supervisor of this server has already finished this."""
 
     def finished() -> None:
         with Path(os.devnull).open("rb") as nothing:
             keeper.hold(channel.PRELOADED, nothing.fileno())
+        supervisor.readiness.started()
 
     preloaded = keeper.take(channel.PRELOADED)
     if preloaded >= 0:
         os.close(preloaded)
+        supervisor.components.record.ready = True
     else:
         supervisor.preload.on_finished = finished
         supervisor.components.messages.when_serving(supervisor.preload.load)

@@ -22,10 +22,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol import file_lock
 from protocol.config import settings_environment
 from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.runtime import logs
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.keeper import error_output
 from supervisor.models.options.settings_check import check_settings, setting_warnings
@@ -40,6 +42,13 @@ _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, err
 """Errors of the machine, not of the setting."""
 _NO_SPACE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors that are fixed by free space or inodes, including the user's quota."""
+
+
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Errors of file systems without locks."""
+_STATE_LOCK: Final = "server.lock"
+
+log = logs.get_logger()
 
 
 class StartupSettings(NamedTuple):
@@ -114,6 +123,24 @@ def prepare_directories(settings: Settings) -> None:
             attempt.unlink()
         except OSError as problem:
             raise _unusable(name, path, problem) from problem
+
+
+def lock_state(settings: Settings, pid: int) -> int:
+    """Lock the state directory in the name of process ``pid``; return the descriptor of the lock, -1 if there can be none.
+
+    Raises ``conflict`` if another server uses it: each would overwrite the other's files.
+    """
+    path = Path(settings.state_dir)
+    try:
+        return file_lock.lock(path / _STATE_LOCK, pid)
+    except file_lock.HeldError as held:
+        message = f"another lemonbus (pid {held.holder}) uses state_dir {path}; stop it, or choose another --state-dir"
+        raise Failure(Code.CONFLICT, message, param="state_dir").raised() from None
+    except OSError as problem:
+        if problem.errno not in _NO_LOCKS:
+            raise _unusable("state_dir", path, problem) from problem
+        log.warning("this state_dir cannot be locked: start no other server with it", problem=problem.strerror)
+        return -1
 
 
 def runtime_directory(settings: Settings, pid: int = 0) -> RuntimeDirectory:

@@ -21,6 +21,7 @@ from protocol.runtime.process_context import ProcessContext
 from supervisor.handlers.engine_reports import EngineReports
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.peers import PeerMessages
+from supervisor.handlers.readiness import ReadinessCalls
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
 from supervisor.handlers.server_state import AbandonedCalls
@@ -29,6 +30,7 @@ from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.shutdown import GracefulShutdown
+from supervisor.machine.memory_pressure_watch import MemoryPressureWatch
 from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
@@ -65,8 +67,26 @@ class Supervisor:
         ]
         components.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(
-            settings, components.models, components.targets, components.internal_calls, components.decisions
+            settings=settings,
+            loop=loop,
+            models=components.models,
+            targets=components.targets,
+            view=components.scheduler.view,
+            internal_calls=components.internal_calls,
+            decisions=components.decisions,
+            record=components.record,
         )
+        self.readiness = ReadinessCalls(
+            loop=loop,
+            bus=components.bus,
+            peers=components.peers,
+            models=components.models,
+            view=components.scheduler.view,
+            record=components.record,
+            calls=components.calls,
+            awaited=self.preload.awaited,
+        )
+        components.messages.add(self.readiness.handlers())
         self.shutdown = GracefulShutdown(
             settings=settings,
             loop=loop,
@@ -92,6 +112,9 @@ class Supervisor:
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(self.components.peers.of, "gateway")
         messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
+        messages.when_serving(self.components.devices.start)
+        messages.when_serving(self._watch_memory)
+        messages.when_serving(self.components.remote_lists.start)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()
@@ -108,6 +131,10 @@ class Supervisor:
             end=self.shutdown.begin_failed,
         )
 
+    def _watch_memory(self) -> None:
+        components = self.components
+        MemoryPressureWatch(components.loop, components.settings, components.scheduler, components.decisions)
+
     def take_over(self, survivors: Sequence[KeeperChild]) -> None:
         """Take over what an earlier supervisor left, before :meth:`open`."""
         components = self.components
@@ -117,7 +144,12 @@ class Supervisor:
             peers=components.peers,
             gateway=components.gateway,
             workers=TakenOverWorkers(
-                components.loop, components.workers, components.models, components.scheduler, components.errors
+                loop=components.loop,
+                workers=components.workers,
+                models=components.models,
+                scheduler=components.scheduler,
+                accounting=components.accounting,
+                errors=components.errors,
             ),
             jobs=components.jobs,
             job_kinds=self._job_kinds,
@@ -187,6 +219,7 @@ class Supervisor:
             loop=components.loop,
             bus=bus,
             peers=peers,
+            record=components.record,
             send_sampling_defaults=self._sampling.send,
         )
         self._monitor = PeerMonitor(
@@ -206,6 +239,7 @@ class Supervisor:
             jobs=components.jobs,
             scheduler=scheduler,
             admission=components.admission,
+            accounting=components.accounting,
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
             handshake=self._handshake,
@@ -223,14 +257,22 @@ class Supervisor:
             scheduler=scheduler,
             internal_calls=components.internal_calls,
             admission=admission,
+            accounting=components.accounting,
             metrics=components.metrics,
             stats=components.stats,
             calls=components.calls,
+            record=components.record,
         )
         return [
             self._peer_messages.handlers(),
             inference.handlers(),
-            EngineReports(loop, models, scheduler, admission, components.metrics).handlers(),
+            EngineReports(
+                loop=loop,
+                models=models,
+                scheduler=scheduler,
+                accounting=components.accounting,
+                record=components.record,
+            ).handlers(),
             ResponseCalls(loop, responses, components.calls).handlers(),
             AbandonedCalls(
                 scheduler, admission, components.download_registry, responses, components.retained_log

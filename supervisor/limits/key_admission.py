@@ -8,7 +8,11 @@ have answered a ping, which they do after their reports. This takes some tenths 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import structs
 
 from protocol.ids import RequestKey
 from protocol.messages.work import Caller, RateLimits
@@ -16,8 +20,12 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.rate_limiter import RateLimiter
+from supervisor.limits.token_budgets import TokenBudgets
+from supervisor.metrics.snapshot import RemainingLimit
 from supervisor.scheduler.scheduler import Scheduler
 
+_LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
+"""The fields of :class:`~protocol.messages.work.RateLimits`, by the names of the limits."""
 Report = Callable[[RequestKey, RateLimits], None]
 
 
@@ -30,16 +38,20 @@ class KeyAdmission:
         barrier: WorkerBarrier,
         scheduler: Scheduler,
         errors: InternalErrors,
+        limits: RateLimiter,
+        budgets: TokenBudgets,
         report: Report,
+        remember: Callable[[str], None],
         resumed: Callable[[], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """``report`` sends a gateway the limits of a request's key.
+        """``report`` sends a gateway the limits of a request's key. ``remember``: they have changed.
 
-        ``resumed`` is called after a decision about a held request.
+        ``resumed`` is called after a decision about a held request. ``clock``: Unix seconds, for the budgets.
         """
         self._loop, self._barrier, self._scheduler, self._errors = loop, barrier, scheduler, errors
-        self._report, self._resumed = report, resumed
-        self.limits = RateLimiter()
+        self._limits, self._budgets, self._clock = limits, budgets, clock
+        self._report, self._remember, self._resumed = report, remember, resumed
         self._held: set[RequestKey] = set()
         self._reserved: dict[RequestKey, Caller] = {}
         """Call that reserved a request → the caller, until the request comes."""
@@ -63,7 +75,7 @@ class KeyAdmission:
             return
         reserved = reservation is not None and self._was_reserved(reservation, caller)
         if admitted or reserved:
-            self._report(key, self.limits.rate_limits(caller, self._loop.now()))
+            self._report(key, self._rate_limits(caller))
             submit()
             return
         workers = self._scheduler.view.workers_of_key(caller.key)
@@ -108,13 +120,9 @@ class KeyAdmission:
         """Forget what is held or reserved for a gateway: it asks for all of it again, and only that counts."""
         for call, caller in self._reserved.items():
             if call.gateway == gateway:
-                self.limits.give_back(caller, self._loop.now())
+                self._limits.give_back(caller, self._loop.now())
+                self._remember(caller.key)
         self.gateway_gone(gateway)
-
-    def ended(self, caller: Caller | None, tokens: int) -> None:
-        """Count what a request has used."""
-        if caller is not None and caller.tokens_per_minute and tokens:
-            self.limits.use_tokens(caller, tokens, self._loop.now())
 
     def _was_reserved(self, reservation: RequestKey, caller: Caller) -> bool:
         """Return whether the call has counted the caller's request; True only once for each call."""
@@ -122,7 +130,7 @@ class KeyAdmission:
         return reserved is not None and reserved.key == caller.key
 
     def _depends_on_running(self, caller: Caller) -> bool:
-        return bool(caller.tokens_per_minute or (caller.concurrent and self._open(caller) >= caller.concurrent))
+        return bool(caller.counts_tokens or (caller.concurrent and self._open(caller) >= caller.concurrent))
 
     def _open(self, caller: Caller) -> int:
         """Return how many requests of a key wait, run or are reserved."""
@@ -131,12 +139,31 @@ class KeyAdmission:
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()
-        promised = self._scheduler.view.promised_tokens(caller.key) if caller.tokens_per_minute else 0
-        failure = self.limits.refusal(caller, self._open(caller), now, promised)
+        promised = self._scheduler.view.promised_tokens(caller.key) if caller.counts_tokens else 0
+        failure = self._limits.refusal(caller, self._open(caller), now, promised)
+        failure = self._budgets.refusal(caller, self._clock(), promised) or failure
         if failure is None:
-            self.limits.accept(caller, now)
-        self._report(key, self.limits.rate_limits(caller, now))
+            self._limits.accept(caller, now)
+            self._remember(caller.key)
+        self._report(key, self._rate_limits(caller))
         if failure is None:
             submit()
         else:
             self._scheduler.refuse(key, failure)
+
+    def _rate_limits(self, caller: Caller) -> RateLimits:
+        """Return what is left of the limits of a key."""
+        of_minute = self._limits.rate_limits(caller, self._loop.now())
+        day, month = self._budgets.statuses(caller, self._clock())
+        return structs.replace(of_minute, tokens_of_day=day, tokens_of_month=month)
+
+    def remaining(self, callers: Iterable[Caller]) -> list[RemainingLimit]:
+        """Return what is left of each limit of these keys, for the metrics."""
+        found: list[RemainingLimit] = []
+        for caller in callers:
+            statuses = zip(_LIMITS, structs.astuple(self._rate_limits(caller)), strict=True)
+            found += [RemainingLimit(caller.key, name, status.remaining) for name, status in statuses if status]
+            if caller.concurrent:
+                left = max(0, caller.concurrent - self._open(caller))
+                found.append(RemainingLimit(caller.key, "concurrent", left))
+        return found

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import msgspec
+
 from protocol.failures import Code, Failure
 from protocol.messages.work import Caller, LimitStatus, RateLimits
 from supervisor.limits.token_bucket import TokenBucket
@@ -23,6 +25,14 @@ _RUNNING_RETRY_S: Final = 1.0
 """Wait, in seconds, if the end of any running request may help."""
 _LEAST_TOKENS: Final = 1.0
 """What must be left for another request, whose own tokens are not known yet."""
+
+
+class KeyLevels(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The buckets of one key, for the next supervisor: see :attr:`TokenBucket.state`."""
+
+    key: str
+    requests: tuple[int, float, float] | None
+    tokens: tuple[int, float, float] | None
 
 
 class _KeyBuckets:
@@ -75,15 +85,33 @@ class RateLimiter:
         if usage.requests is not None:
             usage.requests.take(-1, now)
 
-    def use_tokens(self, caller: Caller, tokens: int, now: float) -> None:
-        """Count the tokens of a request that has ended."""
-        usage = self._usage_of(caller, now)
-        if usage.tokens is not None:
-            usage.tokens.take(tokens, now)
+    def use_tokens(self, key: str, tokens: int, now: float) -> bool:
+        """Count the tokens of a request that has ended; return whether the key has a limit that counts them."""
+        usage = self._usage.get(key)
+        if usage is None or usage.tokens is None:
+            return False
+        usage.tokens.take(tokens, now)
+        return True
+
+    def levels(self, key: str) -> KeyLevels:
+        """Return what is left of the limits of a key, for the next supervisor."""
+        usage = self._usage.get(key) or _KeyBuckets()
+        requests, tokens = usage.requests, usage.tokens
+        return KeyLevels(key, requests.state if requests else None, tokens.state if tokens else None)
+
+    def state(self) -> list[KeyLevels]:
+        """Return the same of all keys."""
+        return [self.levels(key) for key in self._usage]
+
+    def restore(self, levels: KeyLevels) -> None:
+        """Go on from what an earlier supervisor knew of a key."""
+        usage = self._usage[levels.key] = _KeyBuckets()
+        usage.requests = TokenBucket.restored(*levels.requests) if levels.requests else None
+        usage.tokens = TokenBucket.restored(*levels.tokens) if levels.tokens else None
 
     def rate_limits(self, caller: Caller, now: float) -> RateLimits:
         """Return the remaining limits, for the headers of a response."""
-        usage = self._usage_of(caller, now)
+        usage = _with_limits(self._usage.get(caller.key) or _KeyBuckets(), caller, now)
         return RateLimits(_status(usage.requests, now), _status(usage.tokens, now))
 
     def _usage_of(self, caller: Caller, now: float) -> _KeyBuckets:
@@ -92,9 +120,13 @@ class RateLimiter:
             if len(self._usage) >= MAX_IDLE_KEYS:
                 self._usage = {key: each for key, each in self._usage.items() if not each.unused(now)}
             usage = self._usage[caller.key] = _KeyBuckets()
-        usage.requests = _bucket(usage.requests, caller.requests_per_minute, now)
-        usage.tokens = _bucket(usage.tokens, caller.tokens_per_minute, now)
-        return usage
+        return _with_limits(usage, caller, now)
+
+
+def _with_limits(usage: _KeyBuckets, caller: Caller, now: float) -> _KeyBuckets:
+    usage.requests = _bucket(usage.requests, caller.requests_per_minute, now)
+    usage.tokens = _bucket(usage.tokens, caller.tokens_per_minute, now)
+    return usage
 
 
 def _bucket(bucket: TokenBucket | None, per_minute: int, now: float) -> TokenBucket | None:

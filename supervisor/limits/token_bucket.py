@@ -23,6 +23,18 @@ class TokenBucket:
         self._level = float(per_minute)
         self._updated = now
 
+    @property
+    def state(self) -> tuple[int, float, float]:
+        """The limit, what is left of it, and when that was so, for the next supervisor: all use the same clock."""
+        return self.per_minute, self._level, self._updated
+
+    @classmethod
+    def restored(cls, per_minute: int, level: float, updated: float) -> TokenBucket:
+        """Return the bucket of an earlier supervisor."""
+        bucket = cls(per_minute, updated)
+        bucket._level = level
+        return bucket
+
     def level(self, now: float) -> float:
         """Return what is left, negative for a debt."""
         if now > self._updated:

@@ -1,4 +1,6 @@
-"""This machine's hardware as the kernel shows it under `/proc` and `/sys`: GPUs and NPUs; memory and cores by psutil.
+"""This machine: its GPUs, NPUs, cores, disks and memory as the kernel shows them, what limits the memory, and what reads it.
 
-Outside, import `hardware.read_machine`. No program is run here: vendors' tools may hang, so a job process runs them.
+`hardware`, `pci`, `cgroups`, `host_memory` and `memory_pressure` read files below `/proc` and `/sys`. `device_readings`,
+`disk_space`, `memory_reader` and `memory_pressure_watch` run in the supervisor's loop. No program is run here: vendors' tools
+and libraries may hang, so job processes use them.
 """

@@ -14,6 +14,9 @@ from protocol.messages.system_info import Gpu, Npu
 _AMD: Final = "0x1002"
 _AMD_PROCESSORS: Final = "0x1022"
 _NVIDIA: Final = "0x10de"
+_INTEL: Final = "0x8086"
+_INTEL_INTEGRATED: Final = "0000:00:02.0"
+"""Where the graphics of Intel's processors always are. They have no memory of their own."""
 _NPUS: Final = {"0x1502": "XDNA", "0x17f0": "XDNA2", "0x17f1": "XDNA2"}
 _INTEGRATED: Final = frozenset(
     {
@@ -22,10 +25,13 @@ _INTEGRATED: Final = frozenset(
     }
 )
 """Graphics that are part of a processor."""
+_GRAPHICS_DRIVERS: Final = {_AMD: ("amdgpu",), _INTEL: ("i915", "xe"), _NVIDIA: ("nvidia",)}
 _DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 _MODEL: Final = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _LARGEST: Final = 1 << 20
 """Bytes of a file of the kernel; ``cpuinfo`` is long if there are many processors."""
+_PIECE: Final = 1 << 14
+"""Bytes that are read at once: most files are shorter, and to get memory for the longest takes longer than reading."""
 _VENDORS: Final = {_AMD: "AMD", _NVIDIA: "NVIDIA"}
 _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 
@@ -33,10 +39,13 @@ _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 def read_text(path: Path) -> str:
     """Return the text of a file of the kernel, empty if there is none."""
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST).decode("utf-8", "replace").strip()
+        with path.open("rb", buffering=0) as file:
+            text = b""
+            while len(text) < _LARGEST and (piece := file.read(_PIECE)):
+                text += piece
     except OSError:
         return ""
+    return text.decode("utf-8", "replace").strip()
 
 
 class PciDevice(NamedTuple):
@@ -66,6 +75,22 @@ def devices(root: Path) -> list[PciDevice]:
             device, revision, kind = fields
             found.append(PciDevice(path, vendor, device, revision, kind=kind[:6], driver=_driver(path)))
     return found
+
+
+def graphics_drivers(root: Path) -> set[str]:
+    """Return the drivers in use that show the memory or the use of graphics cards: ``nvidia``, ``amdgpu``, ``i915``, ``xe``."""
+    found = {
+        driver
+        for path in root.glob("sys/bus/pci/devices/*")
+        if (driver := _driver(path)) in _GRAPHICS_DRIVERS.get(read_text(path / "vendor"), ())
+        and path.name != _INTEL_INTEGRATED
+    }
+    nvidia = (
+        "proc/driver/nvidia",
+        "sys/module/nvidia",
+        "dev/dxg",
+    )  # a container may hide the bus, and Windows has none
+    return found | ({"nvidia"} if any((root / file).exists() for file in nvidia) else set())
 
 
 def _driver(path: Path) -> str:

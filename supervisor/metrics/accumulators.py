@@ -1,6 +1,6 @@
 """Counters and histograms with labels, as cheap as a dictionary and a binary search. Pure.
 
-prometheus_client renders them (``families.py``). Its own counters take a lock and several calls for each increment. Its
+`families.py` names them. prometheus_client's counters take a lock and several calls for each increment. Its
 histograms cannot take several counted observations at once, and neither can be shown under two names.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from protocol.messages.metrics import OTHER
 
-MAX_MODELS: Final = 32
-"""Models that have their own series; all further ones share one. Each adds a hundred lines, which take 300 µs."""
 MAX_SERIES: Final = 1000
 """Combinations of label values of one counter or histogram."""
 
@@ -24,10 +22,10 @@ Labels = tuple[str, ...]
 class LabelValues:
     """The values of a label: the first ones seen, up to a limit, then ``other``."""
 
-    def __init__(self, limit: int = MAX_MODELS) -> None:
+    def __init__(self, limit: int) -> None:
         """Keep the first ``limit`` values apart."""
         self._limit = limit
-        self._known: set[str] = set()
+        self._known: dict[str, None] = {}
 
     def bounded(self, value: str) -> str:
         """Return the value, or ``other``."""
@@ -35,8 +33,54 @@ class LabelValues:
             return value
         if len(self._known) >= self._limit or not value:
             return OTHER
-        self._known.add(value)
+        self._known[value] = None
         return value
+
+    def state(self) -> list[str]:
+        """Return the values, for the next supervisor."""
+        return list(self._known)
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Keep apart what an earlier supervisor kept apart."""
+        self._known |= dict.fromkeys(state[: self._limit])
+
+
+class RecentValues:
+    """The values of a label: those in use, and the ones seen last, up to a limit.
+
+    A further value takes the place of the one that was seen longest ago and is not in use. It is ``other`` if all are.
+    """
+
+    def __init__(self, limit: int, dropped: Callable[[str], None]) -> None:
+        """``dropped`` is called with each value that has lost its place."""
+        self._limit, self._dropped = limit, dropped
+        self.in_use: Callable[[str], bool] = lambda _value: False
+        """Whether a value must stay."""
+        self._known: dict[str, None] = {}
+        """Seen last, last."""
+
+    def bounded(self, value: str) -> str:
+        """Return the value, or ``other``."""
+        if not value:
+            return OTHER
+        if value in self._known:
+            del self._known[value]
+        elif len(self._known) >= self._limit:
+            oldest = next((each for each in self._known if not self.in_use(each)), None)
+            if oldest is None:
+                return OTHER
+            del self._known[oldest]
+            self._dropped(oldest)
+        self._known[value] = None
+        return value
+
+    def state(self) -> list[str]:
+        """Return the values, for the next supervisor."""
+        return list(self._known)
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Keep apart what an earlier supervisor kept apart."""
+        self._known = dict.fromkeys(state[-self._limit :])
 
 
 class Counter:
@@ -46,6 +90,7 @@ class Counter:
         """``names`` of the labels. ``initial``: combinations that are shown from the start."""
         self.names = names
         self._values: dict[Labels, float] = dict.fromkeys(initial, 0)
+        self._dropped = 0.0
         self._overflow: Labels = (OTHER,) * len(names)
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -62,8 +107,29 @@ class Counter:
 
     @property
     def total(self) -> float:
-        """The sum of all of them."""
-        return sum(self._values.values())
+        """The sum of all that was ever added."""
+        return self._dropped + sum(self._values.values())
+
+    def drop(self, label: str, value: str) -> None:
+        """Show the combinations with this value of a label no more. If it comes again, they start at 0, as after a restart."""
+        for labels in _with_value(self._values, self.names, label, value):
+            self._dropped += self._values.pop(labels)
+
+    def seen(self, label: str) -> set[str]:
+        """Return the values of a label that are shown."""
+        return _values_of(self._values, self.names, label)
+
+    def state(self) -> list[tuple[Labels, float]]:
+        """Return all combinations, for the next supervisor, and without labels what was dropped."""
+        return [((), self._dropped), *self._values.items()] if self.names else list(self._values.items())
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on from what an earlier supervisor had counted. Combinations of other labels are ignored."""
+        for labels, value in state:
+            if len(labels) == len(self.names):
+                self.add(tuple(labels), value)
+            elif not labels:
+                self._dropped += value
 
 
 class Distribution:
@@ -123,7 +189,37 @@ class Histogram:
         distribution.counts = [ours + theirs for ours, theirs in zip(distribution.counts, counts, strict=True)]
         distribution.sum += total
 
+    def drop(self, label: str, value: str) -> None:
+        """Show the combinations with this value of a label no more. If it comes again, they start at 0, as after a restart."""
+        for labels in _with_value(self._distributions, self.names, label, value):
+            del self._distributions[labels]
+
+    def seen(self, label: str) -> set[str]:
+        """Return the values of a label that are shown."""
+        return _values_of(self._distributions, self.names, label)
+
     @property
     def distributions(self) -> Mapping[Labels, Distribution]:
         """All combinations."""
         return self._distributions
+
+    def state(self) -> list[tuple[Labels, list[int], float]]:
+        """Return all combinations, for the next supervisor."""
+        return [(labels, each.counts, each.sum) for labels, each in self._distributions.items()]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on from what an earlier supervisor had counted. Combinations of other labels, or in other buckets, are ignored."""
+        for labels, counts, total in state:
+            if len(labels) == len(self.names):
+                self.merge(tuple(labels), counts, total)
+
+
+def _with_value(combinations: Mapping[Labels, object], names: Labels, label: str, value: str) -> list[Labels]:
+    if label not in names:
+        return []
+    index = names.index(label)
+    return [labels for labels in combinations if labels[index] == value]
+
+
+def _values_of(combinations: Mapping[Labels, object], names: Labels, label: str) -> set[str]:
+    return {labels[names.index(label)] for labels in combinations} if label in names else set()

@@ -23,9 +23,11 @@ def merge_engine_families(engines: Iterable[EngineMetrics]) -> list[Metric]:
     merged: dict[str, Metric] = {}
     for engine in engines:
         for family in _families(engine.text or b""):
-            if family.name.startswith(_OWN_PREFIXES):
+            name = family.name.replace(":", "_")
+            if name.startswith(_OWN_PREFIXES):
                 continue
-            target = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            documentation = family.documentation or "A metric of the engine"
+            target = merged.setdefault(name, Metric(name, documentation, family.type))
             if target.type == family.type:
                 target.samples += [_with_model(sample, engine.model) for sample in family.samples]
     return list(merged.values())
@@ -45,4 +47,5 @@ def _counter_line(line: re.Match[str]) -> str:
 
 
 def _with_model(sample: Sample, model: str) -> Sample:
-    return sample._replace(labels={**sample.labels, "model": model})
+    """Return a sample of a model. Colons in names are for the rules of a Prometheus server, not for what it scrapes."""
+    return sample._replace(name=sample.name.replace(":", "_"), labels={**sample.labels, "model": model})

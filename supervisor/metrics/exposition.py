@@ -1,8 +1,8 @@
-"""`/metrics` in Prometheus's text format (version 0.0.4). Pure."""
+"""The whole text of `/metrics`. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
@@ -12,12 +12,13 @@ from supervisor.metrics.engine_families import merge_engine_families
 from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import ServerSnapshot
+from supervisor.metrics.text_format import encode
 
 
-class _Families(Collector):
+class _EngineFamilies(Collector):
     """Hands families to prometheus_client."""
 
-    def __init__(self, families: Iterable[Metric]) -> None:
+    def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
@@ -27,40 +28,18 @@ class _Families(Collector):
 def render(metrics: ServerMetrics, now: ServerSnapshot, *, with_mullama: bool, models: Sequence[str] = ()) -> bytes:
     """Return the text. ``with_mullama``: also Mullama's documented families under its own names.
 
-    ``models``: patterns of the models to show; empty: all.
+    ``models``: patterns of the models to show; empty: all. Mullama's families have the names in its document.
     """
-    prefixes = [OWN_PREFIX, *([MULLAMA_PREFIX] if with_mullama else [])]
-    uptimes = b"".join(_uptime(prefix, now.uptime) for prefix in prefixes)
-    return uptimes + generate_latest(_Families(_shown(_all_families(prefixes, metrics, now), models, now.short_names)))
 
+    def shown(model: str) -> str | None:
+        return model if not models or model_allowed(models, model) else None
 
-def _shown(families: Iterable[Metric], models: Sequence[str], short_names: Mapping[str, str]) -> Iterator[Metric]:
-    """Return the families without the series of hidden models. Mullama's have the names in its document."""
-    for family in families:
-        if models:
-            family.samples = [
-                sample
-                for sample in family.samples
-                if "model" not in sample.labels or model_allowed(models, sample.labels["model"])
-            ]
-        if family.name.startswith(MULLAMA_PREFIX):
-            family.samples = [
-                sample._replace(labels={**sample.labels, "model": short_names.get(model, model)})
-                if (model := sample.labels.get("model"))
-                else sample
-                for sample in family.samples
-            ]
-        yield family
+    def shown_by_mullama(model: str) -> str | None:
+        return now.short_names.get(model, model) if shown(model) is not None else None
 
-
-def _all_families(prefixes: list[str], metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    for prefix in prefixes:
-        yield from documented_families(prefix, metrics, now)
-    yield from own_families(OWN_PREFIX, metrics, now)
-    yield from merge_engine_families(now.engines)
-
-
-def _uptime(prefix: str, seconds: float) -> bytes:
-    """Return the one family that prometheus_client cannot write: the documented name of a counter lacks ``_total``."""
-    name = f"{prefix}uptime_seconds"
-    return f"# HELP {name} Seconds since the start\n# TYPE {name} counter\n{name} {seconds:.3f}\n".encode()
+    text = encode(documented_families(OWN_PREFIX, metrics, now), shown)
+    text += encode(own_families(OWN_PREFIX, metrics, now), shown)
+    if with_mullama:
+        text += encode(documented_families(MULLAMA_PREFIX, metrics, now), shown_by_mullama)
+    engines = [engine for engine in now.engines if shown(engine.model) is not None]
+    return text + generate_latest(_EngineFamilies(merge_engine_families(engines)))

@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import Metric
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.utils import floatToGoString
+from supervisor.metrics.accumulators import Counter, Histogram, Labels
+from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
+from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.text_format import Family
 
-from supervisor.metrics.accumulators import MAX_MODELS, Counter, Histogram
-from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import ModelSnapshot, ServerSnapshot
-
+MAX_LOADS: Final = 64
+"""Loads under way that are shown, the oldest ones. Their models need not have series of their own yet."""
 OWN_PREFIX: Final = "lemonbus_"
 MULLAMA_PREFIX: Final = "mullama_"
 
 
-def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    """Yield the families that Mullama documents, except for ``uptime_seconds`` (``exposition.py``)."""
-    loaded = [model for model in now.models if model.loaded][:MAX_MODELS]
+def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
+    """Yield the families that Mullama documents."""
+    loaded = [model for model in now.models if model.loaded and metrics.has_series(model.name)]
     yield _gauge(f"{prefix}info", "The server and its version", "version", {now.version: 1})
+    # Mullama's document has a counter whose name does not end like a counter's.
+    kind = "counter" if prefix == MULLAMA_PREFIX else "gauge"
+    uptime: dict[Labels, float] = {(): round(now.uptime, 3)}
+    yield Family(f"{prefix}uptime_seconds", kind, "Seconds since the start of the server", values=uptime)
     yield _value(f"{prefix}models_loaded", "Models that are loaded", sum(model.loaded for model in now.models))
     yield _counter(f"{prefix}requests", "Requests that an engine was asked to answer", metrics.inference_requests)
     yield _value(f"{prefix}requests_active", "Requests that engines work on", now.active_requests)
@@ -38,32 +41,46 @@ def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot
     )
     yield _per_model(f"{prefix}model_gpu_layers", "Layers of a loaded model on a device", loaded, "gpu_layers")
     used = sum(model.engine_bytes for model in now.models)
-    yield _value(f"{prefix}memory_used_bytes", "Resident memory of the engines of loaded models", used)
+    of_engines = "Host memory of the engines of loaded models alone: less than memory_total_bytes - memory_free_bytes"
+    yield _value(f"{prefix}memory_used_bytes", of_engines, used)
     duration = "Duration of the requests that an engine was asked to answer"
     yield _histogram(f"{prefix}request_duration_seconds", duration, metrics.inference_durations)
 
 
-def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     """Yield all other families."""
     yield from _request_families(prefix, metrics)
+    yield _key_limits(prefix, metrics, now)
     yield from _generation_families(prefix, metrics)
     yield from _model_families(prefix, metrics, now)
+    yield from _failure_families(prefix, metrics, now)
     yield from _process_families(prefix, now)
+    yield from _machine_families(prefix, now.machine)
 
 
-def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
+def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _counter(f"{prefix}http_requests", "Requests by route, dialect and HTTP status", metrics.http_requests)
     duration = "Duration of a request, streamed answers included"
     yield _histogram(f"{prefix}http_request_duration_seconds", duration, metrics.http_durations)
     yield _counter(f"{prefix}errors", "Requests that failed, broken streams included", metrics.errors)
     yield _counter(f"{prefix}refusals", "Requests and calls refused before they reached a worker", metrics.refusals)
     yield _counter(f"{prefix}key_requests", "Inference requests by the name of their API key", metrics.key_requests)
+    tokens = "Tokens by the name of the API key: in prompts (in), and generated (out)"
+    yield _counter(f"{prefix}key_tokens", tokens, metrics.key_tokens)
     yield _counter(
         f"{prefix}retries", "Requests tried again; the reason is the failure of the former attempt", metrics.retries
     )
 
 
-def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric]:
+def _key_limits(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Family:
+    left: dict[Labels, float] = {
+        (key, limit): remaining for key, limit, remaining in now.key_limits if metrics.has_key_series(key)
+    }
+    name, about = f"{prefix}key_limit_remaining", "What is left of a limit of an API key"
+    return Family(name, "gauge", about, ("key", "limit"), left)
+
+
+def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
     yield _histogram(f"{prefix}queue_wait_seconds", "Time that a request waited for a free slot", metrics.queue_wait)
     yield _histogram(f"{prefix}first_token_seconds", "Time from slot to first token", metrics.first_token)
     yield _histogram(f"{prefix}inter_token_seconds", "Time from one token to the next", metrics.inter_token)
@@ -72,74 +89,112 @@ def _generation_families(prefix: str, metrics: ServerMetrics) -> Iterator[Metric
     yield _counter(f"{prefix}model_generated_tokens", "Tokens that were generated", metrics.generated_tokens)
 
 
-def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
+def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     yield _counter(f"{prefix}model_loads", "Loads of models", metrics.loads)
     yield _histogram(f"{prefix}model_load_seconds", "Time from start to readiness of an engine", metrics.load_seconds)
-    yield _counter(f"{prefix}evictions", "Models unloaded for another one", metrics.evictions)
+    yield _counter(
+        f"{prefix}evictions", "Models unloaded for another one, or because memory is nearly used up", metrics.evictions
+    )
     yield _counter(f"{prefix}idle_unloads", "Models unloaded because they were idle", metrics.idle_unloads)
     yield _counter(f"{prefix}engine_restarts", "Engines started again after their end", metrics.restarts)
     yield _counter(f"{prefix}engine_crashes", "Engines that died of a request", metrics.crashes)
-    models = now.models[:MAX_MODELS]
+    models = [model for model in now.models if metrics.has_series(model.name)]
     loaded = [model for model in models if model.loaded]
     yield _per_model(f"{prefix}queue_depth", "Requests that wait for a slot", models, "queued")
     yield _per_model(f"{prefix}slots", "Slots of an engine", loaded, "slots")
     yield _per_model(f"{prefix}slots_busy", "Slots in use", loaded, "slots_busy")
     yield _per_model(f"{prefix}worker_memory_bytes", "Resident memory of a worker", loaded, "worker_bytes")
     yield _per_model(f"{prefix}engine_memory_bytes", "Resident memory of an engine", loaded, "engine_bytes")
-    answered = {engine.model: int(engine.text is not None) for engine in now.engines[:MAX_MODELS]}
+    answered = {
+        engine.model: int(engine.text is not None) for engine in now.engines if metrics.has_series(engine.model)
+    }
     yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
 
 
-def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Metric]:
+def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
+    ages = {each.model: each.age for each in now.loads[:MAX_LOADS]}
+    yield _gauge(
+        f"{prefix}model_load_age_seconds", "Since when a model that is not ready is being loaded", "model", ages
+    )
+    failures, pauses = {}, {}
+    for each in now.failed:
+        if metrics.has_series(each.model):
+            failures[each.model], pauses[each.model] = each.failures, each.retry_in
+    yield _value(f"{prefix}models_failed", "Models whose last load failed, or whose engine died", len(now.failed))
+    backing_off = sum(each.retry_in > 0 for each in now.failed)
+    yield _value(f"{prefix}models_backing_off", "Models that are not started again for now", backing_off)
+    yield _gauge(f"{prefix}model_failures", "Failures in a row of a model that has failed", "model", failures)
+    yield _gauge(f"{prefix}model_retry_seconds", "Seconds until such a model may be started again", "model", pauses)
+    expiries = dict(list(now.key_expiries.items())[:MAX_KEYS])
+    yield _gauge(f"{prefix}key_expiry_timestamp_seconds", "When an API key expires, in Unix time", "key", expiries)
+
+
+def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Family]:
+    memory = {each.place: each for each in machine.memory}
+    total = "Memory of the host, or what a control group allows, and of each device with its own"
+    yield _gauge(f"{prefix}memory_total_bytes", total, "place", {each.place: each.total for each in memory.values()})
+    free = "Memory that new work may use; page cache that no process has mapped counts"
+    yield _gauge(f"{prefix}memory_free_bytes", free, "place", {each.place: each.free for each in memory.values()})
+    age = "Seconds since the memory was read; a device whose driver hangs gets older"
+    yield _gauge(
+        f"{prefix}memory_reading_age_seconds", age, "place", {each.place: each.age for each in memory.values()}
+    )
+    devices: dict[Labels, float] = {(each.shown, each.place, each.name): 1 for each in machine.devices}
+    about = "A device, and where its memory is"
+    yield Family(f"{prefix}device_info", "gauge", about, ("device", "place", "name"), devices)
+    busy = {each.shown: each.used_percent / 100 for each in machine.devices if each.used_percent is not None}
+    yield _gauge(f"{prefix}device_utilization_ratio", "How busy a device was in the last moment", "device", busy)
+    disks = {each.directory: each for each in machine.disks}
+    free_disk = {name: each.free for name, each in disks.items()}
+    yield _gauge(f"{prefix}disk_free_bytes", "Space left on the disk of a directory", "directory", free_disk)
+    sizes = {name: each.size for name, each in disks.items()}
+    yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", sizes)
+
+
+def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
     memory = "Resident memory of the processes that belong to no model"
     yield _gauge(f"{prefix}process_memory_bytes", memory, "role", now.process_bytes)
-    drops = CounterMetricFamily(f"{prefix}bus_dropped", "Messages and log records that were lost", labels=["kind"])
-    for kind, count in now.bus_drops.items():
-        drops.add_metric([kind], count)
-    yield drops
+    yield _value(f"{prefix}ready", "Whether the models for the start are loaded, or have failed for good", now.ready)
+    yield _value(f"{prefix}drained", "Whether an operator has drained the server", now.drained)
+    drops: dict[Labels, float] = {(kind,): count for kind, count in now.bus_drops.items()}
+    lost = "Messages and log records that were lost"
+    yield Family(f"{prefix}bus_dropped_total", "counter", lost, ("kind",), drops)
     yield _total(f"{prefix}internal_errors", "Exceptions of the server's own code", now.internal_errors)
 
 
 # ---- one family --------------------------------------------------------------------------------------------------
 
 
-def _value(name: str, documentation: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, documentation, value=value)
+def _value(name: str, documentation: str, value: float) -> Family:
+    return Family(name, "gauge", documentation, values={(): value})
 
 
-def _total(name: str, documentation: str, value: float) -> Metric:
-    return CounterMetricFamily(name, documentation, value=value)
+def _total(name: str, documentation: str, value: float) -> Family:
+    return Family(f"{name}_total", "counter", documentation, values={(): value})
 
 
-def _gauge(name: str, documentation: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=[label])
-    for value, number in values.items():
-        family.add_metric([value], number)
-    return family
+def _gauge(name: str, documentation: str, label: str, values: Mapping[str, float]) -> Family:
+    return Family(name, "gauge", documentation, (label,), {(value,): number for value, number in values.items()})
 
 
 def _per_model(
     name: str, documentation: str, models: Iterable[ModelSnapshot], field: str, *, known_only: bool = False
-) -> Metric:
+) -> Family:
     values = {model.name: int(getattr(model, field)) for model in models}
     shown = {model: value for model, value in values.items() if value or not known_only}
     return _gauge(name, documentation, "model", shown)
 
 
-def _counter(name: str, documentation: str, counter: Counter) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=counter.names)
-    for labels, value in counter.values.items():
-        family.add_metric(labels, value)
-    return family
+def _counter(name: str, documentation: str, counter: Counter) -> Family:
+    return Family(f"{name}_total", "counter", documentation, counter.names, counter.values)
 
 
-def _histogram(name: str, documentation: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(name, documentation, labels=histogram.names)
-    bounds = [*map(floatToGoString, histogram.bounds), "+Inf"]
-    for labels, distribution in histogram.distributions.items():
-        below, buckets = 0, []
-        for bound, count in zip(bounds, distribution.counts, strict=True):
-            below += count
-            buckets.append((bound, below))
-        family.add_metric(labels, buckets, distribution.sum)
-    return family
+def _histogram(name: str, documentation: str, histogram: Histogram) -> Family:
+    return Family(
+        name,
+        "histogram",
+        documentation,
+        histogram.names,
+        distributions=histogram.distributions,
+        bounds=histogram.bounds,
+    )

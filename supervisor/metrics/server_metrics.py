@@ -1,20 +1,20 @@
 """Everything that the supervisor counts for `/metrics`. Pure: each method only adds.
 
 Each method is called once for what its name says, as soon as the scheduler or a handler knows it. A model's name is a
-label value, so one :class:`LabelValues` handles it for all metrics: a model has its own series in all of them or in
+label value, so one :class:`RecentValues` handles it for all metrics: a model has its own series in all of them or in
 none.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from protocol.failures import Code
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
-from supervisor.metrics.accumulators import Counter, Histogram, LabelValues
+from supervisor.metrics.accumulators import Counter, Histogram, LabelValues, RecentValues
 
 DOCUMENTED_DURATION_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0)
 QUEUE_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -45,9 +45,9 @@ _CODES: Final = frozenset(code.value for code in Code)
 class ServerMetrics:
     """The counters and histograms of one server, from its start."""
 
-    def __init__(self) -> None:
-        """Start at zero."""
-        self._models = LabelValues()
+    def __init__(self, most_models: int = 100) -> None:
+        """Start at zero. ``most_models`` have series of their own: the loaded ones, and those that were used last."""
+        self._models = RecentValues(most_models, self._drop_model)
         self._endpoints = LabelValues(MAX_ENDPOINTS)
         self._dialects = LabelValues(MAX_DIALECTS)
         self._keys = LabelValues(MAX_KEYS)
@@ -68,11 +68,33 @@ class ServerMetrics:
         self.load_seconds = Histogram(LOAD_BUCKETS, "model")
         self.evictions = Counter("reason")
         self.idle_unloads = Counter(initial=[()])
-        self.restarts = Counter("reason")
+        self.restarts = Counter("model", "reason")
         self.crashes = Counter("model")
         self.retries = Counter("reason")
         self.refusals = Counter("code")
         self.key_requests = Counter("key")
+        self.key_tokens = Counter("key", "direction")
+
+    def state(self) -> dict[str, Any]:
+        """Return everything, for the next supervisor."""
+        return {name: each.state() for name, each in vars(self).items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what an earlier supervisor had counted, perhaps one of another release. Nothing was counted yet."""
+        for name, each in vars(self).items():
+            each.restore(state.get(name, ()))
+        shown = {
+            model
+            for each in vars(self).values()
+            if isinstance(each, Counter | Histogram)
+            for model in each.seen("model")
+        }
+        for model in shown.difference(self._models.state(), [OTHER]):  # fewer models have series of their own now
+            self._drop_model(model)
+
+    def keep_series_while(self, is_loaded: Callable[[str], bool]) -> None:
+        """Tell which models are loaded. The scheduler knows, but is given these metrics when it is made."""
+        self._models.in_use = is_loaded
 
     # Requests
 
@@ -85,7 +107,7 @@ class ServerMetrics:
             self.http_requests.add((endpoint, dialect, status), requests)
             self.http_durations.merge((endpoint,), each.buckets, each.seconds)
             if each.code:
-                self.errors.add((endpoint, dialect, _known_code(each.code)), requests)
+                self.errors.add((endpoint, dialect, known_code(each.code)), requests)
             inference = INFERENCE_ENDPOINTS.get(each.inference)
             if inference is not None:
                 self.inference_requests.add((inference,), requests)
@@ -95,17 +117,21 @@ class ServerMetrics:
         """Note an inference request that came with an API key, by the key's name."""
         self.key_requests.add((self._keys.bounded(key),))
 
+    def has_key_series(self, key: str) -> bool:
+        """Return whether an API key has series of its own, by its name."""
+        return self._keys.bounded(key) == key
+
     def attempt_granted(self, model: str, waited: float) -> None:
         """Note that a request got its slot after ``waited`` seconds."""
         self.queue_wait.observe((self._models.bounded(model),), waited)
 
     def attempt_retried(self, code: str) -> None:
         """Note that a gateway tries a request again. ``code``: the failure of the attempt before."""
-        self.retries.add((_known_code(code),))
+        self.retries.add((known_code(code),))
 
     def attempt_refused(self, code: str) -> None:
         """Note that a request or a call ended before it reached a worker."""
-        self.refusals.add((_known_code(code),))
+        self.refusals.add((known_code(code),))
 
     def generation_ended(self, model: str, outcome: Outcome) -> None:
         """Add a finished generation."""
@@ -125,10 +151,18 @@ class ServerMetrics:
             # The first value is the time since the prompt was processed: it follows no token.
             self.inter_token.observe_all(labels, array("f", outcome.token_times)[1:])
 
-    def generation_stopped(self, model: str, tokens: int) -> None:
-        """Add the output of a generation that did not reach its end."""
+    def generation_stopped(self, model: str, tokens: int, prompt_tokens: int = 0) -> None:
+        """Add the output and the prompt of a generation that did not reach its end."""
         if tokens:
             self.generated_tokens.add((self._models.bounded(model),), tokens)
+        if prompt_tokens:
+            self.prompt_tokens.add((self._models.bounded(model),), prompt_tokens)
+
+    def tokens_used(self, key: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Add the tokens of a request that came with an API key, by the key's name."""
+        for direction, tokens in (("in", prompt_tokens), ("out", output_tokens)):
+            if tokens:
+                self.key_tokens.add((self._keys.bounded(key), direction), tokens)
 
     # Models
 
@@ -150,16 +184,25 @@ class ServerMetrics:
         """Note that a model was unloaded because it was idle."""
         self.idle_unloads.add(())
 
-    def engine_restarted(self, reason: str) -> None:
+    def engine_restarted(self, model: str, reason: str) -> None:
         """Note that an engine is started again without a request for it.
 
         ``reason``: a failure's code, or ``abandoned``.
         """
-        self.restarts.add((reason,))
+        self.restarts.add((self._models.bounded(model), reason))
 
     def engine_crashed(self, model: str) -> None:
         """Note that an engine died of a request."""
         self.crashes.add((self._models.bounded(model),))
+
+    def has_series(self, model: str) -> bool:
+        """Return whether a model that is used or wanted now has series of its own."""
+        return self._models.bounded(model) != OTHER
+
+    def _drop_model(self, model: str) -> None:
+        for each in vars(self).values():
+            if isinstance(each, Counter | Histogram):
+                each.drop("model", model)
 
     def average_speeds(self) -> dict[str, float]:
         """Return each model's tokens per second of generation, over all its finished generations."""
@@ -171,7 +214,8 @@ class ServerMetrics:
         }
 
 
-def _known_code(code: str) -> str:
+def known_code(code: str) -> str:
+    """Return a failure's code, or ``other``."""
     return code if code in _CODES else OTHER
 
 

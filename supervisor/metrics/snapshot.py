@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from protocol.messages.devices import DeviceReading
+from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
+from protocol.models.memory import Capacity
 
 
 class ModelSnapshot(NamedTuple):
@@ -29,6 +33,23 @@ class EngineMetrics(NamedTuple):
     text: bytes | None
 
 
+class MachineSnapshot(NamedTuple):
+    """The machine."""
+
+    memory: Sequence[Capacity] = ()
+    devices: Sequence[DeviceReading] = ()
+    """All devices, with those that use the host's memory."""
+    disks: Sequence[DiskSpace] = ()
+
+
+class RemainingLimit(NamedTuple):
+    """What is left of one limit of an API key, by the key's name."""
+
+    key: str
+    limit: str
+    remaining: int
+
+
 class ServerSnapshot(NamedTuple):
     """The whole server. Sizes in bytes, times in seconds."""
 
@@ -42,5 +63,17 @@ class ServerSnapshot(NamedTuple):
     """Kind → messages that were lost."""
     internal_errors: int
     engines: list[EngineMetrics]
+    key_limits: Sequence[RemainingLimit] = ()
     short_names: Mapping[str, str] = {}
     """Registered name → the model's name in the form ``NAME:TAG`` if it has one, else the registered name."""
+    machine: MachineSnapshot = MachineSnapshot()
+    loads: Sequence[LoadInProgress] = ()
+    """Loads that have begun and not ended, the oldest first."""
+    failed: Sequence[FailedModel] = ()
+    """Models that could not be loaded, or whose engines died too often."""
+    ready: bool = True
+    """Whether each model for the start was loaded or has failed for good."""
+    drained: bool = False
+    """Whether an operator has drained it."""
+    key_expiries: Mapping[str, float] = {}
+    """Name of an API key that expires → when, in Unix seconds."""

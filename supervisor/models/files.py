@@ -17,7 +17,7 @@ from protocol import small_files
 from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints, repository_files
-from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
+from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, TagCheckpoint
 from protocol.models.repository_files import GENAI_CONFIG
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 
@@ -35,6 +35,8 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
     """Return the files of an entry, or None if one of them is missing."""
     if entry.path:
         return _in_extra_directory(entry)
+    if entry.configured:
+        return ModelFiles("", "", 0, entry.registered)
     return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
 
 
@@ -89,6 +91,8 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
         return _located_by_tag(parsed, cache_dir)
     if not isinstance(parsed, HubCheckpoint):
         file = parsed.file(cache_dir)
+        if isinstance(parsed, PackagesCheckpoint) and file.is_file():
+            return _with_size([file, *sorted(_files_of_packages(file) - {file})], "")
         return _with_size([file], file.parent)
     if not os.path.isdir(f"{checkpoints.hub_cache()}/{parsed.folder}"):  # noqa: PTH112
         return None  # the usual case; a list asks for every model of the catalogue
@@ -125,6 +129,8 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
         parsed = checkpoints.parse(source.checkpoint)
         if isinstance(parsed, TagCheckpoint):
             found |= _existing(parsed.mark(cache_dir))
+        elif isinstance(parsed, PackagesCheckpoint):
+            found |= _files_of_packages(parsed.file(cache_dir))
         elif not isinstance(parsed, HubCheckpoint):
             found |= _existing(parsed.file(cache_dir))
         else:
@@ -136,6 +142,11 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
                 ]
                 found |= {snapshot / name for name in chosen if name}
     return found
+
+
+def _files_of_packages(file: Path) -> set[Path]:
+    """Return all files of the folder of a model that is made of packages, by its main file."""
+    return {file.parent / name for name in walk(file.parent) if not name.startswith(".")}
 
 
 def _existing(path: Path) -> set[Path]:

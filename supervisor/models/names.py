@@ -184,7 +184,7 @@ def _by_alias_and_checkpoint(entries: Mapping[str, CatalogueEntry]) -> dict[str,
             found.setdefault(alias.replace(":", "-"), entry)
     for entry in entries.values():
         for checkpoint in (entry.checkpoint, *(source.checkpoint for source in entry.sources)):
-            if not entry.path:
+            if checkpoint and not entry.path:
                 found.setdefault(checkpoint.removeprefix("hf:"), entry)
     return found
 

@@ -34,6 +34,7 @@ def entry_from_registration(name: str, registration: Registration, directories: 
     if registration.recipe not in DESCRIPTORS:
         known = ", ".join(DESCRIPTORS)
         raise invalid(f"there is no recipe {printable(registration.recipe)!r}; there are: {known}", "recipe")
+    check_for_clients(registration.recipe)
     registration = _with_one_checkpoint(registration)
     load_options.check(DESCRIPTORS[registration.recipe], registration.options, directories)
     checkpoint = _parse_checkpoint(registration)
@@ -47,6 +48,13 @@ def entry_from_registration(name: str, registration: Registration, directories: 
         return catalogue.entry(name, item_of(registration))
     except ValueError as problem:
         raise invalid(printable(str(problem), 300), "checkpoint") from None
+
+
+def check_for_clients(recipe: str) -> None:
+    """Raise ``invalid_request`` for a recipe whose models only the configuration names."""
+    if keys := DESCRIPTORS[recipe].section_keys:
+        reason = f"recipe {recipe} is only for sections of the configuration file, with {' or '.join(keys)}"
+        raise invalid(reason, "recipe")
 
 
 def check_name(name: str) -> None:

@@ -15,15 +15,19 @@ from msgspec import structs
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
+from protocol.messages.remote_models import RemoteModel
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
-from supervisor.models import compatibility, files, user_aliases
-from supervisor.models.catalogues import adopted_models, catalogue, user_models
+from supervisor.models import compatibility, files, measured_memory, user_aliases
+from supervisor.models.catalogues import adopted_models, catalogue, remote_models, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
+from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
+from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options, saved_options
@@ -31,8 +35,8 @@ from supervisor.models.options.model_configuration import ModelConfiguration
 from supervisor.models.options.model_specs import SpecBuilder, descriptor_of
 from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.problem_reports import ProblemReports
-from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_aliases import UserAliases
+from supervisor.persistence.state_files import FinishWrite, finish_write
 
 
 class ModelRegistry:
@@ -43,7 +47,7 @@ class ModelRegistry:
     ) -> None:
         """Read all files once, so that what is wrong with them is known at the start (``problems``).
 
-        ``finish``: see :class:`supervisor.models.state_files.StateFile`. ``machine``: unless given, one without a GPU.
+        ``finish``: see :class:`supervisor.persistence.state_files.StateFile`. ``machine``: unless given, one without a GPU.
         """
         self._settings = settings
         self._built_in = catalogue.built_in()
@@ -55,11 +59,15 @@ class ModelRegistry:
         self.user_aliases = UserAliases(Path(settings.state_dir) / user_aliases.FILE, finish)
         """Other names of models, and the default model. This class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
+        self.remote = RemoteModels(Path(settings.state_dir) / remote_models.FILE, list(settings.remotes), finish)
+        """The models of other servers, as they were listed last."""
         file_directories = load_options.file_directories(settings)
         self.options = SavedOptions(
             Path(settings.state_dir) / saved_options.FILE, self._descriptor_by_name, file_directories, finish
         )
         """The options saved for models, by registered name."""
+        self.measured = MeasuredMemory(Path(settings.state_dir) / measured_memory.FILE, finish)
+        """The memory that engines of models took."""
         self._names = NameIndex()
         self._unknown: list[str] | None = None
         """See :meth:`unknown_in_configuration`; None: must be found anew, which takes milliseconds."""
@@ -96,11 +104,22 @@ class ModelRegistry:
         self.configuration.index(self._names.find)
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
-        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
+        configured = configured_entries(configuration.settings.models)
+        elsewhere = self.remote.entries
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries, elsewhere, configured)
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:
-        self._problems.collect(self.options, self._user, self.user_aliases, self.adopted, self.configuration)
+        sources = (
+            self.options,
+            self._user,
+            self.remote,
+            self.user_aliases,
+            self.adopted,
+            self.configuration,
+            self.measured,
+        )
+        self._problems.collect(*sources)
 
     # Names
 
@@ -201,6 +220,11 @@ class ModelRegistry:
             raise Failure(Code.CONFLICT, reason, model=known.name, param="destination").raised()
         self.user_aliases.add_alias(alias, model)
         self._index()
+
+    def list_remote(self, remote: str, models: Sequence[RemoteModel]) -> None:
+        """Take the models that another server lists now; raises ``internal_error`` if they cannot be written."""
+        if self.remote.take(remote, models):
+            self._index()
 
     def drop_alias(self, alias: str) -> None:
         """Remove a name that a user gave; raises ``internal_error``."""

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure, printable
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write, read_json_object
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write, read_json_object
 
 FILE: Final = "model_names.json"
 MAX_ALIASES: Final = 1000
@@ -34,7 +34,7 @@ class UserAliases:
     """The file, and what was last read from it."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
-        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
+        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`."""
         self._file = StateFile(path, finish)
         self.problems: list[str] = self._file.problems
         """Errors in the file. The reader of this list empties it."""

@@ -12,6 +12,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.loaded_code import LOADED_CODE
 
 
@@ -25,11 +26,13 @@ class Handshake:
         loop: Loop,
         bus: SupervisorBus,
         peers: PeerRegistry,
+        record: ServerRecord,
         send_sampling_defaults: Callable[[str], None],
     ) -> None:
         """``send_sampling_defaults`` sends a worker those that are set."""
         self._settings, self._process_context, self._loop = settings, process_context, loop
-        self._bus, self._peers, self._send_sampling_defaults = bus, peers, send_sampling_defaults
+        self._bus, self._peers, self._record = bus, peers, record
+        self._send_sampling_defaults = send_sampling_defaults
 
     def accepts(self, peer: str, hello: Hello, *, known: bool) -> bool:
         """Return whether this server has started a process; tell any other one to end. ``known``: whether its id is known."""
@@ -41,7 +44,10 @@ class Handshake:
     def welcome(self, peer: str, hello: Hello) -> None:
         """Register a peer and answer its Hello."""
         self._peers.add(Peer(hello.role, peer, hello.pid), self._loop.now())
-        keys = keys_of_settings(self._settings) if hello.role == "gateway" else None
+        keys = None
+        if hello.role == "gateway":
+            keys = keys_of_settings(self._settings)
+            self._bus.send(peer, self._record.readiness)  # before the Welcome, which lets it admit requests
         self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys))
 
     def greet_worker(self, worker: str) -> None:

@@ -43,6 +43,8 @@ IMPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "workers": ("workers.__main__", "workers.worker.main"),
     "workers.jobs.describe": ("workers.jobs.describe",),
     "workers.jobs.probe": ("workers.jobs.probe",),
+    "workers.jobs.list_remotes": ("workers.jobs.list_remotes",),
+    "workers.jobs.read_devices": ("workers.jobs.read_devices",),
     "workers.jobs.remove": ("workers.jobs.remove",),
 }
 """Module that can be forked → what the fork server imports for it.

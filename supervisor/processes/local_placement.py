@@ -61,6 +61,20 @@ class LocalPlacement:
         """Return how many seconds the keeper has existed."""
         return process_tree.age(self._keeper)
 
+    def started_by(self, name: str) -> list[int]:
+        """Return the pids of a process's descendants. This costs a few system calls for each."""
+        waiting = process_tree.children(self.pid(name)) if name in self._running else []
+        found = []
+        while waiting:
+            pid = waiting.pop()
+            found.append(pid)
+            waiting += process_tree.children(pid)
+        return found
+
+    def held_bytes(self, name: str) -> int:
+        """Return the resident bytes of a process's descendants. This costs a system call or two more for each."""
+        return sum(self.resident_bytes(name, pid) for pid in self.started_by(name))
+
     def resident_bytes(self, name: str, pid: int) -> int:  # noqa: ARG002 - all run on this machine
         """Return the resident bytes of a process, with its mapped files. This costs a system call or two."""
         try:

@@ -25,6 +25,12 @@ class ProcessFigures(Protocol):
     def resident_bytes(self, name: str, pid: int) -> int:
         """Return the resident bytes of what a process has reported, itself or its engine; 0 if they are not known."""
 
+    def started_by(self, name: str) -> list[int]:
+        """Return the pids of everything that a process has started, as drivers report them."""
+
+    def held_bytes(self, name: str) -> int:
+        """Return the resident bytes of everything that a process has started, with mapped files; 0 if it is not known."""
+
     def server_age(self) -> float:
         """Return how many seconds ago the server was started, by whichever of its supervisors."""
 

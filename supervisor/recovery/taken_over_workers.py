@@ -17,6 +17,7 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.scheduler.recovery.joined_snapshots import join_snapshots, known_attempts
 from supervisor.scheduler.recovery.recovery_events import World
 from supervisor.scheduler.scheduler import Scheduler
+from supervisor.usage.accounting import Accounting
 
 
 class TakenOverWorkers:
@@ -28,11 +29,12 @@ class TakenOverWorkers:
         workers: WorkerProcesses,
         models: ModelRegistry,
         scheduler: Scheduler,
+        accounting: Accounting,
         errors: InternalErrors,
     ) -> None:
         """None is adopted yet."""
         self._loop, self._processes, self._models = loop, workers, models
-        self._scheduler, self._errors = scheduler, errors
+        self._scheduler, self._accounting, self._errors = scheduler, accounting, errors
         self._snapshots: dict[str, WorkerSnapshot] = {}
         self._starting: set[str] = set()
         """Workers that have not said Hello to any supervisor."""
@@ -88,6 +90,9 @@ class TakenOverWorkers:
             world = join_snapshots(self._snapshots, gateways, arrivals, starting)
             self._models.restore([running.spec for running in world.workers if running.spec is not None])
             self._scheduler.recovered(world, self._loop.now())
+            for worker, snapshot in self._snapshots.items():
+                for end in snapshot.ended:
+                    self._accounting.attempt_ended(worker, end)
         except Exception as problem:  # noqa: BLE001 - logged and counted
             self._errors.failure_of(problem, where="recovery")
             for worker in self._processes.names():

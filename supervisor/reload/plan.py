@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 from protocol.config.resolver import masked
 from protocol.config.sections import MASK, dotted_name
 from protocol.config.settings import Settings
@@ -15,7 +15,12 @@ from protocol.messages.reload import SettingChange, SettingEffect
 from supervisor.models.options.model_configuration import ENGINE_KEYS, engine_fingerprint
 from supervisor.processes.setting_effects import EFFECTS
 
-Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[str, GroupSettings]
+Section = (
+    Mapping[str, ModelSettings]
+    | Mapping[str, RecipeDefaults]
+    | Mapping[str, GroupSettings]
+    | Mapping[str, RemoteSettings]
+)
 
 
 class ReloadableModel(NamedTuple):
@@ -48,6 +53,7 @@ def plan_reload(
         ("models", old.models, new.models, lambda name: [model for model in loaded if name in model.names]),
         ("defaults", old.defaults, new.defaults, lambda name: [model for model in loaded if model.recipe == name]),
         ("groups", old.groups, new.groups, lambda _name: []),
+        ("remotes", old.remotes, new.remotes, lambda name: [model for model in loaded if _is_of(model, name)]),
     ]
     for section, before, after, concerned in sections:
         for name in dict.fromkeys([*before, *after]):
@@ -64,6 +70,10 @@ def plan_reload(
 def needs_reload(model: ReloadableModel) -> bool:
     """Return whether the engine of a model was started with values that differ from the new configuration."""
     return engine_fingerprint(model.old) != engine_fingerprint(model.new)
+
+
+def _is_of(model: ReloadableModel, remote: str) -> bool:
+    return any(name.startswith(f"{remote}/") for name in model.names)
 
 
 def _effect(section: str, key: str, *, reloaded: bool) -> SettingEffect:

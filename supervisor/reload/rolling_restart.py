@@ -67,6 +67,10 @@ class RollingRestart:
             if model.worker and model.spec is not None and self._is_outdated(model.spec)
         ]
         for name, spec in outdated:
+            if spec.engine and self._models.known(name) is None:
+                log.info("model is unloaded: its section of the configuration is gone", model=name)
+                self._internal_calls.unload([name], lambda: None)
+                continue
             try:
                 fresh = self._models.spec(name, spec.asked)
             except LemonbusError as problem:

@@ -13,9 +13,10 @@ from typing import Final
 from protocol.failures import LemonbusError
 from protocol.messages.responses import ResponseState, StoredTurn
 from protocol.runtime import logs
+from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.responses.conversation import Turn
 from supervisor.responses.journal import (
-    Journal,
+    RECORDS,
     Record,
     ResponseAbandoned,
     ResponseAdded,
@@ -37,7 +38,7 @@ class JournaledStore(ResponseStore):
     def __init__(self, limits: StoreLimits) -> None:
         """Begin empty and without a journal."""
         super().__init__(limits)
-        self._journal: Journal | None = None
+        self._journal: MemfdJournal[Record] | None = None
         self._hold: Callable[[int], None] = lambda _: None
 
     def use_journal(self, descriptor: int, hold: Callable[[int], None]) -> None:
@@ -46,7 +47,7 @@ class JournaledStore(ResponseStore):
         ``descriptor``: -1 for a new one. ``hold`` gets the descriptor of each new one.
         """
         self._hold = hold
-        journal = Journal(descriptor)
+        journal = MemfdJournal("responses", RECORDS, descriptor)
         limits, self._limits = self._limits, _UNBOUNDED  # replaying a full journal must not evict
         for record in journal.read():
             with contextlib.suppress(LemonbusError):  # as it was refused then

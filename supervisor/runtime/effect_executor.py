@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from protocol.messages.peers import SetRequestRules, StartEngine
+from protocol.messages.peers import CheckModel, SetRequestRules, StartEngine
 from protocol.messages.work import Refused
+from protocol.models.memory import EngineDevice
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.grant_notices import GrantNotices
@@ -20,6 +21,7 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.effects import (
@@ -30,6 +32,7 @@ from supervisor.scheduler.effects import (
     KillAfter,
     KillWorker,
     LogDecision,
+    NoteDeath,
     NotifyGrant,
     SendMessage,
     SpawnWorker,
@@ -52,9 +55,11 @@ class EffectExecutor:
         errors: InternalErrors,
         answer: Callable[[str, int, object], None],
         barrier: WorkerBarrier,
+        record: ServerRecord,
         fetch: Callable[[str], None],
+        with_devices: Callable[[Callable[[list[EngineDevice]], None]], None],
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model.
+        """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model. ``with_devices`` calls with those of engines.
 
         ``barrier`` waits for what a worker has to read first.
 
@@ -62,7 +67,8 @@ class EffectExecutor:
         """
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
-        self._answer, self._barrier, self._fetch = answer, barrier, fetch
+        self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
+        self._with_devices = with_devices
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -72,7 +78,7 @@ class EffectExecutor:
             except Exception as problem:  # noqa: BLE001 - the other effects are carried out anyway
                 self._errors.failure_of(problem, effect=type(effect).__name__)
 
-    def _execute(self, effect: Effect) -> None:
+    def _execute(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case SendMessage(peer, message, payload):
                 self._send(peer, message, payload)
@@ -90,16 +96,26 @@ class EffectExecutor:
                 self._fetch(model)
             case ForgetModel(model):
                 self._models.adopted.forget(model)
+            case NoteDeath(model, failure):
+                self._record.engine_died(model, failure)
             case LogDecision(level, event, fields):
                 getattr(log, level)(event, **fields)
             case _:
                 assert_never(effect)
+
+    def _send_check(self, worker: str, message: CheckModel, devices: list[EngineDevice]) -> None:
+        """Let a worker check a model, which needs the devices: without them, all of the model would seem to be on the host."""
+        if worker in self._workers.names():  # it may have ended meanwhile
+            self._bus.send(worker, structs.replace(message, devices=devices))
 
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
             if isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
+            elif isinstance(message, CheckModel):
+                self._with_devices(partial(self._send_check, peer, message))
+                return
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)

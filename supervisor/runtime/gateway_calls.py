@@ -8,7 +8,7 @@ from protocol.messages.work import Refused
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.runtime.state_writer import StateWriter
+from supervisor.persistence.state_writer import StateWriter
 
 
 class GatewayCalls:

@@ -23,11 +23,11 @@ class InternalCalls:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, OnResult] = {}
 
-    def load(self, target: ModelTarget, on_result: OnResult) -> None:
-        """Load a model; ``on_result`` is called when it is ready, or cannot be loaded."""
+    def load(self, target: ModelTarget, on_result: OnResult, *, repeated: bool = False) -> None:
+        """Load a model; ``on_result`` is called when it is ready, or cannot be loaded. ``repeated``: after a failure."""
         number = next(self._numbers)
         self._waiting[number] = on_result
-        self._scheduler.load_requested("", number, target, self._loop.now())
+        self._scheduler.load_requested("", number, target, self._loop.now(), repeated=repeated)
 
     def unload(self, models: Iterable[str], then: Callable[[], None]) -> None:
         """Unload models, and call ``then`` once when all are unloaded; at once if there are none that could be."""

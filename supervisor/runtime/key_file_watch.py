@@ -9,6 +9,7 @@ from typing import Final
 
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
+from protocol.messages.work import Caller
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 
@@ -39,6 +40,10 @@ class KeyFileWatch:
         else:
             log.info("the file of API keys is used again", file=str(self._file.path))
 
+    def expiries(self) -> dict[str, float]:
+        """Return name → when it expires, in Unix seconds, of each key that does."""
+        return {key.name: key.expires for key in self._file.keys if key.expires}
+
     @property
     def problems(self) -> list[str]:
         """What is wrong with the file now and how to fix it, without its path."""
@@ -50,3 +55,9 @@ class KeyFileWatch:
             return [f"no key of the file of API keys is valid: {which}: {self._file.problem}"]
         cure = "the keys that were read last stay valid until it is repaired; the server cannot start with it"
         return [f"the file of API keys cannot be used: {which}: {self._file.problem}; {cure}"]
+
+    @property
+    def limited(self) -> list[Caller]:
+        """The keys that have limits, as of the last look at the file."""
+        callers = [Caller.of(key) for key in self._file.keys]
+        return [caller for caller in callers if caller.limited]

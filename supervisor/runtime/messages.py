@@ -36,7 +36,7 @@ _SETTLED_MESSAGES: Final = frozenset(
     | {RequestsObserved, GetMetrics, MetricsCollected}
 )
 """After these, the scheduler need not look at all models again, unless something waits or moves: see
-:meth:`supervisor.scheduler.scheduler.Scheduler.reconcile_unless_settled`."""
+:meth:`~supervisor.runtime.decisions.Decisions.reconcile_unless_settled`."""
 
 log = logs.get_logger()
 

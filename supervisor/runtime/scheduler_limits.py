@@ -18,5 +18,7 @@ def scheduler_limits(settings: Settings) -> SchedulerLimits:
         settings.queue_bytes,
         settings.grace,
         restarts,
+        memory_reserve=settings.memory_reserve,
+        device_memory_reserve=settings.device_memory_reserve,
         verbose=settings.log_level in ("debug", "trace"),
     )

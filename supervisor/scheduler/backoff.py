@@ -109,7 +109,7 @@ class Backoff:
 
 
 class FailedChecks:
-    """Models whose files or memory needs were refused recently, before an engine was started.
+    """Models whose files or memory needs were refused recently, before an engine was started, or whose idle engines were killed for memory.
 
     They are only reported: such a model is checked again with the next request, because a check is cheap and evicts
     nothing.

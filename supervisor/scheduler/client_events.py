@@ -122,10 +122,13 @@ def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> No
 # ---- loads and unloads -------------------------------------------------------------------------------------------
 
 
-def load_requested(state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float) -> None:
+def load_requested(
+    state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float, *, repeated: bool = False
+) -> None:
     """A caller wants a model loaded with these options.
 
-    This ends the pause after a failed load, and forgets who crashed its engine.
+    This ends the pause after a failed load, and forgets who crashed its engine. ``repeated``: the load has failed before,
+    and its failures still count.
     """
     key = RequestKey(peer, number, 0)
     failure = _refused_before(state, target, now)
@@ -138,7 +141,8 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
     model = model_changes.find_or_add(state, target, load=True)
     caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
     model_changes.request_options(model, target)
-    model.backoff.ready()
+    if not repeated:
+        model.backoff.ready()
     state.crashes.forget(model.name)
     if state.spawn_backoff.pause(now):
         state.spawn_backoff.ready()

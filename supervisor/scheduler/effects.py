@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from protocol.failures import Failure
 from protocol.messages.work import GrantedAttempt
 
 
@@ -65,6 +66,13 @@ class ForgetModel(NamedTuple):
     model: str
 
 
+class NoteDeath(NamedTuple):
+    """Remember how the engine of a model, or its worker, has died."""
+
+    model: str
+    failure: Failure
+
+
 class LogDecision(NamedTuple):
     """Write a line to the log."""
 
@@ -82,5 +90,6 @@ Effect = (
     | KillAfter
     | FetchModel
     | ForgetModel
+    | NoteDeath
     | LogDecision
 )

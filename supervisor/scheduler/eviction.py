@@ -6,7 +6,19 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import NpuSharing
+from supervisor.scheduler.memory.fitting import (
+    AvailableMemory,
+    ModelMemory,
+    Shortfall,
+    fewest,
+    largest_context,
+    least_need,
+    missing,
+    more,
+    shortfall_of,
+)
 from supervisor.scheduler.policy import GroupPolicy
 
 
@@ -18,6 +30,8 @@ class EvictionReason(enum.StrEnum):
     MEMORY = "memory"
     GROUP = "group"
     """A group that does not let both be loaded."""
+    PRESSURE = "pressure"
+    """No other model needs it, but memory is nearly used up."""
 
 
 class LoadedModel(NamedTuple):
@@ -34,37 +48,41 @@ class LoadedModel(NamedTuple):
     """It is being unloaded, or is to be evicted for another one: what it holds becomes free anyway."""
     draining: bool = False
     """It was chosen before. Choosing another one now would drain one model after the other, and evict none."""
-    memory: int = 0
+    memory: ModelMemory = ModelMemory()
     npu: str = ""
     """How it holds the NPU: a value of :class:`~protocol.models.recipes.NpuSharing`, empty if it does not."""
     groups: frozenset[str] = frozenset()
 
 
 class LoadRequest(NamedTuple):
-    """The model to load, and what it needs (bytes; 0: unknown)."""
+    """The model to load, and what it needs."""
 
     model: str
     type: str
-    memory: int = 0
+    estimate: MemoryEstimate = MemoryEstimate()
     npu: str = ""
     """As in :class:`LoadedModel`."""
     groups: frozenset[str] = frozenset()
 
 
-class Capacity(NamedTuple):
-    """How many models of a type may be loaded, bytes of memory free right now (0: unknown), and what groups allow."""
+class LoadLimits(NamedTuple):
+    """How many models of a type may be loaded, the memory that there is, and what groups allow."""
 
     max_loaded: int
-    memory: int = 0
+    memory: AvailableMemory = AvailableMemory()
     groups: Mapping[str, GroupPolicy] = {}
 
 
 class Fits(NamedTuple):
-    """It can be loaded now."""
+    """It can be loaded now. ``context``: the one that was chosen for each request; 0 if none was to be chosen."""
+
+    context: int = 0
 
 
 class Wait(NamedTuple):
-    """It can be loaded once models that are being unloaded are gone, or a load has ended."""
+    """It can be loaded once models that are being unloaded are gone, or a load has ended. ``memory``: it only lacks that."""
+
+    memory: bool = False
 
 
 class Evict(NamedTuple):
@@ -73,6 +91,8 @@ class Evict(NamedTuple):
     models: list[str]
     reasons: list[EvictionReason]
     """One for each of them."""
+    waits: bool = False
+    """Those that leave for memory stay until all of them are idle: fewer of them would not help."""
 
 
 class Blocked(NamedTuple):
@@ -80,21 +100,31 @@ class Blocked(NamedTuple):
 
     pins: list[str]
     reason: EvictionReason
+    shortfall: Shortfall | None = None
+    """What is missing, if the reason is memory."""
 
 
-Verdict = Fits | Wait | Evict | Blocked
+class Insufficient(NamedTuple):
+    """The machine does not have the memory, whatever is unloaded."""
+
+    shortfall: Shortfall
 
 
-def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity) -> Verdict:
+Verdict = Fits | Wait | Evict | Blocked | Insufficient
+
+
+def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], limits: LoadLimits) -> Verdict:
     """Return how the model of ``request`` can be loaded.
 
-    First come the models that cannot be loaded beside it, because of the NPU or of an exclusive group: they are
-    evicted, busy or not. Then come the limits on models of its groups and of its type: the least recently used idle one
-    is evicted, else the least recently used busy one, never a pinned one. Last comes memory: what is free, plus what
-    evicted models give back. Idle models of any type are evicted, least recently used first, until it suffices. If it
-    never does, the load is tried anyway: the estimate is coarse, and a model file is mapped, not copied.
+    A model for which there is not enough memory anyway evicts nothing. Otherwise, first come the models that cannot be
+    loaded beside it, because of the NPU or of an exclusive group: they are evicted, busy or not. Then come the limits on
+    models of its groups and of its type: the least recently used idle one is evicted, else the least recently used busy
+    one, never a pinned one. Last comes memory: see :func:`_for_memory`.
     """
-    conflicts = _conflicts(request, loaded_models, capacity)
+    impossible = _impossible(request, loaded_models, limits.memory)
+    if impossible is not None:
+        return impossible
+    conflicts = _conflicts(request, loaded_models, limits)
     evicted = [loaded for loaded, _ in conflicts if not loaded.leaving]
     reasons = [reason for loaded, reason in conflicts if not loaded.leaving]
     if any(loaded.pinned for loaded in evicted):
@@ -102,7 +132,7 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
     if not all(loaded.movable for loaded in evicted):
         return Wait()
     full = False
-    for rivals, most, reason in _limits(request, loaded_models, capacity):
+    for rivals, most, reason in _limits(request, loaded_models, limits):
         staying = [loaded for loaded in rivals if not loaded.leaving and loaded not in evicted]
         surplus = len(staying) - most + 1
         if surplus > sum(not loaded.pinned for loaded in staying):
@@ -113,16 +143,18 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
         evicted += movable[: max(0, surplus)]
         reasons += [reason] * max(0, surplus)
         full = full or len(rivals) >= most
-    for_memory = _evicted_for_memory(request, loaded_models, evicted, capacity)
-    evicted += for_memory
-    reasons += [EvictionReason.MEMORY] * len(for_memory)
-    if evicted:
-        return Evict([loaded.model for loaded in evicted], reasons)
-    for_leaving = _missing_memory(request, capacity, ()) and any(loaded.leaving for loaded in loaded_models)
-    return Wait() if conflicts or full or for_leaving else Fits()
+    for_memory, lacks_memory = _for_memory(request, loaded_models, evicted, limits.memory)
+    if evicted or for_memory:
+        reasons += [EvictionReason.MEMORY] * len(for_memory)
+        waits = any(loaded.busy for loaded in for_memory)
+        return Evict([loaded.model for loaded in (*evicted, *for_memory)], reasons, waits)
+    if conflicts or full or lacks_memory:
+        return Wait(memory=not conflicts and not full)
+    staying = [loaded for loaded in loaded_models if not loaded.leaving]
+    return Fits(largest_context(request.estimate, limits.memory.beside(loaded.memory for loaded in staying)))
 
 
-def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity) -> dict[str, EvictionReason]:
+def models_over_limits(loaded_models: Sequence[LoadedModel], limits: LoadLimits) -> dict[str, EvictionReason]:
     """Return the models that must leave because changed settings no longer allow them beside others.
 
     Of two sides that exclude each other, the busy one stays, else the one used last. A pinned model stays, whatever its
@@ -135,7 +167,7 @@ def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity)
         leaving.update((loaded.model, reason) for loaded in over)
         staying[:] = [loaded for loaded in staying if loaded not in over]
 
-    for name, group in sorted(capacity.groups.items()):
+    for name, group in sorted(limits.groups.items()):
         inside = [loaded for loaded in staying if name in loaded.groups]
         outside = [loaded for loaded in staying if name not in loaded.groups]
         if group.exclusive and inside and outside:
@@ -144,7 +176,7 @@ def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity)
             leave(_surplus([loaded for loaded in inside if loaded in staying], group.limit), EvictionReason.GROUP)
     for model_type in sorted({loaded.type for loaded in staying}):
         same_type = [loaded for loaded in staying if loaded.type == model_type]
-        leave(_surplus(same_type, capacity.max_loaded), EvictionReason.LIMIT)
+        leave(_surplus(same_type, limits.max_loaded), EvictionReason.LIMIT)
     return leaving
 
 
@@ -177,10 +209,10 @@ def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel
 
 
 def _conflicts(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], limits: LoadLimits
 ) -> list[tuple[LoadedModel, EvictionReason]]:
     """Return the models that cannot be loaded beside the wanted one, and why."""
-    exclusive = {name for name, group in capacity.groups.items() if group.exclusive}
+    exclusive = {name for name, group in limits.groups.items() if group.exclusive}
     found = []
     for loaded in loaded_models:
         if _npu_conflict(request, loaded):
@@ -191,14 +223,14 @@ def _conflicts(
 
 
 def _limits(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], limits: LoadLimits
 ) -> Iterator[tuple[list[LoadedModel], int, EvictionReason]]:
     """Yield the models that are counted together with the wanted one, and how many of them there may be."""
-    for name in sorted(request.groups & capacity.groups.keys()):
-        if most := capacity.groups[name].limit:
+    for name in sorted(request.groups & limits.groups.keys()):
+        if most := limits.groups[name].limit:
             yield [loaded for loaded in loaded_models if name in loaded.groups], most, EvictionReason.GROUP
     same_type = [loaded for loaded in loaded_models if loaded.type == request.type]
-    yield same_type, capacity.max_loaded, EvictionReason.LIMIT
+    yield same_type, limits.max_loaded, EvictionReason.LIMIT
 
 
 def _npu_conflict(request: LoadRequest, loaded: LoadedModel) -> bool:
@@ -208,25 +240,57 @@ def _npu_conflict(request: LoadRequest, loaded: LoadedModel) -> bool:
     return NpuSharing.EXCLUSIVE in (request.npu, loaded.npu) or request.type == loaded.type
 
 
-def _missing_memory(request: LoadRequest, capacity: Capacity, freed: Sequence[LoadedModel]) -> int:
-    if not request.memory or not capacity.memory:
-        return 0
-    return max(0, request.memory - capacity.memory - sum(loaded.memory for loaded in freed))
+def _impossible(
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], available: AvailableMemory
+) -> Blocked | Insufficient | None:
+    """Return why there is too little memory even if every model leaves that may; None if there is enough."""
+    pinned = [loaded for loaded in loaded_models if loaded.pinned and not loaded.leaving]
+    others = [loaded.memory.used for loaded in loaded_models if not loaded.pinned or loaded.leaving]
+    most = available.bounded(more(available.beside(loaded.memory for loaded in pinned), available.freeing, *others))
+    need = least_need(request.estimate)
+    shortfall = shortfall_of(need, most, available)
+    if shortfall is None:
+        return None
+    with_pinned = available.bounded(more(most, *(loaded.memory.whole for loaded in pinned)))
+    unpinned = shortfall_of(need, with_pinned, available)
+    if unpinned is not None:
+        return Insufficient(unpinned)
+    holding = [loaded for loaded in pinned if loaded.memory.whole.get(shortfall.capacity.place)]
+    return Blocked(sorted(loaded.model for loaded in holding), EvictionReason.MEMORY, shortfall)
 
 
-def _evicted_for_memory(
-    request: LoadRequest, loaded_models: Sequence[LoadedModel], evicted: Sequence[LoadedModel], capacity: Capacity
-) -> list[LoadedModel]:
-    freed = [*evicted, *(loaded for loaded in loaded_models if loaded.leaving)]
-    idle = sorted(
-        (
-            loaded
-            for loaded in loaded_models
-            if loaded.movable and not loaded.busy and not loaded.pinned and not loaded.leaving and loaded not in evicted
-        ),
-        key=lambda loaded: loaded.last_use,
-    )
-    more: list[LoadedModel] = []
-    while idle and _missing_memory(request, capacity, [*freed, *more]):
-        more.append(idle.pop(0))
-    return more
+def _for_memory(
+    request: LoadRequest,
+    loaded_models: Sequence[LoadedModel],
+    evicted: Sequence[LoadedModel],
+    available: AvailableMemory,
+) -> tuple[list[LoadedModel], bool]:
+    """Return the models that leave for memory besides the ``evicted`` ones, and whether there is too little of it now.
+
+    Enough idle models of any type, as few as possible, of these the least recently used. If they do not suffice, as few
+    busy ones as possible as well. None if what leaves anyway suffices, or if only a model that is being loaded is in the way.
+    """
+    need = least_need(request.estimate)
+    staying = [loaded for loaded in loaded_models if not loaded.leaving]
+    now = available.beside(loaded.memory for loaded in staying)
+    if not missing(need, now):
+        return [], False
+    leaving = [loaded.memory.used for loaded in loaded_models if loaded.leaving]
+    free = more(now, available.freeing, *leaving, *(loaded.memory.whole for loaded in evicted))
+    rest = _in_eviction_order([loaded for loaded in staying if loaded not in evicted])
+    idle = [loaded for loaded in rest if not loaded.busy]
+    chosen = _fewest(idle, need, free)
+    if chosen is not None:
+        return chosen, True
+    with_idle = more(free, *(loaded.memory.whole for loaded in idle))
+    busy = _fewest([loaded for loaded in rest if loaded.busy], need, with_idle)
+    if busy is None:
+        return [], True
+    return [*busy, *(_fewest(idle, need, more(free, *(loaded.memory.whole for loaded in busy))) or [])], True
+
+
+def _fewest(
+    candidates: Sequence[LoadedModel], need: Mapping[str, int], free: Mapping[str, int]
+) -> list[LoadedModel] | None:
+    chosen = fewest([loaded.memory.whole for loaded in candidates], missing(need, free))
+    return None if chosen is None else [candidates[index] for index in chosen]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from protocol.messages.models import PolicyOverrides
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler.backoff import BackoffPolicy
+from supervisor.scheduler.memory import fitting
 
 
 class SchedulerLimits(NamedTuple):
@@ -21,6 +22,10 @@ class SchedulerLimits(NamedTuple):
     spares: int = 1
     hello_timeout: float = 20.0
     """How long a worker process may take to report. On a loaded machine, Python alone takes seconds."""
+    memory_reserve: int = fitting.AUTOMATIC
+    """Bytes of the host's memory that models never get."""
+    device_memory_reserve: int = fitting.AUTOMATIC
+    """The same for each device."""
     verbose: bool = False
     """Whether every grant is logged."""
 

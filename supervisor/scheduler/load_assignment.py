@@ -9,19 +9,25 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes
+from supervisor.scheduler import model_changes, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
-    Capacity,
     Evict,
     EvictionReason,
     Fits,
+    Insufficient,
     LoadedModel,
+    LoadLimits,
     LoadRequest,
+    Verdict,
+    Wait,
     decide_eviction,
     models_over_limits,
 )
+from supervisor.scheduler.memory import fitting, memory_events
+from supervisor.scheduler.memory.fitting import ModelMemory
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -34,8 +40,11 @@ _OBSTACLES: Final = {
     EvictionReason.NPU: "beside another model on the NPU",
     EvictionReason.GROUP: "beside others because of its group or theirs",
     EvictionReason.LIMIT: "beyond max_loaded_models",
+    EvictionReason.MEMORY: "beside others because of their memory",
 }
 """Why a pinned model would have to be evicted, in words."""
+RETRY_S: Final = 30.0
+"""When a client may ask again for a model for which other programs leave too little memory."""
 
 
 class EvictionClaim(NamedTuple):
@@ -47,6 +56,10 @@ class EvictionClaim(NamedTuple):
     order: int
     sure: bool
     reason: EvictionReason
+    model: str = ""
+    """The model to be loaded."""
+    request: str = ""
+    """What it is loaded for: the id of a request, or ``load``."""
 
     @property
     def why(self) -> str:
@@ -63,55 +76,93 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
     """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
     spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE] if candidates else []
-    capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
-    claims = {} if state.closing else _claims_of_settings(state, capacity)
+    limits = LoadLimits(state.limits.models, memory_events.available_memory(state, now), state.policies.groups)
+    claims = {} if state.closing else _claims_of_settings(state, limits)
     ahead: list[LoadedModel] = []
     for model in candidates:
         worker, spec = model.worker, model.spec
         if spec is None:
             continue
-        memory = worker.memory if worker else model.memory
+        checked = model.state is ModelState.CHECKED
+        # Old figures would start, refuse or unload too much. A model that runs elsewhere takes nothing of this machine.
+        ready = checked and (spec.elsewhere or not state.memory.unknown)
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
-        request = LoadRequest(model.name, model.type, memory, spec.npu, model.policy.groups)
-        verdict = decide_eviction(request, loaded_models, capacity)
-        if isinstance(verdict, Blocked):
-            _refuse_all_pinned(state, model, verdict)
+        # What an earlier check found may have changed: only after a check does memory decide.
+        estimate = model.estimate if checked else MemoryEstimate()
+        request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
+        verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded_models, limits)
+        if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
+            verdict = Wait(memory=True)
+        if _refused(state, model, verdict, now):
             continue
-        if not isinstance(verdict, Fits) and not _may_displace(model, now):
-            _refuse_failing(state, model, now)
-            continue
-        ahead.append(_model_ahead(request, now))
+        model.lacks_memory = _lacks_memory(verdict)
+        context = verdict.context if isinstance(verdict, Fits) else 0
+        if not spec.elsewhere:
+            ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
         if isinstance(verdict, Evict):
-            sure = model.state is ModelState.CHECKED
             for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
-                claims[evicted] = EvictionClaim(model.order or 0, sure, reason)
+                sure = ready and not (verdict.waits and reason is EvictionReason.MEMORY)
+                claims[evicted] = EvictionClaim(model.order or 0, sure, reason, model.name, _requested_by(model))
         if worker is None and spares:
             model_changes.begin_check(state, model, spec, spares.pop())
-        elif worker is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
+        elif worker is not None and ready and isinstance(verdict, Fits):
+            model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker)
     return claims
 
 
-def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, EvictionClaim]:
+def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
+    """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was."""
+    refusal = refusal_of(model.name, model.estimate, verdict)
+    if refusal is not None and isinstance(verdict, Insufficient):
+        worker_events.memory_insufficient(state, model, refusal, now)
+    elif refusal is not None:
+        release_if_checked(state, model)
+        model_changes.stop_keeping(model)
+        answers.refuse_waiting(state, model, refusal)
+    elif not isinstance(verdict, Fits) and not _may_displace(model, now):
+        _refuse_failing(state, model, now)
+    else:
+        return False
+    return True
+
+
+def _lacks_memory(verdict: Verdict) -> bool:
+    """Return whether only memory is missing."""
+    if isinstance(verdict, Evict):
+        return set(verdict.reasons) == {EvictionReason.MEMORY}
+    return isinstance(verdict, Wait) and verdict.memory
+
+
+def _requested_by(model: ScheduledModel) -> str:
+    """Return what a model is loaded for: the id of the request that waits longest, or ``load``."""
+    first = min(model.queue, key=lambda waiting: waiting.order, default=None)
+    return first.request.label if first is not None and first.order == model.order else "load"
+
+
+def _claims_of_settings(state: SchedulerState, limits: LoadLimits) -> dict[str, EvictionClaim]:
     """Return claims on models that changed settings do not let stay beside others."""
     loaded = list(_loaded_workers(state))
-    if not capacity.groups and len(loaded) <= capacity.max_loaded:
+    if not limits.groups and len(loaded) <= limits.max_loaded:
         return {}
     loaded_models = [_loaded_model(model, worker, {}) for worker, model in loaded]
-    over = models_over_limits(loaded_models, capacity)
+    over = models_over_limits(loaded_models, limits)
     return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
 
 
-def _model_ahead(request: LoadRequest, now: float) -> LoadedModel:
-    """Return a model that is about to be loaded as later ones see it: as already loaded."""
-    name, model_type, memory, npu, groups = request
+def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
+    """Return a model that is about to be loaded as later ones see it: as already loaded, with all of its memory to come."""
+    name, model_type, estimate, npu, groups = request
+    memory = ModelMemory(estimate.need(context) if context else fitting.least_need(estimate))
     return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
 
 
 def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
+    """Yield the workers with a loaded model, except those whose model runs elsewhere."""
     for worker in state.workers.values():
-        if worker.model is not None and worker.counts_as_loaded:
-            yield worker, worker.model
+        model = worker.model
+        if model is not None and worker.counts_as_loaded and not (model.spec and model.spec.elsewhere):
+            yield worker, model
 
 
 def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
@@ -135,16 +186,32 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
     return model.order is not None and (bool(model.loaders) or not model.backoff.recently_failed(now))
 
 
-def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
-    release_if_checked(state, model)
-    model_changes.stop_keeping(model)
+def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failure | None:
+    """Return why a model cannot be loaded; None if it can."""
+    if isinstance(verdict, Insufficient):
+        return fitting.refusal(model, estimate, verdict.shortfall, RETRY_S)
+    if not isinstance(verdict, Blocked):
+        return None
+    figures = f" ({verdict.shortfall.figures})" if verdict.shortfall is not None else ""
     reason = (
-        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}, and only pinned models could make way;"
-        " unpin or unload one of them"
+        f"Model {model} cannot be loaded {_OBSTACLES[verdict.reason]}{figures}, and only pinned models could make"
+        " way; unpin or unload one of them"
     )
     # Their names are for administrators: the key of the request may not use these models.
-    pinned = f"pinned: {', '.join(verdict.pins)}"
-    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name, detail=pinned))
+    return Failure(Code.ALL_PINNED, reason, model=model, detail=f"pinned: {', '.join(verdict.pins)}")
+
+
+def models_as_seen_by(
+    name: str, state: SchedulerState, candidates: Iterable[ScheduledModel], now: float
+) -> list[LoadedModel]:
+    """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
+    loaded = [_loaded_model(model, worker, {}) for worker, model in _loaded_workers(state)]
+    ahead = [
+        _model_ahead(LoadRequest(each.name, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
+        for each in candidates
+        if each.spec is not None and each.name != name
+    ]
+    return [*(each._replace(leaving=each.leaving or each.model == name) for each in loaded), *ahead]
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:

@@ -10,6 +10,7 @@ from protocol.failures import Failure
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.recovery import RememberState
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
@@ -149,18 +150,25 @@ def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, w
     state.emit(SendMessage(worker.id, CheckModel(spec)))
 
 
-def finish_check(model: ScheduledModel, worker: ScheduledWorker, need: int) -> None:
-    """Note that a model can be tried. ``need``: bytes of memory."""
+def finish_check(model: ScheduledModel, worker: ScheduledWorker, estimate: MemoryEstimate) -> None:
+    """Note that a model can be tried, and what memory it would need."""
     model.transition(ModelEvent.CHECKED)
     worker.transition(WorkerEvent.CHECKED)
-    worker.memory = max(need, model.memory)
+    worker.estimate = model.estimate = estimate
 
 
 def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, worker: ScheduledWorker) -> None:
-    """Start the engine of a model after its check, or again after its death."""
+    """Start the engine of a model after its check, or again after its death: with the context that was chosen for it."""
     model.transition(ModelEvent.LOAD)
     worker.transition(WorkerEvent.LOAD)
-    state.emit(SendMessage(worker.id, StartEngine(spec)))
+    worker.held, worker.progress = {}, None
+    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need))))
+
+
+def choose_context(worker: ScheduledWorker, context: int) -> None:
+    """Note the context that a checked model is started with, 0 if none was to be chosen, and what it needs with it."""
+    worker.context = context
+    worker.need = worker.estimate.need(context)
 
 
 def become_ready(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, facts: EngineReady) -> None:
@@ -168,8 +176,7 @@ def become_ready(state: SchedulerState, model: ScheduledModel, worker: Scheduled
     model.transition(ModelEvent.READY)
     worker.transition(WorkerEvent.READY)
     worker.facts = facts
-    worker.memory = model.memory = max(facts.rss, 0) or worker.memory
-    state.memory = max(1, state.memory - worker.memory) if state.memory else 0
+    model.memory = max(facts.rss, 0) or sum(worker.need.values())
     model.backoff.ready()
     model.keep_loaded = True
     model.provisional = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, load_plans, loads_in_progress, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.load_assignment import (
     LAST_ORDER,
@@ -24,7 +24,7 @@ from supervisor.scheduler.load_assignment import (
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import announce_queued, grant_queued
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_model import NEVER, Eviction, ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
 
@@ -52,9 +52,11 @@ def reconcile(state: SchedulerState, now: float) -> None:
     for model in models:
         _drain_or_resume(state, model, claims.get(model.name))
         _grant(state, model, claims.get(model.name), now)
-        _finish_drain(state, model, claims.get(model.name))
+        _finish_drain(state, model, claims.get(model.name), now)
         announce_queued(state, model, now)
+        loads_in_progress.note_beginning(model, now)
         model_changes.let_worker_remember(state, model)
+    load_plans.advance_plans(state, candidates, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
@@ -66,6 +68,7 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     """Return whether only an event can change anything: all models are ready, and nothing waits."""
     return (
         not state.closing
+        and not state.plans
         and not state.spawn_backoff.pause(now)
         and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
         and all(_has_nothing_to_do(model) for model in state.models.values())
@@ -125,7 +128,7 @@ def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | 
     grant_queued(state, model, worker, before, now)
 
 
-def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
+def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
     """Stop a draining model that no longer has clients."""
     worker = model.worker
     if worker is None or model.state is not ModelState.DRAINING or model.has_clients:
@@ -148,8 +151,10 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         state.count("restarts" if reload else "evictions")
         if claim is not None and evicted:
             state.metrics.model_evicted(claim.reason)
+            idle_s = None if model.last_use == NEVER else now - model.last_use
+            worker.eviction = Eviction(claim.model, claim.request, claim.reason, idle_s, state.memory.capacities)
         else:
-            state.metrics.engine_restarted(ABANDONED)
+            state.metrics.engine_restarted(model.name, ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload
     stop(state, model, worker)
 

@@ -12,18 +12,28 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress, SubmitRequest
+from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler import client_events, reconcile, spare_workers, worker_deaths, worker_events
+from supervisor.scheduler import (
+    client_events,
+    load_plans,
+    reconcile,
+    spare_workers,
+    worker_deaths,
+    worker_events,
+)
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.memory import memory_events, pressure
 from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
@@ -34,8 +44,8 @@ from supervisor.scheduler.view import AttemptView, SchedulerView
 class Scheduler:
     """All events. After an event, call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    After requests, their ends and cancels, :meth:`reconcile_unless_settled` suffices. What the scheduler knows is asked
-    of :attr:`view`. ``now``: the monotonic time in seconds.
+    After requests, their ends and cancels, this is unnecessary if the view says ``settled``. What the scheduler knows is
+    asked of :attr:`view`. ``now``: the monotonic time in seconds.
     """
 
     def __init__(
@@ -51,14 +61,16 @@ class Scheduler:
 
     # Decisions
 
+    def memory_read(self, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float) -> None:
+        """The memory of this machine was read. ``held``: worker → bytes that its engine holds, by place.
+
+        To be called before :meth:`reconcile` whenever the view's ``wants_memory`` says so.
+        """
+        memory_events.memory_read(self._state, capacities, held, now)
+
     def reconcile(self, now: float) -> None:
         """Do all that can be done now."""
         reconcile.reconcile(self._state, now)
-
-    def reconcile_unless_settled(self, now: float) -> None:
-        """Do the same, but at no cost while nothing waits or moves. Only for requests, their ends and cancels."""
-        if not self._state.settled:
-            reconcile.reconcile(self._state, now)
 
     def effects(self) -> list[Effect]:
         """Return the effects since the last call, in order."""
@@ -119,9 +131,15 @@ class Scheduler:
 
     # Calls about models
 
-    def load_requested(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
-        """A caller wants a model loaded with these options."""
-        client_events.load_requested(self._state, peer, number, target, now)
+    def load_requested(
+        self, peer: str, number: int, target: ModelTarget, now: float, *, repeated: bool = False
+    ) -> None:
+        """A caller wants a model loaded with these options. ``repeated``: after a failure, which still counts."""
+        client_events.load_requested(self._state, peer, number, target, now, repeated=repeated)
+
+    def plan_requested(self, peer: str, number: int, spec: ModelSpec) -> None:
+        """A caller wants to know what a load of this model would do; answered with a :class:`~protocol.messages.models.LoadPlan`."""
+        load_plans.plan_requested(self._state, peer, number, spec)
 
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""
@@ -133,6 +151,7 @@ class Scheduler:
 
     def call_abandoned(self, peer: str, number: int) -> None:
         """A caller hung up: what it began goes on, but is not answered."""
+        load_plans.forget_plans(self._state, peer, number)
         client_events.call_abandoned(self._state, peer, number)
 
     def download_ended(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
@@ -157,9 +176,14 @@ class Scheduler:
         """A worker speaks another version of the wire protocol: lemonbus was updated under a running server."""
         spare_workers.version_mismatch(self._state, worker, installed, now)
 
-    def model_checked(self, worker: str, need: int, available: int) -> None:
-        """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
-        worker_events.model_checked(self._state, worker, need, available)
+    def model_checked(self, worker: str, estimate: MemoryEstimate) -> None:
+        """A worker finds nothing against loading its model, which would need this memory."""
+        load_plans.model_checked(self._state, worker, estimate)
+        worker_events.model_checked(self._state, worker, estimate)
+
+    def load_progressed(self, worker: str, progress: LoadProgressed) -> None:
+        """A worker says how far the engine is that it has started."""
+        worker_events.load_progressed(self._state, worker, progress)
 
     def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
         """The engine of a model answers."""
@@ -167,15 +191,33 @@ class Scheduler:
 
     def load_failed(self, worker: str, failure: Failure, now: float) -> None:
         """A check or the start of an engine failed: everything that waits is refused with the reason."""
+        load_plans.check_failed(self._state, worker, failure)
         worker_events.load_failed(self._state, worker, failure, now)
 
-    def engine_died(self, worker: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()) -> None:
-        """The engine of a ready model is gone. ``causes``: the attempts that it may have died of."""
-        worker_deaths.engine_died(self._state, worker, failure, now, causes)
+    def engine_died(
+        self,
+        worker: str,
+        failure: Failure,
+        now: float,
+        causes: Sequence[RequestKey] = (),
+        *,
+        killed: bool = False,
+        worked: bool = False,
+    ) -> None:
+        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.peers.EngineDied`.
+
+        ``worked``: whether it worked on requests.
+        """
+        worker_deaths.engine_died(self._state, worker, failure, now, causes, killed=killed, worked=worked)
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""
+        load_plans.worker_gone(self._state, worker, failure)
         worker_deaths.worker_gone(self._state, worker, failure, now)
+
+    def memory_short(self, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
+        """The machine, or a control group above the server, is short of memory; ``figures`` are for the log."""
+        pressure.memory_short(self._state, host, figures, now)
 
     def stop_spares(self, workers: Collection[str]) -> None:
         """Those of these workers that have no model are to stop: they were started with other settings."""
@@ -197,6 +239,7 @@ class Scheduler:
 
     def gateway_gone(self, gateway: str) -> None:
         """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
+        load_plans.forget_plans(self._state, gateway)
         client_events.gateway_gone(self._state, gateway)
 
     def close(self) -> None:

@@ -48,6 +48,7 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
     workers = state.workers.values()
     spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
     unassigned = sum(model.worker is None and model.order is not None for model in candidates)
+    unassigned += len(state.due_plans())
     _stop_surplus(state, spares, max(unassigned, state.limits.spares), now)
     if state.spawn_backoff.pause(now):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -16,12 +16,22 @@ from supervisor.scheduler.backoff import Backoff, FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
+from supervisor.scheduler.memory.readings import MemoryReadings
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
-from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, ScheduledModel, ScheduledWorker
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
+MAX_PLAN_CHECKS: Final = 4
+"""Dry runs that are checked at the same time, because each check takes a process."""
 _STOP_GRACE_S: Final = 5.0
+
+
+class EndedEviction(NamedTuple):
+    """An evicted model whose engine is gone."""
+
+    model: str
+    eviction: Eviction
 
 
 class SchedulerState:
@@ -42,8 +52,11 @@ class SchedulerState:
         self.models: dict[str, ScheduledModel] = {}
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
-        self.memory = 0
-        """Bytes of memory free at the last check, 0 if unknown."""
+        self.memory = MemoryReadings()
+        self.plans: list[PendingPlan] = []
+        """Dry runs of loads that are not answered yet."""
+        self.ended_evictions: list[EndedEviction] = []
+        """Evictions that are over, and are logged when the memory has been read again."""
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
         """The time of last use of models that are otherwise forgotten."""
@@ -60,6 +73,11 @@ class SchedulerState:
         self.ended_before: dict[RequestKey, str] = {}
         """Attempt → its worker, for attempts that ended before this supervisor took over, if their gateway may not know it."""
         self._out: list[Effect] = []
+
+    def due_plans(self) -> list[PendingPlan]:
+        """Return the dry runs that may be checked now, in the order in which they came."""
+        checked = sum(worker.plan is not None for worker in self.workers.values())
+        return [plan for plan in self.plans if not plan.begun][: max(0, MAX_PLAN_CHECKS - checked)]
 
     def forget_use(self, name: str) -> None:
         """Forget that a model was used: another one may get its name."""
@@ -99,7 +117,8 @@ class SchedulerState:
         self.expect_end(worker)
 
     def expect_end(self, worker: ScheduledWorker) -> None:
-        """Kill a worker that was told to leave, if it does not."""
+        """Kill a worker that was told to leave, if it does not. Its engine takes no more memory than it holds now."""
+        self.memory.changed()
         worker.transition(WorkerEvent.STOP)
         seconds = _STOP_GRACE_S + (worker.facts.leave_seconds if worker.facts else 0.0)
         self.emit(KillAfter(worker.id, seconds))

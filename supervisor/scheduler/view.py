@@ -10,14 +10,16 @@ from msgspec import structs
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
-from protocol.messages.health import FailedModel, QueueShare
+from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress, Caller
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl
+from supervisor.scheduler import idle_ttl, loads_in_progress
 from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import SlotGrant, key_of
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
@@ -80,9 +82,20 @@ class WorkerView(NamedTuple):
     model: str
     """The name of its model; empty if it has none."""
     spec: ModelSpec | None
-    """What its model is or will be loaded with."""
+    """What its model is or will be loaded with, or the model that it checks for a dry run."""
     is_stopping: bool
     """Whether it was told to leave."""
+
+
+class EngineView(NamedTuple):
+    """An engine that answers, and the memory that was estimated for it."""
+
+    worker: str
+    facts: EngineReady
+    spec: ModelSpec
+    estimate: MemoryEstimate
+    context: int
+    """The context that was chosen for it; 0 if none was to be chosen."""
 
 
 class AttemptView(NamedTuple):
@@ -133,6 +146,22 @@ class SchedulerView:
         """Requests that wait, for all models."""
         return sum(len(model.queue) for model in self._state.models.values())
 
+    # Memory
+
+    @property
+    def settled(self) -> bool:
+        """Whether requests, their ends and cancels make nothing due, because nothing waits or moves."""
+        return self._state.settled
+
+    def wants_memory(self, now: float) -> bool:
+        """Return whether the memory must be read before the next decision."""
+        return memory_events.wants_memory(self._state, now)
+
+    @property
+    def memory_changes(self) -> int:
+        """How often something has changed the memory, so that figures from before are wrong."""
+        return self._state.memory.changes
+
     # Models
 
     def models(self) -> list[ModelView]:
@@ -162,7 +191,7 @@ class SchedulerView:
         return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
 
     def failed_models(self, now: float) -> list[FailedModel]:
-        """Return the models that could not be loaded, whose engines died too often, or whose files were refused."""
+        """Return the models that could not be loaded, whose engines died too often or were killed for memory, or whose files were refused."""
         known = [
             FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
             for model in self._state.models.values()
@@ -173,6 +202,10 @@ class SchedulerView:
         return known + [
             FailedModel(name, each.failure, each.failures, 0.0) for name, each in refused.items() if name not in names
         ]
+
+    def loads(self, now: float) -> list[LoadInProgress]:
+        """Return the loads that have begun and not ended, the oldest first."""
+        return loads_in_progress.loads_in_progress(self._state, now)
 
     def queue_shares(self, name: str) -> list[QueueShare]:
         """Return what waits for a model, by API key."""
@@ -204,6 +237,15 @@ class SchedulerView:
         """Return a worker process, None if there is none with this name."""
         worker = self._state.workers.get(name)
         return _worker(worker) if worker is not None else None
+
+    def estimated_engines(self) -> list[EngineView]:
+        """Return the engines that answer, except those that an earlier supervisor has started: only that one knew their estimates."""
+        return [
+            EngineView(worker.id, worker.facts, worker.model.spec, worker.estimate, worker.context)
+            for worker in self._state.workers.values()
+            if worker.serves and worker.facts and worker.model and worker.model.spec
+            if worker.need.keys() <= worker.estimate.places.keys()
+        ]
 
     # Requests
 
@@ -292,7 +334,7 @@ def _worker(worker: ScheduledWorker) -> WorkerView:
     return WorkerView(
         worker.id,
         model.name if model is not None else "",
-        model.spec if model is not None else None,
+        model.spec if model is not None else worker.plan.spec if worker.plan is not None else None,
         worker.state is WorkerState.LEAVING,
     )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.failures import Failure
+from msgspec import structs
+
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.crash_record import REMEMBERED_S
-from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.effects import LogDecision, NoteDeath
+from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
@@ -19,11 +22,21 @@ from supervisor.scheduler.worker_events import stop_reason
 
 
 def engine_died(
-    state: SchedulerState, worker_id: str, failure: Failure, now: float, causes: Sequence[RequestKey] = ()
+    state: SchedulerState,
+    worker_id: str,
+    failure: Failure,
+    now: float,
+    causes: Sequence[RequestKey] = (),
+    *,
+    killed: bool = False,
+    worked: bool = False,
 ) -> None:
     """The engine of a ready model is gone. Its worker has told the gateways, and holds no grants any more.
 
-    ``causes``: the attempts that it may have died of.
+    ``causes``: the attempts that it may have died of. ``worked``: on requests, of which a supervisor that took over may not know.
+    ``killed``: by something that wants its memory. An idle engine is not started again then, because the next one would
+    be killed for it. One that was busy is loaded like any model that is not loaded, so that it gets memory that is free,
+    or that of another model.
     """
     worker = state.workers[worker_id]
     model = worker.model
@@ -32,11 +45,15 @@ def engine_died(
     if not worker.serves:  # it was stopped meanwhile, and everything it worked on was abandoned
         model.end_runs()
         return
-    draining = model.state is ModelState.DRAINING
     counts = _note_causes(state, model, causes, now)
+    if (killed or failure.code is Code.OUT_OF_MEMORY) and not worked and not _is_wanted(model):
+        _idle_engine_killed(state, model, failure, now)
+        model_changes.unload(state, model, worker)
+        return
+    draining = model.state is ModelState.DRAINING
     model_changes.lose_engine(model, worker)
     _engine_lost(state, model, failure, now, leaving=draining, counts=counts)
-    if draining and model.keep_loaded:
+    if model.keep_loaded and (draining or (killed and failure.code is Code.OUT_OF_MEMORY)):
         model_changes.reload(state, model, worker)
     elif draining or not model.keep_loaded:
         model_changes.unload(state, model, worker)
@@ -55,7 +72,7 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     if model is None:
         return
     model_changes.lose_worker(model)
-    state.memory += worker.memory if state.memory else 0
+    memory_events.engine_gone(state, model, worker, now)
     if before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
     elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
@@ -64,6 +81,22 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     else:
         model.end_runs()
     answers.answer_unloads(state, model)
+
+
+def _is_wanted(model: ScheduledModel) -> bool:
+    """Return whether clients wait for a model or use it."""
+    return model.has_clients or bool(model.queue or model.loaders or model.unfinished)
+
+
+def _idle_engine_killed(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float) -> None:
+    state.count("engine_deaths")
+    state.count("killed_for_memory")
+    model.end_runs()
+    state.emit(NoteDeath(model.name, failure))
+    reason = f"{with_model(model, failure).message}; the model stays unloaded until it is asked for"
+    state.failed_checks.note(model.name, structs.replace(failure, model=model.name, message=reason), now)
+    fields = {"model": model.name, "reason": failure.message}
+    state.emit(LogDecision("error", "idle engine killed, its model stays unloaded until it is asked for", fields))
 
 
 def _note_causes(state: SchedulerState, model: ScheduledModel, causes: Sequence[RequestKey], now: float) -> bool:
@@ -102,6 +135,7 @@ def _note_death(
     counts: bool = True,
 ) -> None:
     """Let the model be tried again at once, unless this happened too often. ``counts``: it is the model's own death."""
+    state.emit(NoteDeath(model.name, failure))
     failure = with_model(model, failure)
     fields: dict[str, Any] = {"model": model.name, "reason": failure.message}
     if counts and not model.backoff.died(failure, now):
@@ -117,7 +151,7 @@ def _note_death(
             LogDecision("warning", "engine lost, its model was leaving", {**fields, "why": stop_reason(state, model)})
         )
     elif model.demanded:
-        state.metrics.engine_restarted(failure.code)
+        state.metrics.engine_restarted(model.name, failure.code)
         state.emit(LogDecision("warning", "engine lost, it is started again", fields))
     else:
         state.emit(LogDecision("warning", "engine lost, it is not needed", fields))

@@ -8,8 +8,9 @@ from msgspec import structs
 
 from protocol.failures import Code, Failure, failure_of_configuration
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
@@ -33,13 +34,20 @@ def worker_reported(state: SchedulerState, worker_id: str) -> None:
         spare_workers.workers_start(state)
 
 
-def model_checked(state: SchedulerState, worker_id: str, need: int, available: int) -> None:
-    """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
+def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimate) -> None:
+    """A worker finds nothing against loading its model, which would need this memory."""
     worker = state.workers[worker_id]
     if worker.model is not None and worker.state is WorkerState.CHECKING:
-        model_changes.finish_check(worker.model, worker, need)
+        model_changes.finish_check(worker.model, worker, estimate)
         state.failed_checks.forget(worker.model.name)
-        state.memory = available
+        state.memory.changed()
+
+
+def load_progressed(state: SchedulerState, worker_id: str, progress: LoadProgressed) -> None:
+    """A worker says how far the engine is that it has started."""
+    worker = state.workers[worker_id]
+    if worker.state is WorkerState.LOADING:
+        worker.progress = progress
 
 
 def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now: float) -> None:
@@ -49,6 +57,7 @@ def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now:
     if worker.state is not WorkerState.LOADING or model is None:
         return
     model_changes.become_ready(state, model, worker, facts)
+    state.memory.changed()
     model.last_use = now
     state.count("loads")
     state.metrics.model_loaded(model.name, facts.seconds)
@@ -62,12 +71,25 @@ def load_failed(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     model = worker.model
     if model is None or worker.state not in (WorkerState.CHECKING, WorkerState.LOADING):
         return
-    failure = with_model(model, failure)
+    started = model_changes.fail_load(state, model, worker)
+    _load_failed(state, model, worker_id, with_model(model, failure), now, started=started)
+
+
+def memory_insufficient(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float) -> None:
+    """A checked model needs more memory than there is, whatever is evicted: everything that waits is refused with the reason."""
+    worker_id = model.worker.id if model.worker is not None else ""
+    model_changes.release_worker(state, model)
+    model_changes.stop_keeping(model)
+    _load_failed(state, model, worker_id, failure, now, started=False)
+
+
+def _load_failed(
+    state: SchedulerState, model: ScheduledModel, worker_id: str, failure: Failure, now: float, *, started: bool
+) -> None:
     asked = bool(model.spec and model.spec.asked)
     of_others = failure_of_configuration(failure, model.name, temporary=asked)
     state.count("load_failures")
     state.metrics.load_failed(model.name)
-    started = model_changes.fail_load(state, model, worker)
     fields: dict[str, Any] = {
         "model": model.name,
         "worker": worker_id,

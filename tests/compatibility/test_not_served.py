@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from tests.support.clients.deferred_packages import openai
 from tests.support.server import LemonbusServer
 
 
@@ -14,7 +13,6 @@ from tests.support.server import LemonbusServer
     ("route", "word"),
     [
         ("images/variations", "images/edits"),
-        ("audio/speech", "text to speech"),
         ("realtime", "audio/transcriptions"),
     ],
 )
@@ -40,11 +38,3 @@ def test_what_ollama_has_beyond_models_names_an_alternative(
 
 def test_live_audio_without_a_version_prefix(shared_server: LemonbusServer) -> None:
     assert shared_server.client.get("/realtime").error["code"] == "unsupported_operation"
-
-
-def test_speech_by_the_openai_client(shared_server: LemonbusServer) -> None:
-    with (
-        openai.OpenAI(base_url=f"http://127.0.0.1:{shared_server.port}/v1", api_key="none", max_retries=0) as client,
-        pytest.raises(openai.APIStatusError, match="text to speech"),
-    ):
-        client.audio.speech.create(model="tts", voice="alloy", input="hello")

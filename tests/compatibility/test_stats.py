@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from gateway.api.lemonade.health import request_stats
+from gateway.api.lemonade.stats import request_stats
 from protocol.messages.health import StatsReport
 from tests.compatibility.field_paths import missing
 from tests.support.models.tiny_models import prompt_of

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from protocol.config.settings import Settings
+from protocol.runtime.control_groups import SERVER_GROUP
 from supervisor.lifecycle.startup import EXIT_USAGE
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "systemd" / "lemonbus.service"
+OF_254 = "DelegateSubgroup"
+"""A line of the unit that systemd understands since version 254; an older one says that it leaves it out."""
 LAST_WORDS_S = 10.0
 """Time that a server has after its grace period, to report the requests that it cut off."""
 
@@ -42,4 +45,12 @@ def test_systemd_understands_it(tmp_path: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, timeout=60, check=False
     )
-    assert [line for line in done.stderr.splitlines() if UNIT.name in line] == []
+    complaints = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert [line for line in complaints if OF_254 not in line] == []
+
+
+def test_only_the_groups_of_its_own_engines_can_be_written(service: dict[str, str]) -> None:
+    assert service["Delegate"] == "cpu memory"
+    assert service["DelegateSubgroup"] == SERVER_GROUP
+    assert service["ProtectControlGroups"] == "yes"
+    assert service["ReadWritePaths"] == "-/sys/fs/cgroup/system.slice/%n"

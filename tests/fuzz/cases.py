@@ -35,8 +35,8 @@ _CHECKS: Final[list[Any]] = [
 ]
 _NO_HTTP: Final = frozenset({"/logs/stream"})
 """Routes whose answer is not an HTTP response."""
-_NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/keys", "/internal/keys/{name}"})
-"""Routes whose calls restart processes of the server, or may lock out the fuzzer."""
+_NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/drain", "/internal/keys", "/internal/keys/{name}"})
+"""Routes whose calls restart processes of the server, or may lock out the fuzzer or what it asks for."""
 
 
 class Fuzzer:

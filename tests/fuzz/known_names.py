@@ -13,7 +13,7 @@ from tests.support.images import png
 if TYPE_CHECKING:
     from schemathesis import Case
 
-MODELS: Final = ("tiny-chat", "tiny-embed", "tiny-infill", "tiny-rerank", "tiny-think", "tiny-whisper")
+MODELS: Final = ("tiny-chat", "tiny-embed", "tiny-infill", "tiny-kokoro", "tiny-rerank", "tiny-think", "tiny-whisper")
 """The tiny models that the server needs."""
 EXAMPLE_MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
 HUB_MODELS: Final = ("Qwen3-0.6B-GGUF", "llama3.2-1b")
@@ -21,14 +21,15 @@ HUB_MODELS: Final = ("Qwen3-0.6B-GGUF", "llama3.2-1b")
 _BY_PATH: Final = (
     (re.compile("embed"), "extra.tiny-embed"),
     (re.compile("rerank"), "extra.tiny-rerank"),
+    (re.compile("speech|tts"), "extra.tiny-kokoro"),
     (re.compile("audio"), "extra.tiny-whisper"),
     (re.compile("infill"), "extra.tiny-infill"),
 )
 _CHANGED: Final = re.compile(r"/(delete|pull|copy|defaults)\b")
-_NAME_FIELDS: Final = ("model", "model_name", "alias", "name", "source")
+_NAME_FIELDS: Final = ("model", "model_id", "model_name", "alias", "name", "source")
 RECORDING: Final = wav(0.3)
 PICTURE: Final = png(64, 64)
-_VALID: Final = {"filename": "fuzz.bin", "destination": "fuzz-copy"}
+_VALID: Final = {"filename": "fuzz.bin", "destination": "fuzz-copy", "voice": "af_heart"}
 """Fields with rules that the document cannot express."""
 _KNOWN_SHARE: Final = 0.8
 _LIMITS: Final = {"max_tokens": 8, "max_completion_tokens": 8, "max_output_tokens": 8, "n_predict": 8, "num_predict": 8}
@@ -53,7 +54,7 @@ def with_known_names(case: Case, chance: random.Random, *, valid: bool) -> None:
         for field in ("model", "cache_dir", "after_id", "before_id"):
             case.query.pop(field, None)
     if known and isinstance(case.path_parameters, dict):
-        known_values = {"model_id": name, "name": name, "slot_id": 0}
+        known_values = {"model_id": name, "name": name, "slot_id": 0, "voice": "af_heart"}
         case.path_parameters.update({key: value for key, value in known_values.items() if key in case.path_parameters})
 
 

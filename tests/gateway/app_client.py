@@ -19,6 +19,7 @@ from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.events import Event, EventKind, Outcome
+from protocol.messages.readiness import ServerReadiness
 from protocol.messages.recovery import GatewaySnapshot
 from protocol.wire import envelope
 
@@ -164,6 +165,7 @@ class AppClient:
         self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
         self.bus.handlers = self.session.open(self.bus)
         self.session.connect()
+        self.session.server_changed(ServerReadiness(ready=True, drained=False))
         self.session.welcomed(1)
         self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 

@@ -25,6 +25,7 @@ from protocol.failures import Failure
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.calls import AbandonCall, CallResult
 from protocol.messages.events import Event
+from protocol.messages.readiness import ServerReadiness
 from protocol.runtime.loop import Loop
 from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_connection import find_supervisor
@@ -68,6 +69,8 @@ class SupervisorHarness:
         self.reservation_failure: Failure | None = None
         """The failure with which reservations are refused."""
         self.welcoming = True
+        self.readiness = ServerReadiness(ready=True, drained=False)
+        """What a gateway is told before its Welcome."""
         self.on_request: Callable[[ReceivedRequest], None] = self.received.put
         self.keeper = subprocess.Popen(_STANDING_IN)
         self.supervisor = subprocess.Popen(_STANDING_IN)
@@ -103,6 +106,7 @@ class SupervisorHarness:
                 self.gateways.append(message)
                 self.snapshots.put(envelope.unpack_payload(payload, recovery.GatewaySnapshot))
                 if self.welcoming:
+                    self.send(gateway, self.readiness)
                     self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid))
                     for worker in self.workers.values():
                         self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))

@@ -46,6 +46,18 @@ def test_all_tools_are_asked(folder: Path) -> None:
     assert found.probe_errors == []
 
 
+def test_a_llama_server_is_asked_for_its_devices(folder: Path) -> None:
+    assert probe("llama-server").program_devices == {}
+    tools.put(
+        folder, "llama-server", "Available devices:\n  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80552 MiB free)\n"
+    )
+    assert probe().program_devices == {}
+    assert probe("llama-server").program_devices == {"llamacpp:system": ["cpu", "nvidia_gpu"]}
+    tools.put(folder, "llama-server", "error: invalid argument: --list-devices\n", status=1)
+    found = probe("llama-server")
+    assert (found.program_devices, found.probe_errors) == ({}, [])
+
+
 @pytest.mark.parametrize(
     ("output", "problem"),
     [

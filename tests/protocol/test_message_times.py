@@ -27,7 +27,13 @@ DATES = {
     ("RunningModel", "last_use"),
 }
 """Dates that clients see, or that the operator set: struct and field."""
-NOT_TIMES = {("ModelEntry", "size")}
+NOT_TIMES = {
+    ("Capacity", "used_percent"),
+    ("DeviceReading", "used_percent"),
+    ("EngineLimits", "cpus"),
+    ("ModelEntry", "size"),
+    ("PlaceNeed", "per_token"),
+}
 """Other numbers with a fraction."""
 INSTANT = re.compile(r"(^|_)(at|since|began|begun|started|ended|created|modified|expires|until|deadline|time)$")
 

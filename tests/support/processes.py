@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.waiting import wait_for
 
-ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
+ENGINE_KEYS = ("LLAMA_API_KEY", "KOKORO_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
 """Environment variables that tell engines the bearer token that they must demand."""
 
 
@@ -172,12 +172,17 @@ def _is_stopped(pid: int) -> bool:
     return all(state in "TtZX" for state in states)
 
 
+def stop(pid: int) -> None:
+    """SIGSTOP a process, and wait until it does nothing any more, or is gone: on a busy machine, its threads go on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """SIGSTOP the process during the block; then SIGCONT, if it still exists."""
-    os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
+        stop(pid)
         yield
     finally:
         # The process may be killed and reaped between the two.

@@ -39,12 +39,12 @@ def documented(language: str) -> str:
     return str(block)
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate of :data:`NAME`; return it and its key."""
+def make_certificate(folder: Path, name: str = NAME) -> tuple[Path, Path]:
+    """Make a certificate of a host; return it and its key."""
     certificate, key, config = folder / "cert.pem", folder / "key.pem", folder / "openssl.cnf"
-    config.write_text(f"[req]\nprompt=no\ndistinguished_name=d\nx509_extensions=x\n[d]\nCN={NAME}\n[x]\n")
+    config.write_text(f"[req]\nprompt=no\ndistinguished_name=d\nx509_extensions=x\n[d]\nCN={name}\n[x]\n")
     with config.open("a") as more:
-        more.write(f"subjectAltName=DNS:{NAME}\n")
+        more.write(f"subjectAltName=DNS:{name}\n")
     new = [program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     files = ["-config", config, "-days", "2", "-keyout", key, "-out", certificate]
     subprocess.run([*new, *files], check=True, capture_output=True)

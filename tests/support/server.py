@@ -39,7 +39,7 @@ class LemonbusServer(ServerInspector):
     """One server. Use it as a context manager: leaving it stops it and checks that nothing is left.
 
     ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
-    each as ``extra.NAME``; ``environment`` more variables.
+    each as ``extra.NAME``; ``environment`` more variables; ``group`` the control group that it starts in.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class LemonbusServer(ServerInspector):
         self.models = self.home / "models"
         link_models(self.models, *models)
         self._environment: dict[str, str] = settings.pop("environment", {})
+        self._group: Path | None = settings.pop("group", None)
         self._port: int = settings.pop("port", 0) or free_port()
         self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
         self._client = RawHttpClient(self._port)
@@ -83,6 +84,7 @@ class LemonbusServer(ServerInspector):
             "offline": True,
             "ctx_size": 8192,
             "threads": 1,
+            "memory_reserve": 0,  # whatever else runs on this machine, no model leaves for it
             "gateway_workers": 2,
             "peer_silence": 60.0,  # longer than a test waits, unless the test is about this limit
         }
@@ -96,9 +98,12 @@ class LemonbusServer(ServerInspector):
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines inherit it, so leftovers can be found
         environment |= self._environment
         files = [int(handed[name]) for name in handed if name == settings_environment.FILE_VARIABLE]
+        command = [sys.executable, "-S", "-m", "supervisor.keeper"]
+        if self._group:
+            command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._group / "cgroup.procs"), *command]
         try:
             return subprocess.Popen(
-                [sys.executable, "-S", "-m", "supervisor.keeper"],
+                command,
                 cwd=self._root,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -102,7 +102,7 @@ class ServerInspector:
         """The engine that serves a model at this moment."""
         all_processes = self.process_tree()
         pids = {process.pid for process in all_processes if process.runs("workers")}
-        ends = tuple(f"/{model.removeprefix('extra.')}{end}" for end in ("", ".gguf", ".bin"))
+        ends = tuple(f"/{model.removeprefix('extra.')}{end}" for end in ("", ".gguf", ".bin", ".onnx"))
         found = [
             process
             for process in all_processes

@@ -7,84 +7,28 @@ from __future__ import annotations
 
 import abc
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final
 
+from protocol.config.server_address import ServerAddress
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.models.devices import VISIBLE_DEVICES, is_gpu_number
+from protocol.models.memory import HOST, EngineDevice, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
+from workers.backends.slot_files import SlotFiles
+from workers.backends.visible_devices import GPU_ORDER, device_variables
 
+MEMORY_FACTOR: Final = 1.2
+"""Memory that a model needs, as a multiple of the size of its files."""
 NO_PROGRAMS: Final = "/dev/null"
 """PATH of an engine: no program can be below a device."""
-
-
-class EngineProgress(NamedTuple):
-    """How far an engine is with its present request: ``done`` of ``total`` in ``unit``."""
-
-    done: int
-    total: int
-    unit: str
-
-
-class EngineFacts(NamedTuple):
-    """What a ready engine reports about itself."""
-
-    slots: int
-    context: int
-    """Context tokens of each request."""
-    version: str = ""
-    takes_tools: bool = True
-    """Whether the model's chat template has a place for tools."""
-
-
-class ModelFacts(NamedTuple):
-    """What the headers of a model's files contain."""
-
-    size: int
-    """Bytes of all of them together."""
-    context: int = 0
-    """Tokens that the model was trained for; 0 if unknown."""
-    parameters: int = 0
-    """0 if unknown."""
-    cached: bool = True
-    """Whether the engine keeps what it computed for each token of a request, in memory that grows with its slots."""
-
-
-class SlotReport(NamedTuple):
-    """What an engine says about the file of a slot that it has written or read. ``size`` in bytes."""
-
-    tokens: int
-    size: int
-
-
-class SlotFiles(Protocol):
-    """How one engine writes the prompt caches of its slots into files, and reads them again."""
-
-    folder: Path
-    """The folder in which the engine writes and reads."""
-    slots: int
-
-    @property
-    def changed(self) -> bool:
-        """Whether the engine may have read prompts since its start."""
-
-    def key(self, facts: EngineFacts) -> str:
-        """Return the key of its files: engines with the same key may read them. Raises OSError for a missing file."""
-
-    def save(self, slot: int, name: str) -> EngineRequest:
-        """Return the request to write a slot into a file of :attr:`folder`."""
-
-    def restore(self, slot: int, name: str) -> EngineRequest:
-        """Return the request to read a slot from a file of :attr:`folder`."""
-
-    def report(self, status: int, answer: bytes) -> SlotReport:
-        """Read the answer to either request; raises ValueError if it is a refusal, malformed, or did not arrive (status 0)."""
 
 
 class Backend(abc.ABC):
@@ -100,7 +44,11 @@ class Backend(abc.ABC):
     answers_while_busy: ClassVar[bool] = True
     """Whether the engine answers :meth:`busy` at once, rather than when it has finished its work."""
     busy_status: ClassVar[int] = 200
-    """HTTP status of the engine's answer to :meth:`busy`."""
+    """HTTP status of the engine's answer to :meth:`busy`; 0: any answer will do."""
+    stop_seconds: ClassVar[float] = 2.0
+    """How long an engine has to end after :attr:`stop_signal` before it is killed (llama-server needs 0.06 s)."""
+    ends_group: ClassVar[bool] = False
+    """Whether the engine may leave processes of its own behind, which must end with it."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Keep the model and the server's settings."""
@@ -108,6 +56,8 @@ class Backend(abc.ABC):
         self.settings = settings
         self.model_facts = ModelFacts(0)
         """What the headers of the model's files contain. The worker sets this when it has read them."""
+        self.devices: Sequence[EngineDevice] = ()
+        """What the engine may compute on besides the processor. The worker sets this before it asks for :meth:`memory`."""
         self.reported_build = self.build = ""
         """The engine's name for its build in answers, and the build itself; equal if the engine knows it."""
         self.sampling: Mapping[str, SamplingValue] = {}
@@ -121,6 +71,11 @@ class Backend(abc.ABC):
 
         The flags of our own engine servers are known. Any other program says at its start what is wrong.
         """
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of memory that the engine may use; 0: no limit."""
+        return self.settings.memory_limit if self.spec.limits.memory is None else self.spec.limits.memory
 
     @property
     def shares_port(self) -> bool:
@@ -151,9 +106,45 @@ class Backend(abc.ABC):
         """Seconds without any progress after which a busy engine counts as hung."""
         return self.settings.silence
 
+    @property
+    def servers(self) -> Sequence[ServerAddress]:
+        """The servers that run the model elsewhere; empty: a process of this machine runs it."""
+        return ()
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without a byte of an answer after which a request to one of :attr:`servers` has failed."""
+        return self.silence
+
+    @property
+    def load_timeout(self) -> float:
+        """Seconds within which the engine must be ready."""
+        return self.settings.load_timeout
+
+    @property
+    def stop_signal(self) -> signal.Signals:
+        """The signal that asks the engine to end."""
+        return signal.SIGTERM
+
+    @property
+    def working_directory(self) -> str | None:
+        """Where the engine is started; None: where this server was."""
+        return None
+
     def health(self) -> EngineRequest:
-        """Return the request that a running engine answers with 200; its warm-up follows that."""
+        """Return the request whose answer :meth:`is_healthy` judges; the warm-up follows it."""
         return EngineRequest("GET", "/health")
+
+    def is_healthy(self, status: int) -> bool:
+        """Return whether an answer to :meth:`health` means that the engine has loaded its model."""
+        return status == 200
+
+    def health_problem(self, _status: int, _body: bytes) -> str:
+        """Return why an engine that answers so will not become healthy, in the words after its name; empty: it may.
+
+        ``status`` is 0 if no answer came; the body then says why.
+        """
+        return ""
 
     def idle_check(self, endpoint: str) -> str:
         """Return how the worker learns that the engine has stopped: an :class:`~protocol.models.recipes.IdleCheck`."""
@@ -216,13 +207,17 @@ class Backend(abc.ABC):
         """
         return ModelFacts(Path(self.spec.path).stat().st_size)
 
+    def memory(self) -> MemoryEstimate:
+        """Return what the engine will need, from :attr:`model_facts`. Here: a multiple of the size of its files."""
+        return MemoryEstimate({HOST: PlaceNeed(int(self.model_facts.size * MEMORY_FACTOR))}, slots=self.slots)
+
     @abc.abstractmethod
     def command(self, port: int) -> list[str]:
         """Return the command line of an engine on 127.0.0.1:``port``."""
 
     @abc.abstractmethod
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """Return the engine's environment, made from the worker's."""
+        """Return the engine's environment, made from the worker's. :meth:`command` was called before."""
 
     def configured_environment(self) -> dict[str, str]:
         """Return the variables that the configuration gives to the engine: which devices it sees, and others.
@@ -232,7 +227,7 @@ class Backend(abc.ABC):
         some itself.
         """
         given = {name: value for name, value in self.spec.env.items() if not name.upper().startswith(self.hidden)}
-        return {"PATH": NO_PROGRAMS, **device_variables(self.spec.devices), **given}
+        return {"PATH": NO_PROGRAMS, **GPU_ORDER, **device_variables(self.spec.devices), **given}
 
     @abc.abstractmethod
     def prepare(self) -> None:
@@ -262,6 +257,10 @@ class Backend(abc.ABC):
         if endpoint not in self.descriptor.serves.get(self.spec.type, []):
             raise self.unserved(endpoint)
 
+    def refusal(self, _endpoint: str, _status: int, _body: bytes) -> Failure | None:
+        """Return the failure for an error response that means something else here than with other engines; else None."""
+        return None
+
     def unserved(self, endpoint: str) -> LemonbusError:
         """Return the error for an endpoint that the model does not serve."""
         what = f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
@@ -282,13 +281,3 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def processing(self, answer: bytes) -> int:
         """Return how many slots of the engine are busy; raises ValueError if the answer is malformed."""
-
-
-def device_variables(devices: Sequence[str]) -> dict[str, str]:
-    """Return the variables that show an engine only the GPUs with these numbers or UUIDs; none for other names.
-
-    Each driver reads its own variable; numbers count only the devices of that driver.
-    """
-    if not devices or not all(map(is_gpu_number, devices)):
-        return {}
-    return dict.fromkeys(VISIBLE_DEVICES, ",".join(devices))

@@ -40,6 +40,10 @@ class EngineRequest(NamedTuple):
     """Whether the answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
     """Rewrites an answer (for a stream, each piece of it) as llama-server would write it; raises ValueError if it is malformed."""
+    end_marker: bool = True
+    """Whether a stream ends with ``[DONE]``. Otherwise, the end of the response ends it, if every choice has ended."""
+    via: str = ""
+    """The header ``Via`` for another server: the lemonbus servers that have passed the request on."""
     warning: str = ""
     """What to tell the client about it, in ASCII without quotes: a part that has no effect."""
 

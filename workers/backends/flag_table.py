@@ -146,6 +146,16 @@ class FlagTable:
                 found = words[index + 1] if index + 1 < len(words) else ""
         return found
 
+    def last_of(self, words: Sequence[str], *names: str) -> str | None:
+        """Return which of some flags comes last in the words, which is the one that counts; None if none of them is there."""
+        wanted = {flag: name for name in names if (flag := self.find(name)) is not None}
+        found: str | None = None
+        for word in words:
+            flag = self.find(name_of(word))
+            if flag in wanted:
+                found = wanted[flag]
+        return found
+
     def parse(self, words: Iterable[str]) -> list[tuple[str, Value]]:
         """Return (target, value) in the order given, as our own server reads them; raises :class:`FlagError`."""
         found: list[tuple[str, Value]] = []

@@ -9,7 +9,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS
 from protocol.models.sampling import SAMPLING_PARAMS
-from workers.backends.base import EngineFacts
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.error_texts import ErrorTexts
 
 SAMPLING_FLAGS: Final = [

@@ -17,6 +17,7 @@ from protocol.models.recipes import ModelSpec, OptionValue, Provision
 from workers.backends.base import Backend
 from workers.backends.flag_table import FlagError, FlagTable
 from workers.backends.user_arguments import check_arguments
+from workers.backends.visible_devices import refuse_missing_devices
 
 
 class ProgramBackend(Backend):
@@ -102,6 +103,8 @@ class ProgramBackend(Backend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         self._start_command()
+        if not self._is_own_server:
+            refuse_missing_devices(self.spec, self.devices)
         self.check_arguments()
 
     def check_arguments(self) -> None:

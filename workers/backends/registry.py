@@ -14,15 +14,27 @@ from protocol.failures import Code, Failure
 from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
 from workers.backends import user_arguments
 from workers.backends.base import Backend
+from workers.backends.command import backend as command
 from workers.backends.flag_table import FlagTable
 from workers.backends.flm import backend as flm
+from workers.backends.kokoro import backend as kokoro
 from workers.backends.llamacpp import backend as llamacpp
 from workers.backends.oga import backend as oga
 from workers.backends.recipe import FileHead, Identity, Recipe
+from workers.backends.remote import backend as remote
 from workers.backends.sdcpp import backend as sdcpp
 from workers.backends.whispercpp import backend as whispercpp
 
-RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES]
+RECIPES: Final = [
+    llamacpp.RECIPE,
+    whispercpp.RECIPE,
+    sdcpp.RECIPE,
+    flm.RECIPE,
+    kokoro.RECIPE,
+    *oga.RECIPES,
+    command.RECIPE,
+    remote.RECIPE,
+]
 
 DESCRIPTORS: Final[dict[str, RecipeDescriptor]] = {each.descriptor.recipe: each.descriptor for each in RECIPES}
 """Recipe → its descriptor."""

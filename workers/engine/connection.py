@@ -19,28 +19,40 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from typing import Final, Protocol
 
 import httptools
 
 from protocol.runtime.loop import Loop
-from workers.engine.exchange import EngineExchange
+from workers.engine.engine_socket import CONNECTING, EngineSocket, is_empty
+from workers.engine.exchange import EngineExchange, request_bytes
+from workers.engine.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
-_CONNECTING: Final = (0, errno.EINPROGRESS)
 _LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 MAX_DRAIN_READS: Final = 100_000
+MAX_HEAD_BYTES: Final = 1024 * 1024
 
 
 class ConnectionOwner(Protocol):
     """The pool that opens connections and keeps them (``connection_pool.py``)."""
 
     loop: Loop
-    port: int
     head: str
     open: bool
     buffer: memoryview
     read_batcher: ReadBatcher
+    keeps_streams: bool
+
+    def open_socket(self) -> tuple[EngineSocket, int]:
+        """Open a non-blocking socket and begin to connect; return it with the error number, 0 or one of ``CONNECTING``.
+
+        Raises OSError.
+        """
+
+    def path_of(self, path: str) -> str:
+        """Return the path of a request at this engine."""
 
     def send_on_new_connection(self, exchange: EngineExchange) -> None:
         """Send a request on a new connection."""
@@ -62,7 +74,7 @@ class EngineConnection:
         """Begin to connect. A failure is reported like any other break. ``ahead``: no request is waiting for it."""
         self._owner = owner
         self._loop = owner.loop
-        self._socket: socket.socket
+        self._socket: EngineSocket
         self._fd = -1
         """The descriptor of ``_socket``, -1 while there is no open socket."""
         self._exchange: EngineExchange | None = None
@@ -71,17 +83,20 @@ class EngineConnection:
         self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
         self._ahead = ahead
         self._reused = False
+        self._head_size = 0
+        """Bytes of the head of the response, as long as it is not complete."""
+        self._send_problem = ""
+        """What went wrong when something was sent: a refused connection shows there first."""
         self._connect_error = self._connect()
 
     def _connect(self) -> int:
-        """Begin to connect; return the error number, which is one of ``_CONNECTING`` if there is no error yet."""
+        """Begin to connect; return the error number, which is one of ``CONNECTING`` if there is no error yet."""
         try:
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            self._socket, error = self._owner.open_socket()
         except OSError as problem:
             return problem.errno or errno.EIO
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            error = self._socket.connect_ex(("127.0.0.1", self._owner.port))
             self._loop.on_readable(self._socket.fileno(), self.read)
         except OSError as problem:
             self._socket.close()
@@ -90,9 +105,18 @@ class EngineConnection:
         return error
 
     @property
+    def connected(self) -> bool:
+        """Whether the other side has accepted the connection."""
+        try:
+            self._socket.getpeername()
+        except (OSError, AttributeError):
+            return False
+        return True
+
+    @property
     def opened(self) -> bool:
         """Whether the connection exists or may come to exist."""
-        return self._connect_error in _CONNECTING
+        return self._connect_error in CONNECTING
 
     def send(self, exchange: EngineExchange) -> None:
         """Start an exchange; the previous one has ended."""
@@ -100,16 +124,11 @@ class EngineConnection:
         self._exchange, exchange.connection = exchange, self
         self._parser = httptools.HttpResponseParser(self)
         self._bytes_received = self._headers_complete = self._has_length = self._complete = False
+        self._head_size = 0
         request = exchange.request
         if request.patient:
             self._owner.read_batcher.add_patient(self)
-        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._owner.head}"
-        if request.method == "POST":
-            head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
-        if request.patient:
-            # The end of the connection ends the wait; not all engines close it themselves after a stream.
-            head += "Connection: close\r\n"
-        self._unsent = memoryview(b"".join((head.encode(), b"\r\n", request.body)))
+        self._unsent = memoryview(request_bytes(request, self._owner.path_of(request.path), self._owner.head))
         if self.opened:
             self._write()
         else:
@@ -138,10 +157,15 @@ class EngineConnection:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
             self._unsent = memoryview(b"")  # an empty slice would keep the whole request in memory
         except BlockingIOError:
-            self._loop.on_writable(self._fd, self._write)
+            waits = isinstance(self._socket, TlsSocket) and self._socket.waits_for_peer
+            self._loop.on_writable(self._fd, None if waits else self._write)
             return
-        except OSError:
+        except ssl.SSLError as problem:
+            self._break(getattr(problem, "verify_message", "") or problem.reason or "the encryption failed")
+            return
+        except OSError as problem:
             # The engine may have answered before it closed the connection: reading shows this.
+            self._send_problem = problem.strerror or ""
             self._unsent = memoryview(b"")
         self._loop.on_writable(self._fd, None)
 
@@ -153,6 +177,8 @@ class EngineConnection:
         try:
             size = self._socket.recv_into(buffer)
         except BlockingIOError:
+            if self._unsent and isinstance(self._socket, TlsSocket):
+                self._write()  # the other side has answered the handshake
             return
         except OSError as problem:
             self._break(problem.strerror or "connection lost")
@@ -163,16 +189,29 @@ class EngineConnection:
         if self._parser is None or self._exchange is None:
             self.close()  # the engine sent something without being asked
             return
+        self._parse(self._parser, buffer[:size])
+        if isinstance(self._socket, TlsSocket) and self._fd >= 0 and self._socket.pending:
+            self.read()
+
+    def _parse(self, parser: httptools.HttpResponseParser, data: memoryview) -> None:
         self._bytes_received = True
         self._owner.read_batcher.count_read(self)
         try:
-            self._parser.feed_data(buffer[:size])
+            parser.feed_data(data)
         except httptools.HttpParserCallbackError as problem:
             self._crash(problem.__context__ or problem)
             return
         except httptools.HttpParserError as problem:
             self._malformed(str(problem))
             return
+        except httptools.HttpParserUpgrade:
+            self._malformed("it changes to another protocol")
+            return
+        if not self._headers_complete:
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD_BYTES:
+                self._malformed("the head of its response does not end")
+                return
         if self._complete:
             self._finish()
 
@@ -182,28 +221,32 @@ class EngineConnection:
             if self._fd < 0 or self._exchange is None:
                 return
             before = self._fd
-            try:
-                self._socket.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
+            if is_empty(self._socket):
                 return
-            except OSError:
-                pass
             self.read()
             if before != self._fd:
                 return
 
     # Called by the parser.
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        """Note a header that says how the response ends."""
-        if name.lower() in _LENGTH_HEADERS:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header that says how the response ends, or when to try again; pass on one that follows the body."""
+        lowered = name.lower()
+        if self._headers_complete:
+            if self._exchange is not None:
+                self._exchange.handler.trailer(lowered, value)
+        elif lowered in _LENGTH_HEADERS:
             self._has_length = True
+        elif lowered == b"retry-after" and value.isdigit() and len(value) < 7 and self._exchange is not None:
+            self._exchange.retry_after = float(value)
 
     def on_headers_complete(self) -> None:
-        """Pass on the status."""
+        """Pass on the status, unless it is that of a preliminary response, before the real one."""
         if self._exchange is not None and self._parser is not None:
-            self._headers_complete = True
-            self._exchange.handler.began(self._parser.get_status_code())
+            status = self._parser.get_status_code()
+            self._headers_complete = status >= 200
+            if self._headers_complete:
+                self._exchange.handler.began(status)
 
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body."""
@@ -211,8 +254,8 @@ class EngineConnection:
             self._exchange.handler.data(body)
 
     def on_message_complete(self) -> None:
-        """Note that the response is complete."""
-        self._complete = True
+        """Note that the response is complete. A preliminary one is not counted."""
+        self._complete = self._headers_complete
         self._keep_alive = self._parser is not None and self._parser.should_keep_alive()
 
     # Ends of a response.
@@ -222,7 +265,7 @@ class EngineConnection:
             self._keep_alive = False
             self._finish(until_close=True)
         else:
-            self._break("the engine closed the connection")
+            self._break(self._send_problem or "the engine closed the connection")
 
     def _finish(self, until_close: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
@@ -230,7 +273,7 @@ class EngineConnection:
             return
         exchange.connection = None
         self._owner.read_batcher.remove(self)
-        if self._keep_alive and not self._unsent and not exchange.request.streamed:
+        if self._keep_alive and not self._unsent and (self._owner.keeps_streams or not exchange.request.streamed):
             self._owner.keep(self)
         else:
             # The answer leaves first: closing and opening a connection take as long as the answer's way through this

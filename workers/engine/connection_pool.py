@@ -5,11 +5,13 @@ Invariant: every open connection is in ``_all``; ``_kept`` has those without a r
 
 from __future__ import annotations
 
+import socket
 from typing import Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
 from workers.engine.connection import EngineConnection
+from workers.engine.engine_socket import EngineSocket, begin_connection
 from workers.engine.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
@@ -18,6 +20,9 @@ READ_BUFFER_BYTES: Final = 65_536
 
 class EngineConnectionPool:
     """The connections to one engine."""
+
+    keeps_streams = False
+    """Whether a connection is kept after a stream: llama-server closes it anyway."""
 
     def __init__(self, loop: Loop, port: int, max_kept: int, key: str = "") -> None:
         """Connect to 127.0.0.1:``port`` when there is something to send, with ``key`` as the bearer token, if any.
@@ -43,11 +48,23 @@ class EngineConnectionPool:
         Raises nothing if the connection cannot be opened: the handler is told that it broke.
         """
         exchange = EngineExchange(self.read_batcher, request, handler)
+        self.begin(exchange)
+        return exchange
+
+    def begin(self, exchange: EngineExchange) -> None:
+        """Send the request of an exchange."""
         if self._kept:
             self._kept.pop().send(exchange)
         else:
             self.send_on_new_connection(exchange)
-        return exchange
+
+    def open_socket(self) -> tuple[EngineSocket, int]:
+        """See :class:`~workers.engine.connection.ConnectionOwner`."""
+        return begin_connection(socket.AF_INET, ("127.0.0.1", self.port))
+
+    def path_of(self, path: str) -> str:
+        """Return the path itself."""
+        return path
 
     def send_on_new_connection(self, exchange: EngineExchange) -> None:
         """Send a request on a new connection."""

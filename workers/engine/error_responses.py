@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -14,6 +14,13 @@ BUSY_RETRY_AFTER_S: Final = 2.0
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
 _MAX_MESSAGE_LENGTH: Final = 500
 """Characters; an engine may repeat the whole request."""
+_CODES: Final = {
+    401: Code.UNAUTHORIZED,
+    404: Code.NOT_FOUND,
+    413: Code.TOO_LARGE,
+    429: Code.RATE_LIMITED,
+}
+"""Status → code, unless the request is simply wrong."""
 _ERROR_BODY: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 
 
@@ -35,12 +42,25 @@ class ErrorSource(Protocol):
 
 class _EngineError(msgspec.Struct):
     message: str = ""
-    type: str = ""
-    code: int = 0
+    type: str | None = ""
+    code: int | str | None = 0
 
 
 class _EngineErrorBody(msgspec.Struct):
-    error: _EngineError | str
+    """An error in one of the forms that servers use: ``error``, or the error itself, or ``detail``."""
+
+    error: _EngineError | str | None = None
+    message: str = ""
+    type: str | None = ""
+    code: int | str | None = 0
+    detail: Any = ""
+
+    def found(self) -> _EngineError:
+        """Return the error, whatever its form."""
+        if isinstance(self.error, _EngineError):
+            return self.error
+        detail = self.detail if isinstance(self.detail, str) else msgspec.json.encode(self.detail).decode()
+        return _EngineError(self.error or self.message or detail, self.type, self.code)
 
 
 _error_body = msgspec.json.Decoder(_EngineErrorBody).decode
@@ -51,16 +71,18 @@ def failure_in_body(body: bytes, engine: ErrorSource) -> Failure | None:
     return failure_of_response(500, body, engine) if _ERROR_BODY.match(body) else None
 
 
-def failure_of_response(status: int, body: bytes, engine: ErrorSource) -> Failure:
-    """Return the failure for an engine's error response. Anything that looks like a path is removed from its message."""
+def failure_of_response(status: int, body: bytes, engine: ErrorSource, retry_after: float = 0.0) -> Failure:
+    """Return the failure for an engine's error response. Anything that looks like a path is removed from its message.
+
+    ``retry_after``: seconds after which the engine asks for another try; 0: it does not say.
+    """
     program, texts = engine.program, engine.error_texts
     try:
-        decoded = _error_body(body).error
-        error = _EngineError(decoded) if isinstance(decoded, str) else decoded
+        error = _error_body(body).found()
     except DECODE_ERRORS:
         error = _EngineError(message=f"{program} answered with status {status}")
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
-    status = error.code if 400 <= error.code < 600 else status
+    status = error.code if isinstance(error.code, int) and 400 <= error.code < 600 else status
     if texts.too_long.search(message) or (error.type and error.type == texts.too_long_type):
         return Failure(Code.CONTEXT_EXCEEDED, _too_long(message, texts, engine.most_context), status=400)
     if texts.busy.search(message):
@@ -69,12 +91,14 @@ def failure_of_response(status: int, body: bytes, engine: ErrorSource) -> Failur
         return Failure(Code.UNSUPPORTED, message)
     if meaning := next((meaning for part, meaning in texts.unclear.items() if part in message), ""):
         return Failure(Code.INVALID_REQUEST, meaning)
+    if status == 503 and retry_after:
+        return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=retry_after)
     if status >= 500 and texts.caller_mistake.search(message):
         return _refused(Code.INVALID_REQUEST, message, texts)
     if status >= 500:
         return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
-    code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)
-    return _refused(code, message, texts, status)
+    failure = _refused(_CODES.get(status, Code.INVALID_REQUEST), message, texts, status)
+    return msgspec.structs.replace(failure, retry_after=retry_after) if status == 429 else failure
 
 
 def _too_long(message: str, texts: ErrorTexts, most: int) -> str:

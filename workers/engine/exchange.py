@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from workers.backends.engine_request import EngineRequest
 from workers.stream.read_batching import BatchedSource, ReadBatcher
@@ -19,6 +19,9 @@ class ResponseHandler(Protocol):
 
     def data(self, piece: bytes) -> None:
         """Take a part of the body."""
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Take a header that follows the body; ``name`` is in lower case."""
 
     def ended(self, until_close: bool = False) -> None:
         """Note that the response is complete.
@@ -37,22 +40,39 @@ class ResponseHandler(Protocol):
         """Take note that this handler raised ``error``: a programming error of ours."""
 
 
+MAX_BUFFERED_BYTES: Final = 16 * 1024 * 1024
+
+
+class ResponseTooLargeError(Exception):
+    """A response has more than ``MAX_BUFFERED_BYTES``."""
+
+
 class BufferedResponse:
-    """A :class:`ResponseHandler` that collects a whole response and passes on its status and body; status 0 if it did not arrive."""
+    """A :class:`ResponseHandler` that collects a whole response and passes on its status and body.
+
+    The status is 0 if it did not arrive, or has more than ``MAX_BUFFERED_BYTES``.
+    """
 
     def __init__(self, then: OnResponse) -> None:
         """Call ``then`` once."""
         self._then = then
         self._status = 0
         self._parts: list[bytes] = []
+        self._size = 0
 
     def began(self, status: int) -> None:
         """Take the status."""
         self._status = status
 
     def data(self, piece: bytes) -> None:
-        """Take a part of the body."""
+        """Take a part of the body; raises :class:`ResponseTooLargeError`, which ends the response."""
+        self._size += len(piece)
+        if self._size > MAX_BUFFERED_BYTES:
+            raise ResponseTooLargeError(f"its answer has more than {MAX_BUFFERED_BYTES} bytes")
         self._parts.append(piece)
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Ignore it."""
 
     def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
         """Pass on the response."""
@@ -67,8 +87,10 @@ class BufferedResponse:
         self._then(0, reason.encode())
 
     def crashed(self, error: BaseException) -> None:
-        """Leave the error to the loop, which logs it."""
-        raise error
+        """Report that no response arrived if it was too large; leave any other error to the loop, which logs it."""
+        if not isinstance(error, ResponseTooLargeError):
+            raise error
+        self._then(0, str(error).encode())
 
 
 class ExchangeConnection(BatchedSource, Protocol):
@@ -87,6 +109,8 @@ class EngineExchange:
         self.request = request
         self.handler = handler
         self.connection: ExchangeConnection | None = None
+        self.retry_after = 0.0
+        """Seconds after which the engine asks for another try, from the headers of the response; 0: it does not say."""
 
     def allow_batched_reads(self) -> None:
         """Let the rest of the response be read in batches: its first token has been sent."""
@@ -102,3 +126,16 @@ class EngineExchange:
         """Close the connection; the handler is not called any more."""
         if self.connection is not None:
             self.connection.close()
+
+
+def request_bytes(request: EngineRequest, path: str, headers: str) -> bytes:
+    """Return a request as HTTP/1.1. ``headers``: those that all requests to this engine have."""
+    head = f"{request.method} {path} HTTP/1.1\r\n{headers}"
+    if request.via:
+        head += f"Via: {request.via}\r\n"
+    if request.method == "POST":
+        head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
+    if request.patient:
+        # The end of the connection ends the wait; not all engines close it themselves after a stream.
+        head += "Connection: close\r\n"
+    return b"".join((head.encode(), b"\r\n", request.body))

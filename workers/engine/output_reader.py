@@ -7,6 +7,7 @@ after a first piece, the output is read every ``OUTPUT_BATCH_DELAY_S``, and at o
 Invariants:
 
 * A pipe is watched by the loop, or a timer for it is pending, until it ends.
+* What is logged and kept has no escape sequences of a terminal, such as colours.
 * A line belongs to the request that ran when its first piece was read.
 * An exception that a line causes only costs this line: requests that begin or end are not affected.
 """
@@ -29,6 +30,8 @@ OUTPUT_BATCH_DELAY_S: Final = 0.01
 """A pipe holds 64 KiB; an engine that writes more within this time waits."""
 _TEXT: Final = re.compile(rb"([^\r\n]*+)(?:(\r*+\n)|\r++(?=[^\n]))")
 """A text and what ends it: a newline, or a carriage return, after which a terminal would overwrite it."""
+_ESCAPE_SEQUENCE: Final = re.compile(rb"\x1b\[[0-?]*+[ -/]*+[@-~]")
+"""ECMA-48's control sequences: colours, movements of the cursor."""
 
 
 class _Beginning(NamedTuple):
@@ -127,7 +130,7 @@ class OutputReader:
 
     def _log_line(self, line: bytes, label: str) -> None:
         line = line[:MAX_LINE_BYTES].rstrip(b"\r")
-        if not line.strip() or self._counts_as_progress(line):
+        if self._counts_as_progress(line) or not (line := _ESCAPE_SEQUENCE.sub(b"", line)).strip():
             return
         try:
             level, text = self._parse(line)

@@ -11,13 +11,16 @@ from protocol.runtime.listeners import listening_users
 class ReservedPort:
     """A port of this machine that the system gives to no other program while it is reserved."""
 
-    def __init__(self, *, shared: bool) -> None:
+    def __init__(self, *, shared: bool, user: int | None = None) -> None:
         """Reserve a free one; raises OSError.
 
         ``shared``: the engine sets ``SO_REUSEPORT``, so only programs of this user can also bind the port. Other
         engines need ``SO_REUSEADDR``, with which any user could: :meth:`is_listening` detects that.
+        ``user``: the one that the engine runs as, if not this process's.
         """
         self._shared = shared
+        # What root runs (a container's port is often root's) is trusted: root could read everything anyway.
+        self._users = {os.geteuid(), 0, *(() if user is None else (user,))}
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         # Bound before the options are set; otherwise it could be a port that others share.
         self._socket.bind(("127.0.0.1", 0))
@@ -31,7 +34,7 @@ class ReservedPort:
         if self._shared:
             return True
         users = listening_users(self.number)
-        if strangers := users - {os.geteuid()}:
+        if strangers := users - self._users:
             raise PermissionError(f"a program of user {min(strangers)} listens on its port {self.number}")
         return bool(users)
 

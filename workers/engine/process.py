@@ -11,58 +11,30 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import resource
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from protocol.runtime import logs
+from protocol.runtime import logs, memory
+from protocol.runtime.accounts import account_of
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineProgress
 from workers.engine import process_usage
+from workers.engine.engine_group import EngineGroup
+from workers.engine.exit_cause import EngineExit, ExitCause, exit_cause, memory_kills, signal_name
+from workers.engine.limited_start import limited_command
 from workers.engine.output_reader import OutputReader
 from workers.engine.parent_death import bound_to_this_process, find_setpriv
 from workers.engine.port import ReservedPort
 from workers.engine.process_usage import ProcessUsage
 
-KILL_DELAY_S: Final = 2.0
-"""How long an engine has to end after SIGTERM before it is killed (llama-server needs 0.06 s)."""
-OOM_SCORE_STEP: Final = 300
-"""Added to a worker's score for the out-of-memory killer, and again to its engine's."""
-MAX_OOM_SCORE: Final = 1000
 ENGINE_DESCRIPTORS: Final = 1024
 """The soft limit that Linux gives a process by default."""
-CRASH_SIGNALS: Final = frozenset(
-    {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
-)
-_SHELL_SIGNAL_BASE: Final = 128
-"""A shell whose program was killed by signal N exits with 128 + N."""
-_KERNEL_COUNTERS: Final = Path("/proc/vmstat")
 _SETPRIV: Final = find_setpriv()
-
-
-class ExitCause(enum.Enum):
-    """Why an engine ended, according to its exit status and the kernel's counters."""
-
-    CRASH = enum.auto()
-    """A signal that a process gets for something it did itself."""
-    MEMORY = enum.auto()
-    """The kernel killed it because memory ran out."""
-    OTHER = enum.auto()
-
-
-class EngineExit(NamedTuple):
-    """How an engine ended."""
-
-    reason: str
-    """``was killed by SIGSEGV``, ``exited with code 1``."""
-    output: str
-    """Its last lines of output, for administrators."""
-    cause: ExitCause
 
 
 class EngineProcess:
@@ -81,29 +53,38 @@ class EngineProcess:
 
         ``label``: see :class:`~workers.engine.output_reader.OutputReader`.
         """
-        self._loop = loop
+        self._loop, self._backend = loop, backend
         self._on_exit = on_exit
         self._kill_timer: Timer | None = None
         self._kill_sent = False
         self._memory_kills = memory_kills()
-        self.reserved_port = ReservedPort(shared=backend.shares_port)
+        limits = backend.spec.limits
+        self.group = EngineGroup(limits.cpus, backend.memory_limit)
+        self.reserved_port = ReservedPort(
+            shared=backend.shares_port, user=account_of(limits.user).user if limits.user else None
+        )
         try:
             self.port = self.reserved_port.number
             self.command = backend.command(self.port)
+            limited = self.group.folders or limits.cpus or limits.nice or limits.user
             with _batch_scheduling(), _thread_stacks(backend.stack_bytes):
                 self._process = subprocess.Popen(
-                    bound_to_this_process(self.command, _SETPRIV),
+                    limited_command(self.command, limits, self.group.process_files)
+                    if limited
+                    else bound_to_this_process(self.command, _SETPRIV),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=backend.environment(dict(os.environ)),
+                    cwd=backend.working_directory,
                     bufsize=0,
                 )
         except BaseException:
             self.reserved_port.release()
+            self.group.remove()
             raise
         self.pid = self._process.pid
-        raise_oom_score(self.pid)
+        memory.raise_oom_score(self.pid)
         limit_descriptors(self.pid)
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         fds = [pipe.fileno() for pipe in self._pipes]
@@ -116,6 +97,15 @@ class EngineProcess:
 
         self._output = OutputReader(loop, log, self.pid, label, fds, backend.parse, is_progress)
         loop.on_death(self.pid, self._exited)
+
+    def is_listening(self) -> bool:
+        """See :meth:`~workers.engine.port.ReservedPort.is_listening`."""
+        return self.reserved_port.is_listening()
+
+    @property
+    def control_groups(self) -> list[str]:
+        """The folders of its own control groups."""
+        return list(map(str, self.group.folders))
 
     @property
     def url(self) -> str:
@@ -132,6 +122,8 @@ class EngineProcess:
 
     def _exited(self) -> None:
         code = self._process.wait()
+        if self._backend.ends_group:
+            kill_group_members()
         if self._kill_timer is not None:
             self._kill_timer.cancel()
         self._output.drain()
@@ -139,18 +131,24 @@ class EngineProcess:
             pipe.close()
         self.reserved_port.release()
         reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=memory_kills() - self._memory_kills)
-        if cause is ExitCause.MEMORY:
+        group_kills = self.group.kernel_kills()
+        over_limit = group_kills > 0
+        self.group.remove()
+        kills = group_kills + memory_kills() - self._memory_kills
+        cause = exit_cause(code, kill_sent=self._kill_sent, memory_kills=kills)
+        if cause is ExitCause.MEMORY and not over_limit:
             reason += " because memory ran out"
-        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause))
+        elif cause is ExitCause.KILLED:
+            reason += ", which lemonbus did not send"
+        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause, over_limit=over_limit))
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it has not ended within two seconds."""
+        """Ask it to end; kill it if it has not ended within the backend's ``stop_seconds``."""
         if self._kill_timer is None:
-            self.signal(signal.SIGTERM)
+            self.signal(self._backend.stop_signal)
             # A stopped process sees SIGTERM only after SIGCONT.
             self.signal(signal.SIGCONT)
-            self._kill_timer = self._loop.call_later(KILL_DELAY_S, lambda: self.signal(signal.SIGKILL))
+            self._kill_timer = self._loop.call_later(self._backend.stop_seconds, lambda: self.signal(signal.SIGKILL))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended already."""
@@ -161,6 +159,14 @@ class EngineProcess:
         """Return its resident bytes, 0 if it has ended."""
         return process_usage.resident(self.pid)
 
+    def memory_used(self) -> int:
+        """Return the bytes that its process tree uses, pages of files left out; 0 if it has ended."""
+        return process_usage.used_by_tree(self.pid)
+
+    def proportional(self) -> int:
+        """Return the bytes that its process tree uses with mapped files; see :func:`~workers.engine.process_usage.proportional_of_tree`."""
+        return process_usage.proportional_of_tree(self.pid)
+
     def resident_of_tree(self) -> int:
         """Return the resident bytes of its process tree."""
         return process_usage.resident_of_tree(self.pid)
@@ -170,29 +176,15 @@ class EngineProcess:
         return process_usage.usage_of_tree(self.pid)
 
 
-def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
-    """Return why a process ended with ``code``, negative for a signal. ``memory_kills``: how many the kernel has killed meanwhile."""
-    number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
-    if number in CRASH_SIGNALS:
-        return ExitCause.CRASH
-    return ExitCause.MEMORY if number == signal.SIGKILL and memory_kills and not kill_sent else ExitCause.OTHER
-
-
-def memory_kills() -> int:
-    """Return how many processes of this machine the kernel has killed because memory ran out; 0 if it does not say."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in _KERNEL_COUNTERS.read_bytes().splitlines():
-            name, _, count = line.partition(b" ")
-            if name == b"oom_kill":
-                return int(count)
-    return 0
-
-
-def raise_oom_score(pid: int) -> None:
-    """Make the out-of-memory killer prefer a process to the one that started it. This needs no privilege."""
-    file = Path(f"/proc/{pid}/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        file.write_text(str(min(MAX_OOM_SCORE, int(file.read_text()) + OOM_SCORE_STEP)))
+def kill_group_members() -> None:
+    """Kill every other process of the group that this process leads: what an engine has started and left behind."""
+    own = os.getpid()
+    if os.getpgrp() != own:
+        return  # a test, or a shell's job: the group has other members
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if int(pid) != own and os.getpgid(int(pid)) == own:
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def limit_descriptors(pid: int) -> None:
@@ -248,11 +240,3 @@ def _change_scheduling_policy(old: int, new: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def signal_name(number: int) -> str:
-    """Return a signal's name, or its number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

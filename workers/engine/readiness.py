@@ -8,20 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from protocol.messages.peers import LoadStage
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.error_responses import failure_in_body
 from workers.engine.exchange import BufferedResponse, OnResponse
+from workers.engine.remote.servers import EnginePool
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1
 POLL_GROWTH: Final = 1.05
 
+_UNPROBED: Final = (IdleCheck.ANSWER, IdleCheck.DISCONNECTED)
+"""After a cancelled request, such an engine is not asked whether it is idle."""
+
 OnReady = Callable[[EngineFacts], None]
-OnFailed = Callable[[str], None]
+OnFailed = Callable[[str, str], None]
+"""Gets the reason for administrators, and what clients may be told, in the words after the engine's name."""
 
 
 class ReadinessProbe:
@@ -30,16 +36,20 @@ class ReadinessProbe:
     def __init__(
         self,
         loop: Loop,
-        pool: EngineConnectionPool,
+        pool: EnginePool,
         backend: Backend,
         is_listening: Callable[[], bool],
         on_ready: OnReady,
         on_failed: OnFailed,
+        on_stage: Callable[[LoadStage], None] = lambda _: None,
     ) -> None:
-        """Begin at once. ``is_listening``: see :meth:`~workers.engine.port.ReservedPort.is_listening`."""
+        """Begin at once. ``is_listening``: see :meth:`~workers.engine.port.ReservedPort.is_listening`.
+
+        ``on_stage`` is called when the engine's answers show how far it is, perhaps more than once for a stage.
+        """
         self._loop, self._pool, self._backend = loop, pool, backend
         self._is_listening = is_listening
-        self._on_ready, self._on_failed = on_ready, on_failed
+        self._on_ready, self._on_failed, self._on_stage = on_ready, on_failed, on_stage
         self._facts: EngineFacts | None = None
         self._pause = FIRST_POLL_S
         self._timer: Timer | None = loop.call_later(FIRST_POLL_S, self._poll_health)
@@ -74,10 +84,16 @@ class ReadinessProbe:
         else:
             self._poll_later()
 
-    def _on_health(self, status: int, _body: bytes) -> None:
-        if status != 200:
+    def _on_health(self, status: int, body: bytes) -> None:
+        if problem := self._backend.health_problem(status, body):
+            self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {_excerpt(body)}", problem)
+            return
+        if not self._backend.is_healthy(status):
+            if status:
+                self._on_stage(LoadStage.LOADING)
             self._poll_later()
             return
+        self._on_stage(LoadStage.WARMING_UP)
         warm_up = self._backend.warm_up()
         if warm_up is None:
             self._on_warm_up(200, b"")
@@ -106,7 +122,7 @@ class ReadinessProbe:
         except ValueError as problem:
             self._fail(f"its description of itself is not understood ({status}): {problem}")
             return
-        if any(self._backend.idle_check(each) != IdleCheck.ANSWER for each in self._backend.descriptor.idle_check):
+        if any(self._backend.idle_check(each) not in _UNPROBED for each in self._backend.descriptor.idle_check):
             self._ask(self._backend.busy(), self._on_busy)
         else:
             self._succeed(self._facts)
@@ -117,7 +133,7 @@ class ReadinessProbe:
             self._poll_later()
             return
         probe = self._backend.busy().path
-        if status != self._backend.busy_status:
+        if self._backend.busy_status not in (status, 0):
             self._fail(f"{probe} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}")
             return
         try:
@@ -132,10 +148,10 @@ class ReadinessProbe:
         self._over = True
         self._on_ready(facts)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, shown: str = "did not become ready") -> None:
         if not self._over:
             self._over = True
-            self._on_failed(reason)
+            self._on_failed(reason, shown)
 
 
 def _excerpt(body: bytes) -> str:

@@ -192,18 +192,24 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def begin_stream(self) -> None:
-        """Send the head of a stream of server-sent events."""
+    def begin_stream(self, kind: str = "text/event-stream", trailer: str = "") -> None:
+        """Send the head of a stream, by default of server-sent events. ``trailer``: the header that follows it."""
         self.close_connection = True
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
+        if trailer:
+            self.send_header("Trailer", trailer)
         self.send_header("Connection", "close")
         self.end_headers()
 
     def send(self, data: bytes) -> None:
         """Send a part of a stream; an empty part ends it."""
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def end_stream(self, trailer: str, value: str) -> None:
+        """End a stream with the header that :meth:`begin_stream` has announced."""
+        self.wfile.write(f"0\r\n{trailer}: {value}\r\n\r\n".encode())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer requests that the standard library refuses, in the form of all errors."""

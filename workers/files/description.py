@@ -15,6 +15,7 @@ from protocol.messages.model_details import FileFacts
 from protocol.models.repository_files import GENAI_CONFIG
 from workers.files import gguf
 from workers.files.gguf import MAX_CONTEXT, ArrayLength
+from workers.files.voices import Voices
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_CONFIG_BYTES: Final = 32 * 1024 * 1024
@@ -42,7 +43,8 @@ def describe(path: str) -> FileFacts:
         return FileFacts()
     if path.lower().endswith(".gguf"):
         return _gguf_model(place)
-    return FileFacts(format=place.suffix.removeprefix("."), digest=digest(place))
+    voices = Voices(place).names if place.suffix.lower() == ".onnx" else []
+    return FileFacts(format=place.suffix.removeprefix("."), digest=digest(place), voices=voices)
 
 
 def digest(path: Path) -> str:

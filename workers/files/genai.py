@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -26,6 +27,8 @@ class GenaiFolder(NamedTuple):
     """Bytes of all its files."""
     context: int
     """Tokens that it was made for; 0 if unspecified."""
+    cache_elements: int
+    """Numbers that are kept for each token; 0 if unspecified."""
 
 
 def read(folder: Path) -> GenaiFolder:
@@ -41,9 +44,14 @@ def read(folder: Path) -> GenaiFolder:
         if "\0" in name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise BrokenError(f"its {GENAI_CONFIG} names a file outside of its folder")
         _check(folder / name, name)
-    context = model.get("context_length", 0)
-    known = isinstance(context, int) and not isinstance(context, bool) and context > 0
-    return GenaiFolder(_size(folder), context if known else 0)
+    decoder = model.get("decoder")
+    sizes = decoder if isinstance(decoder, dict) else {}
+    kept = (_count(sizes.get(name)) for name in ("num_hidden_layers", "num_key_value_heads", "head_size"))
+    return GenaiFolder(_size(folder), _count(model.get("context_length")), 2 * math.prod(kept))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else 0
 
 
 def _model(folder: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _MAX_NAME_BYTES: Final = 256
 _DIMENSIONS: Final = range(1, 5)
 
 
-class _GgmlHeader(NamedTuple):
+class GgmlHeader(NamedTuple):
     """The first numbers of a file, after its magic; the last two describe its mel filters."""
 
     words: int
@@ -58,15 +58,18 @@ def languages(path: Path) -> int:
     return 1 if words <= _ENGLISH_WORDS else _FIRST_LANGUAGES + words - _ENGLISH_WORDS - 1
 
 
-def check(path: Path) -> None:
-    """Raise :class:`~workers.files.errors.BrokenError` if a file is not such a model or not complete, OSError if it is unreadable."""
+def check(path: Path) -> GgmlHeader:
+    """Return the header of a complete model.
+
+    Raises :class:`~workers.files.errors.BrokenError` if a file is not such a model or not complete, OSError if it is unreadable.
+    """
     with path.open("rb") as file:
         magic = file.read(len(GGML_MAGIC))
         if magic == gguf.MAGIC:
             raise BrokenError("it is a GGUF file, not a ggml file of whisper.cpp")
         if magic != GGML_MAGIC:
             raise BrokenError("it is not a ggml file of whisper.cpp")
-        header = _GgmlHeader(*_numbers(file, len(_GgmlHeader._fields)))
+        header = GgmlHeader(*_numbers(file, len(GgmlHeader._fields)))
         if not _is_plausible(header):
             raise BrokenError("its header makes no sense")
         file.seek(4 * header.mels * header.frequencies, 1)
@@ -76,9 +79,10 @@ def check(path: Path) -> None:
     # whisper.cpp's own tests use files without tensors as models whose weights are zero.
     if found and found < wanted:
         raise BrokenError(f"it is truncated: {wanted - found} tensors are missing")
+    return header
 
 
-def _is_plausible(header: _GgmlHeader) -> bool:
+def _is_plausible(header: GgmlHeader) -> bool:
     """Return whether whisper.cpp can compute with these numbers; some others end its process."""
     return (
         all(0 <= size < _EACH_SIZE for size in header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import re
 import struct
@@ -13,11 +14,15 @@ from workers.files.errors import BrokenError
 MAGIC: Final = b"GGUF"
 MAX_ITEMS: Final = 4_000_000
 """Limit on strings and tensors: a vocabulary has about 100,000; a file that claims more than this is broken."""
+MAX_KEPT: Final = 2**17
+"""Limit on tensors, and on keys, of a header that is kept: a model with 61 layers of 256 separate experts has 47,000."""
 MAX_ELEMENTS: Final = 2**50
 """Numbers in all tensors of a file: a thousand times those of the largest models."""
 MAX_CONTEXT: Final = 2**31
 """Tokens from which on a file's context counts as unknown."""
 MAX_DIMENSIONS: Final = 8
+_MAX_LIST: Final = 4_096
+"""Items up to which an array of numbers is read: it has one for each layer. A vocabulary has more."""
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
 _SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -42,6 +47,20 @@ class ArrayLength(NamedTuple):
 
 
 MetadataValue = int | float | str | bool | ArrayLength
+HeaderValue = MetadataValue | tuple[int | float, ...]
+"""The tuple: an array with a number for each layer."""
+
+
+class GgufTensor(NamedTuple):
+    """What a header says about a tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    """The first dimension is the one whose elements lie next to each other."""
+    kind: int
+    """A key of :data:`BLOCKS`, or a type that is not known here."""
+    size: int
+    """Bytes; 0 for an unknown type."""
 
 
 class GgufHeader(NamedTuple):
@@ -50,8 +69,14 @@ class GgufHeader(NamedTuple):
     architecture: str
     context_length: int
     """Tokens that the model was trained for; 0 if the file does not say."""
-    parameters: int
-    """Elements of all tensors in this file."""
+    keys: dict[str, HeaderValue]
+    tensors: list[GgufTensor]
+    """Those in this file."""
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all tensors in this file."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
 
 class PartialHeader(NamedTuple):
@@ -215,42 +240,53 @@ class _GgufReader:
         if version not in (2, 3):
             raise BrokenError(f"its GGUF version {version} is not supported")
         tensors, keys = self._number("<Q"), self._number("<Q")
-        self._count_items(tensors)
-        self._count_items(keys)
-        architecture, context, alignment = "", 0, 32
-        for _ in range(keys):
-            key, kind = self._string(), self._number("<I")
-            if key == b"general.architecture" and kind == _STRING:
-                architecture = self._string().decode("utf-8", "replace")
-            elif kind in _INTEGERS and key == b"general.alignment":
-                alignment = self._number(_INTEGERS[kind])
-            elif kind in _INTEGERS and key.endswith(b".context_length"):
-                context = self._number(_INTEGERS[kind])
-            else:
-                self._skip(kind)
-        if alignment <= 0:
+        if max(tensors, keys) > MAX_KEPT:
             raise BrokenError("its header makes no sense")
-        known = context if 0 <= context < MAX_CONTEXT else 0
-        return GgufHeader(architecture, known, self._check_tensors(tensors, alignment))
+        found: dict[str, HeaderValue] = {}
+        for _ in range(keys):
+            key = self._string().decode("utf-8", "replace")
+            found[key] = self._value_or_list(self._number("<I"))
+        alignment = found.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment <= 0:
+            raise BrokenError("its header makes no sense")
+        architecture = found.get("general.architecture")
+        contexts = [value for key, value in found.items() if key.endswith(".context_length") and isinstance(value, int)]
+        context = contexts[-1] if contexts and 0 <= contexts[-1] < MAX_CONTEXT else 0
+        listed = self._check_tensors(tensors, alignment)
+        return GgufHeader(architecture if isinstance(architecture, str) else "", context, found, listed)
 
-    def _check_tensors(self, tensors: int, alignment: int) -> int:
-        """Check that the data of all tensors is there; return how many elements they have."""
+    def _value_or_list(self, kind: int) -> HeaderValue:
+        """Read a value, or all items of a short array of numbers."""
+        start = self._position
+        if kind == _ARRAY:
+            inner, items = self._number("<I"), self._number("<Q")
+            if inner in _NUMBERS and items <= _MAX_LIST:
+                self._count_items(items)
+                values = struct.unpack_from(f"<{items}{_NUMBERS[inner][1:]}", self._data, self._position)
+                self._position += self._size(inner) * items
+                return values
+            self._position = start
+        return self._value(kind)
+
+    def _check_tensors(self, tensors: int, alignment: int) -> list[GgufTensor]:
+        """Check that the data of all tensors is there; return them."""
         end = parameters = 0
+        found = []
         for _ in range(tensors):
-            self._string()
-            elements, dimensions = 1, self._number("<I")
+            name, dimensions = self._string().decode("utf-8", "replace"), self._number("<I")
             if dimensions > MAX_DIMENSIONS:
                 raise BrokenError("its header makes no sense")
-            for _ in range(dimensions):
-                elements *= self._number("<Q")
+            shape = tuple(self._number("<Q") for _ in range(dimensions))
+            elements = math.prod(shape)
             parameters += elements
             if parameters > MAX_ELEMENTS:
                 raise BrokenError("its header makes no sense")
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = BLOCKS.get(kind, (1, 0))
-            end = max(end, offset + elements // block * size)
+            found.append(GgufTensor(name, shape, kind, elements // block * size))
+            end = max(end, offset + found[-1].size)
         start = -(-self._position // alignment) * alignment
         missing = start + end - len(self._data)
         if tensors and missing > 0:
             raise BrokenError(f"it is truncated: {missing} bytes are missing")
-        return parameters
+        return found

@@ -43,6 +43,7 @@ class JobProcess:
         self._records: deque[bytes] = deque()
         self.settings = self._context.settings()
         logs.configure("job", self.settings.log_level, self.settings.log_format)
+        memory.raise_oom_score(os.getpid())
         self.loop = Loop()
         self.loop.on_error = self._give_up
         for number in (signal.SIGTERM, signal.SIGINT):

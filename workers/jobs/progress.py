@@ -21,10 +21,12 @@ class DownloadProgress:
     def __init__(self) -> None:
         """Nothing has begun."""
         self.reading = ProgressSnapshot()
+        self.place: tuple[int, int] | None = None
+        """The number of the present file, and of all files, if the code that downloads this file does not know the others."""
 
     def begin(self, file: str, index: int, files: int, total: int, done: int = 0) -> None:
         """Begin the next file, of which ``done`` bytes are already downloaded."""
-        self.reading = ProgressSnapshot(file, index, files, done, total)
+        self.reading = ProgressSnapshot(file, *(self.place or (index, files)), done, total)
 
     def at(self, done: int) -> None:
         """Set the downloaded bytes of the file."""

@@ -8,7 +8,8 @@ from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineFacts, SlotFiles
+from workers.backends.engine_facts import EngineFacts
+from workers.backends.slot_files import SlotFiles
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.prompt_cache.disk_thread import in_disk_thread
 from workers.prompt_cache.restore import CacheRestore

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from workers.backends.base import SlotFiles
+from workers.backends.slot_files import SlotFiles
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.prompt_cache.store import PromptCacheStore, slot_file
 
@@ -30,7 +30,7 @@ class SlotTransfer(NamedTuple):
     files: SlotFiles
     model: str
     key: str
-    """See :meth:`~workers.backends.base.SlotFiles.key`."""
+    """See :meth:`~workers.backends.slot_files.SlotFiles.key`."""
     log: logs.Logger
 
 

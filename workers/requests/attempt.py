@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.work import Run
+from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from workers.backends.base import Backend
 from workers.backends.engine_request import EngineRequest
@@ -25,6 +26,10 @@ from workers.requests.engine_answer import AnswerFacts, Clock, EngineAnswer
 
 END_BATCH_DELAY_S: Final = 0.002
 """How long the report of an end may wait, to be sent with others and after the answer: it wakes the supervisor."""
+
+
+MAX_SERVERS_PASSED: Final = 8
+"""Lemonbus servers that may pass a request on, one to the next."""
 
 
 class AttemptPhase(enum.Enum):
@@ -129,6 +134,7 @@ class Attempt:
     def began(self, status: int) -> None:
         """Take the status."""
         self.answer.status = status
+        self.answer.retry_after = self.exchange.retry_after if self.exchange is not None else 0.0
         self._owner.advanced(self, b"", 0)
 
     def data(self, piece: bytes) -> None:
@@ -147,6 +153,10 @@ class Attempt:
         elif not filtered.data and not filtered.alive:
             return  # a part of an event is not progress: the event may never end
         self._owner.advanced(self, filtered.data, filtered.tokens)
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        """Take the counts of an answer that has no place for them."""
+        self.answer.note_trailer(name, value)
 
     def ended(self, until_close: bool = False) -> None:
         """Judge whether the response is complete."""
@@ -181,19 +191,32 @@ class Attempt:
         self._owner.crashed(self, error)
 
 
-def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> EngineRequest:
+def engine_request(run: Run, body: bytes, backend: Backend, context: ProcessContext) -> EngineRequest:
     """Return the engine's request for a `Run`; raises the failure of a request that cannot be sent.
 
-    ``runtime``: the directory with the spool, for a request whose body is in a file.
+    ``context``: has the directory with the spool, for a request whose body is in a file, and the id of this server's run.
     """
+    via = _passed_on(run, context.boot) if backend.servers else ""
     if run.spool:
         try:
-            body = (endpoints.spool(runtime) / Path(run.spool).name).read_bytes()
+            body = (endpoints.spool(context.runtime) / Path(run.spool).name).read_bytes()
         except OSError as problem:
             message = "the file with the request's body is missing"
             raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
     body = apply_request_rules(backend.rules, run.endpoint, body)
-    return backend.request(run.endpoint, run.query, body, run.stream)
+    request = backend.request(run.endpoint, run.query, body, run.stream)
+    return request._replace(via=via) if via else request
+
+
+def _passed_on(run: Run, boot: str) -> str:
+    """Return the header ``Via`` of a request to another server; raises a failure if it would go round in a circle."""
+    own = f"lemonbus-{boot}"
+    if own in run.via or len(run.via) >= MAX_SERVERS_PASSED:
+        what = (
+            f"the request for {run.model} goes round in a loop of servers: a remote server passes it back to this one"
+        )
+        raise Failure(Code.LOOP_DETECTED, what, model=run.model).raised()
+    return ", ".join(f"1.1 {each}" for each in (*run.via, own))
 
 
 def end_delay(*, running: int, slots: int) -> float:

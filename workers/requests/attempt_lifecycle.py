@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,8 +20,6 @@ import msgspec
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
-from protocol.messages.peers import AttemptTokens
-from protocol.messages.recovery import MAX_ENDED
 from protocol.messages.work import AttemptEnded, Run
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -30,6 +27,7 @@ from protocol.runtime.process_context import ProcessContext
 from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt, AttemptPhase, end_delay, engine_request
 from workers.requests.cancellation import Cancellations
+from workers.requests.end_reports import EndReports
 from workers.requests.interfaces import RequestBus, RequestEngine
 from workers.requests.slot_probe import GrammarWatch, SlotProbe
 from workers.stream.event_outbox import EventPublisher
@@ -70,8 +68,7 @@ class AttemptLifecycle:
         self._grammar_watch: GrammarWatch | None = None
         self.accepts = False
         """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
-        self.ended: Final[deque[RequestKey]] = deque(maxlen=MAX_ENDED)
-        """The latest ended attempts, except those whose gateway learns their end from the supervisor (``returned``)."""
+        self.reports: Final = EndReports()
         self.last_use = 0.0
         """When the engine became ready, or an attempt last began or ended; 0: never. Reads do not count."""
 
@@ -80,6 +77,7 @@ class AttemptLifecycle:
     def open(self, session: RequestEngine, log: logs.Logger) -> None:
         """Start attempts from now on: an engine is ready."""
         self._session, self._log = session, log
+        self.reports.model = session.spec.name
         self._line_attribution.read_output = session.engine.read_output
         probe = SlotProbe(self._loop, session)
         self._cancellations = Cancellations(self._loop, self._bus, session, probe, self._attempts, self.end)
@@ -91,8 +89,8 @@ class AttemptLifecycle:
         """Start no more attempts; running ones go on."""
         self.accepts = False
 
-    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
-        """End all attempts: the engine is dead, or is about to be. Return what clients got from the running ones.
+    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptEnded]:
+        """End all attempts: the engine is dead, or is about to be. Return what the running ones have used.
 
         ``causes``: the attempts that it may have died of. If only one is possible, its failure says so.
         """
@@ -109,12 +107,14 @@ class AttemptLifecycle:
             prompt = attempt.answer.prompt_tokens(
                 attempt.stop_code if stopping else failure.code, by_request=by_request
             )
-            if tokens or prompt:
-                unfinished.append(AttemptTokens(*attempt.key, tokens, prompt))
-            self._remove(attempt, gateway_knows=phase is not AttemptPhase.WAITING)
             if phase is AttemptPhase.WAITING:
+                self._remove(attempt)
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
-            elif phase is AttemptPhase.RUNNING:
+                continue
+            end = self.reports.make(attempt, failure.code, tokens=tokens, prompt_tokens=prompt)
+            self._remove(attempt, end)
+            unfinished.append(end)
+            if phase is AttemptPhase.RUNNING:
                 fields = {"request_id": attempt.run.label, "code": failure.code, "tokens": attempt.tokens}
                 self._log.warning("request lost", **fields, by_request=by_request)
                 ended = _of_request(failure) if by_request else failure
@@ -154,7 +154,7 @@ class AttemptLifecycle:
             self.failed(attempt, failure, stopped=True)
             return
         try:
-            request = engine_request(attempt.run, attempt.body, session.backend, self._context.runtime)
+            request = engine_request(attempt.run, attempt.body, session.backend, self._context)
             attempt.start(request)
             if request.warning:
                 self._log.warning(
@@ -192,20 +192,21 @@ class AttemptLifecycle:
 
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
-        self._remove(attempt, gateway_knows=code != Code.RETURNED)
         prompt = attempt.answer.prompt_tokens(code)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, prompt_tokens=prompt))
+        end = self.reports.make(attempt, code, tokens=attempt.tokens, prompt_tokens=prompt)
+        self._remove(attempt, end if code != Code.RETURNED else None)
+        self._bus.send(end)
         if not self._attempts:
             self._on_empty()
 
-    def _remove(self, attempt: Attempt, *, gateway_knows: bool = True) -> None:
+    def _remove(self, attempt: Attempt, end: AttemptEnded | None = None) -> None:
         """Remove an attempt from the table. The caller reports its end.
 
-        ``gateway_knows``: the gateway knows that it has ended, without a word from the supervisor.
+        ``end``: what the next supervisor is told; None if the gateway learns the end only from the supervisor.
         """
         self._used(attempt, self._loop.now())
-        if gateway_knows:
-            self.ended.append(attempt.key)
+        if end is not None:
+            self.reports.keep(end)
         attempt.enter(AttemptPhase.ENDED)
         self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))
         del self._attempts[attempt.key]
@@ -240,15 +241,15 @@ class AttemptLifecycle:
     def completed(self, attempt: Attempt, body: bytes) -> None:
         """End a generation that is complete."""
         outcome = attempt.answer.outcome(self._session.spec.name if self._session else "")
+        end = self.reports.make(attempt, outcome=outcome)
+        outcome = end.outcome or outcome
         if body:
             self._outbox.delta(attempt.key, body, attempt.tokens)
         self._outbox.done(attempt.key, outcome)
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
-        self._remove(attempt)
+        self._remove(attempt, end)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
-        # `stats` is about generations, embeddings and the like, not about reads.
-        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None)
         if delay:
             self._bus.send_soon(end, delay)
         else:
@@ -270,13 +271,15 @@ class AttemptLifecycle:
             self._stop(attempt, failure.code)
 
     def broken(self, attempt: Attempt, failure: Failure) -> None:
-        """Fail an attempt whose connection broke, unless the engine turns out to have died."""
+        """Fail an attempt whose connection broke, unless the engine turns out to have died: a server elsewhere has not."""
 
         def fail_if_running() -> None:
             if self._attempts.get(attempt.key) is attempt and attempt.phase is AttemptPhase.RUNNING:
                 self.failed(attempt, failure, stopped=False)
 
-        self._loop.call_later(DEATH_NOTICE_DELAY_S, fail_if_running)
+        session = self._session
+        elsewhere = session is not None and session.backend.servers and attempt.answer.status
+        self._loop.call_later(0.0 if elsewhere else DEATH_NOTICE_DELAY_S, fail_if_running)
 
     def crashed(self, attempt: Attempt, error: BaseException) -> None:
         """Fail an attempt for which our own code raised; log the traceback."""

@@ -74,6 +74,11 @@ class Cancellations:
         if exchange is None:
             self._on_stopped(attempt, code)
             return
+        if self._backend.idle_check(attempt.run.endpoint) == IdleCheck.DISCONNECTED:
+            attempt.exchange = None
+            exchange.cancel()
+            self._on_stopped(attempt, code)
+            return
         if self._stops_on_close(attempt):
             if attempt.answer.status or exchange.connection is None:
                 self._close(attempt)
@@ -167,7 +172,7 @@ class Cancellations:
     def _busy_slots(self, status: int, body: bytes) -> int | None:
         """Return how many slots of the engine are busy, None for an answer that does not say."""
         try:
-            if status == self._backend.busy_status:
+            if status and self._backend.busy_status in (status, 0):
                 busy = self._backend.processing(body)
                 self._unreadable_since = None
                 return busy

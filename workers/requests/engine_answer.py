@@ -12,14 +12,16 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, RETRIABLE, Code, Failure
 from protocol.messages.events import Outcome
-from protocol.messages.work import Run
+from protocol.messages.work import BYTE_STREAMS, Run
 from protocol.requests.text_limits import estimated_prompt_tokens
 from workers.backends.engine_request import EngineRequest
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
 from workers.stream.answer_forms import check_answer
+from workers.stream.byte_stream import ByteStream
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
+from workers.stream.sse_parser import EVENT_END
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
 from workers.stream.usage import with_usage_of_all
@@ -31,6 +33,8 @@ _AUDIO: Final = "audio/"
 _WITHOUT_PROMPT: Final = (_AUDIO, "images/")
 """Prefixes of endpoints whose engines do not count tokens."""
 _NO_REQUEST: Final = EngineRequest("", "")
+_LAST_EVENT: Final = EVENT_END + b"data: [DONE]" + EVENT_END
+"""Ends a stream that its server has ended without a marker, and an event that has arrived without its last line."""
 _NOTHING: Final = FilteredEvents(b"", 0, alive=False)
 
 Clock = Callable[[], float]
@@ -41,6 +45,9 @@ class AnswerFacts(ErrorSource, Protocol):
 
     reported_build: str
     build: str
+
+    def refusal(self, endpoint: str, status: int, body: bytes, /) -> Failure | None:
+        """Return the failure for an error response that means something else than with other engines; else None."""
 
     @property
     def alias(self) -> str:
@@ -56,8 +63,11 @@ class EngineAnswer:
         self.tokens = 0
         self.status = 0
         """0 until the engine has begun to answer."""
+        self.retry_after = 0.0
+        """Seconds after which the engine asks for another try; 0: it does not say."""
         self._run, self._backend, self._clock = run, backend, clock
         self._stream: SseFilter | None = None
+        self._bytes = ByteStream() if run.endpoint in BYTE_STREAMS else None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
         self._body_parts: list[bytes] = []
         self._body_size = 0
@@ -70,7 +80,7 @@ class EngineAnswer:
         self.request = request
         self._began_at = self._clock()
         self._timing = TokenTiming(self._began_at)
-        if request.streamed:
+        if request.streamed and self._bytes is None:
             whole = not self._run.stream
             progress = request.progress and not whole
             backend, model = self._backend, self._run.model
@@ -94,6 +104,11 @@ class EngineAnswer:
         return 200 <= self.status < 300
 
     @property
+    def seconds(self) -> float:
+        """How long ago the engine got the request; 0 if it has not."""
+        return self._clock() - self._began_at if self._began_at else 0.0
+
+    @property
     def tokens_sent(self) -> int:
         """Tokens that were sent to the client."""
         return self.tokens if self._run.stream else 0
@@ -113,6 +128,8 @@ class EngineAnswer:
 
     def feed(self, piece: bytes) -> FilteredEvents:
         """Take a part of the body; return what it has for the client, and the tokens in it."""
+        if self._bytes is not None and self._succeeded:
+            return self._bytes.feed(piece)
         if self._stream is None or not self._succeeded:
             self._body_size += len(piece)
             self._body_parts.append(piece)
@@ -142,6 +159,11 @@ class EngineAnswer:
                 raise failure.raised()
         raise self.failure(f"{self._backend.program} sent too large a response").raised()
 
+    def note_trailer(self, name: bytes, value: bytes) -> None:
+        """Take a header that follows the body."""
+        if self._bytes is not None:
+            self._bytes.note_trailer(name, value)
+
     def count(self, tokens: int) -> bool:
         """Count tokens that have just arrived; return whether they are the first."""
         self.tokens += tokens
@@ -155,14 +177,24 @@ class EngineAnswer:
         body, stream = b"".join(self._body_parts), self._stream
         if not self._succeeded:
             status = self.status if self.status >= 400 else 500
-            raise failure_of_response(status, body, self._backend).raised()
+            refusal = self._backend.refusal(self._run.endpoint, status, body)
+            if refusal is not None:
+                raise refusal.raised()
+            raise failure_of_response(status, body, self._backend, self.retry_after).raised()
+        if self._bytes is not None:
+            if not self._bytes.is_complete(until_close):
+                raise self._ended_early().raised()
+            return b""
         if stream is None:
             return self._finish_whole(body, until_close)
+        rest = b""
+        if not stream.finished and not self.request.end_marker:
+            rest = self.feed(_LAST_EVENT).data
         if stream.error is not None:
             raise failure_of_response(500, stream.error, self._backend).raised()
         if not stream.finished:
             raise (failure_in_body(stream.rest, self._backend) or self._ended_early()).raised()
-        return b"" if self._assembler is None else self._assembler.answer()
+        return rest if self._assembler is None else self._assembler.answer()
 
     def _finish_whole(self, body: bytes, until_close: bool) -> bytes:
         reported = failure_in_body(body, self._backend)
@@ -203,7 +235,8 @@ class EngineAnswer:
 
     def outcome(self, model: str) -> Outcome:
         """Return the cost of the finished generation of ``model``."""
-        summaries = self._stream.summaries() if self._stream is not None else self._summaries
+        reader = self._bytes or self._stream
+        summaries = reader.summaries() if reader is not None else self._summaries
         prompt = cached = output = 0
         engine: EngineSpan | None = None
         for summary in summaries:
@@ -232,7 +265,7 @@ class EngineAnswer:
             first_token_s=times.first,
             decode_s=times.decode,
             total_s=now - self._began_at,
-            token_times=times.each,
+            token_times=times.each if self._bytes is None else b"",
             queue_s=self._run.waited,
         )
 

@@ -13,8 +13,8 @@ import msgspec
 from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from workers.backends.base import Backend
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.process import EngineProcess
+from workers.engine.remote.engine import Engine
+from workers.engine.remote.servers import EnginePool
 
 
 class RequestBus(Protocol):
@@ -58,11 +58,11 @@ class RequestEngine(Protocol):
         """How requests are put to it."""
 
     @property
-    def engine(self) -> EngineProcess:
+    def engine(self) -> Engine:
         """Its process."""
 
     @property
-    def pool(self) -> EngineConnectionPool:
+    def pool(self) -> EnginePool:
         """The connections to it."""
 
     @property

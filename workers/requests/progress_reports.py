@@ -8,7 +8,7 @@ from typing import Final
 from protocol.ids import RequestKey
 from protocol.messages.work import AttemptProgress
 from protocol.runtime import logs
-from workers.backends.base import EngineProgress
+from workers.backends.engine_facts import EngineProgress
 from workers.requests.attempt import Attempt, AttemptPhase
 
 MESSAGE_INTERVAL_S: Final = 1.0

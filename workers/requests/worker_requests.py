@@ -16,14 +16,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import AttemptTokens, SamplingDefaults, SetRequestRules
-from protocol.messages.work import Run
+from protocol.messages.peers import SamplingDefaults, SetRequestRules
+from protocol.messages.work import AttemptEnded, Run
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from workers.backends.base import Backend, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineProgress
 from workers.engine.line_attribution import LineAttribution
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.attempt_lifecycle import AttemptLifecycle
@@ -62,9 +63,9 @@ class WorkerRequests:
         return self._attempts.values()
 
     @property
-    def ended(self) -> Collection[RequestKey]:
-        """The latest ended attempts, except those that were returned to the supervisor."""
-        return self._lifecycle.ended
+    def ended(self) -> Collection[AttemptEnded]:
+        """The latest ends, except those of attempts that were returned to the supervisor."""
+        return self._lifecycle.reports.latest
 
     @property
     def last_use(self) -> float:
@@ -103,8 +104,8 @@ class WorkerRequests:
         """Take no more requests; running ones go on."""
         self._lifecycle.close()
 
-    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptTokens]:
-        """End all of them: the engine is dead, or is about to be. Return what clients got from the running ones.
+    def fail_all(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> list[AttemptEnded]:
+        """End all of them: the engine is dead, or is about to be. Return what the running ones have used.
 
         ``causes``: those that it may have died of, if it died by itself.
         """

@@ -23,7 +23,7 @@ from protocol.failures import DECODE_ERRORS
 from protocol.wire.openai_chunks import ChoiceDelta, Chunk
 from workers.stream.sse_parser import EVENT_END, SseParser, payload_of
 from workers.stream.token_timing import EngineMark
-from workers.stream.usage import ChoiceUsage, usage_event, without_usage
+from workers.stream.usage import ChoiceUsage, TokenCount, usage_event, without_usage
 
 _CHOICE: Final = b'data: {"choices":[{'
 PROGRESS: Final = b'"prompt_progress":{'
@@ -48,7 +48,7 @@ class FilteredEvents(NamedTuple):
 class EngineTimings(msgspec.Struct):
     """The times of one choice, measured by the engine."""
 
-    cache_n: int = 0
+    cache_n: TokenCount = 0
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
     predicted_n: int = 0

@@ -50,6 +50,28 @@ def payload_of(event: bytes) -> bytes:
     return b""
 
 
+def data_of(event: bytes) -> bytes:
+    """Return the data of an event of any server: its other fields and comments are left out."""
+    lines = (line for line in event.split(b"\n") if line.startswith(b"data:"))
+    return b"\n".join(line[5:].strip() for line in lines)
+
+
+class LineEnds:
+    """Rewrites the line ends of one stream as line feeds: other servers also end lines with carriage returns."""
+
+    def __init__(self) -> None:
+        """Nothing has arrived."""
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes; return them with line feeds. A carriage return at their end waits for what follows it."""
+        if b"\r" not in data and not self._held:
+            return data
+        data = self._held + data
+        self._held = b"\r" if data.endswith(b"\r") else b""
+        return data.removesuffix(self._held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
 class EventTranslator:
     """Translates one stream."""
 

@@ -7,26 +7,53 @@ answer, only for the first completion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
+
+from protocol.failures import DECODE_ERRORS
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+TokenCount = Annotated[int, Meta(ge=0, le=2**32)]
+"""A count of an engine: one outside these bounds is not believed, because sums of them are kept in 64 bits."""
+
+
 class CachedTokens(msgspec.Struct):
     """Tokens of a prompt that were found in the prompt cache."""
 
-    cached_tokens: int = 0
+    cached_tokens: TokenCount = 0
 
 
 class ChoiceUsage(msgspec.Struct):
     """Token counts of one completion."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: TokenCount = 0
+    completion_tokens: TokenCount = 0
     prompt_tokens_details: CachedTokens | None = None
+
+
+_usage: Final = msgspec.json.Decoder(ChoiceUsage).decode
+
+
+def decode_usage(data: bytes) -> ChoiceUsage | None:
+    """Return the counts in a JSON object; None for anything else."""
+    try:
+        return _usage(data)
+    except DECODE_ERRORS:
+        return None
+
+
+def is_usage(value: Any) -> bool:
+    """Return whether a decoded JSON value has counts, or leaves them out: nothing else is passed on or counted."""
+    try:
+        msgspec.convert(value, ChoiceUsage)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def total_usage(usages: Sequence[ChoiceUsage], choices: int) -> dict[str, Any]:

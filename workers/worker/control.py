@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,8 @@ from protocol.messages.peers import (
     CheckModel,
     EngineDied,
     LoadFailed,
+    LoadProgressed,
+    MemoryMeasured,
     SamplingDefaults,
     SetRequestRules,
     Shutdown,
@@ -36,7 +38,7 @@ from protocol.messages.peers import (
     Welcome,
 )
 from protocol.messages.recovery import RememberState, WorkerSnapshot
-from protocol.messages.work import Cancel, Run
+from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
@@ -44,15 +46,15 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.state_table import next_state
 from protocol.worker_states import OWN_TRANSITIONS, WorkerEvent, WorkerState
 from workers.backends import registry
-from workers.backends.base import EngineFacts, ModelFacts
-from workers.engine.process import EngineExit, ExitCause
+from workers.backends.engine_facts import EngineFacts, ModelFacts
+from workers.engine.exit_cause import EngineExit, ExitCause
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.requests.worker_requests import WorkerRequests
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_reports import engine_ready, load_failure, without_secrets
 from workers.worker.engine_session import EngineSession
-from workers.worker.load_check import check_model
+from workers.worker.load_check import check_model, with_context
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot
 from workers.worker.supervisor_link import SupervisorLink, hello
 
@@ -142,9 +144,9 @@ class WorkerController:
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():
-                self._answer_load(message.spec, self._check_model)
+                self._answer_load(message.spec, partial(self._check_model, message))
             case StartEngine():
-                self._answer_load(message.spec, self._start_engine)
+                self._answer_load(message.spec, partial(self._start_engine, message))
             case CollectMetrics():
                 self._collect_metrics(message.number)
             case SamplingDefaults() | SetRequestRules():
@@ -161,10 +163,10 @@ class WorkerController:
 
     # Loading.
 
-    def _answer_load(self, spec: ModelSpec, step: Callable[[ModelSpec], None]) -> None:
+    def _answer_load(self, spec: ModelSpec, step: Callable[[], None]) -> None:
         """Take a step of a load. If it raises, report it as failed."""
         try:
-            step(spec)
+            step()
         except LemonbusError as problem:
             self._bus.send(LoadFailed(problem.failure))
         except Exception as error:
@@ -172,19 +174,23 @@ class WorkerController:
             self._bus.send(LoadFailed(Failure(Code.INTERNAL, message, model=spec.name, detail=repr(error))))
             raise
 
-    def _check_model(self, spec: ModelSpec) -> None:
-        report, facts = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
+    def _check_model(self, order: CheckModel) -> None:
+        spec = order.spec
+        backend = registry.backend_class(spec.recipe)(spec, self._settings)
+        backend.devices = order.devices
+        report, facts = check_model(spec, backend)
         self._checked = (spec, facts)
         self._bus.send(report)
 
-    def _start_engine(self, spec: ModelSpec, *, restore_caches: bool = True) -> None:
+    def _start_engine(self, order: StartEngine, *, restore_caches: bool = True) -> None:
+        spec = order.spec
         if WorkerEvent.LOAD not in OWN_TRANSITIONS[self._state]:
             self._log.warning(
                 "StartEngine ignored: not expected in this state", model=spec.name, state=self._state.name
             )
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
-        backend = registry.backend_class(spec.recipe)(spec, self._settings)
+        backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
         backend.model_facts = self._checked[1]
@@ -206,9 +212,11 @@ class WorkerController:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
         self._transition(WorkerEvent.LOAD)
-        self._model.started(spec)
+        self._model.started(order)
         engine = self._session.engine
-        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(without_secrets(engine.command)))
+        groups = {"control_groups": engine.control_groups} if engine.control_groups else {}
+        command = " ".join(without_secrets(engine.command))
+        self._log.info("engine started", engine_pid=engine.pid, command=command, **groups)
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
@@ -220,6 +228,17 @@ class WorkerController:
         parameters = self._checked[1].parameters if self._checked else 0
         self._model.facts = engine_ready(session, facts, parameters)
         self._bus.send(self._model.facts)
+
+    def load_progressed(self, progress: LoadProgressed) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        if self._state is WorkerState.LOADING:
+            self._bus.send(progress)
+
+    def memory_grew(self, session: EngineSession) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        if self._model.facts is not None and session.memory_difference is not None:
+            self._model.facts = replace(self._model.facts, memory_difference=session.memory_difference)
+            self._bus.send(MemoryMeasured(session.memory_difference))
 
     def _collect_metrics(self, number: int) -> None:
         if self._metrics is not None:
@@ -241,17 +260,19 @@ class WorkerController:
         causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
         if state is WorkerState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
-            self._requests.fail_all(failure, causes)
+            self._cut_off(failure, causes)
             self._loop.stop()
             return
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
         if session.caches_unusable and state is WorkerState.LOADING:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
-            self._answer_load(session.spec, partial(self._start_engine, restore_caches=False))
+            order = StartEngine(self._model.spec or session.spec, self._model.context, self._model.need)
+            self._answer_load(order.spec, partial(self._start_engine, order, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:
-            self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes))
+            killed = session.failure is None and exit_.cause in (ExitCause.MEMORY, ExitCause.KILLED)
+            self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes, killed=killed))
         else:
             self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
 
@@ -290,8 +311,14 @@ class WorkerController:
         if self._session is not None:
             # An engine does not end while it has a stream to write.
             self._session.pool.close()
-        self._requests.fail_all(failure)
+        self._cut_off(failure)
         self._leave_if_idle()
+
+    def _cut_off(self, failure: Failure, causes: Sequence[RequestKey] = ()) -> None:
+        """End the requests of a worker that leaves, and report what they have used: nothing else would."""
+        ends = self._requests.fail_all(failure, causes)
+        if ends:
+            self._bus.send(AttemptsEnded(ends))
 
     def _leave_if_idle(self) -> None:
         if self._state is not WorkerState.LEAVING or len(self._requests):

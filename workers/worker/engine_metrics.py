@@ -11,8 +11,8 @@ from typing import Final
 from protocol.messages.metrics import MetricsCollected
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
-from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import BufferedResponse
+from workers.engine.remote.servers import EnginePool
 
 ENGINE_DEADLINE_S: Final = 0.15
 """Less than the supervisor's waiting time (``supervisor/metrics/collection.py``)."""
@@ -24,7 +24,7 @@ Answer = Callable[[MetricsCollected, bytes], None]
 class EngineMetricsReader:
     """Reads the metrics of one engine."""
 
-    def __init__(self, loop: Loop, backend: Backend, pool: EngineConnectionPool, answer: Answer) -> None:
+    def __init__(self, loop: Loop, backend: Backend, pool: EnginePool, answer: Answer) -> None:
         """Answer each :meth:`read` with ``answer``, once."""
         self._loop, self._pool, self._answer = loop, pool, answer
         self._request = backend.metrics()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.process import EngineProcess
+from workers.engine.remote.engine import Engine
 from workers.worker.engine_watchdog import Verdict, Watchdog
 
 MEMORY_CHECK_INTERVAL_S: Final = 0.25
@@ -24,15 +24,19 @@ class EngineMonitor:
     def __init__(
         self,
         loop: Loop,
-        engine: EngineProcess,
+        engine: Engine,
         silence: float,
         by_usage: bool,
         busy: Callable[[], bool],
         on_hung: Callable[[], None],
+        on_work: Callable[[], None] = lambda: None,
     ) -> None:
-        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress."""
+        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress.
+
+        ``on_work`` is called at every check after which the engine goes on working.
+        """
         self._loop, self._engine, self._by_usage = loop, engine, by_usage
-        self._busy, self._on_hung = busy, on_hung
+        self._busy, self._on_hung, self._on_work = busy, on_hung, on_work
         self._watchdog = Watchdog(silence)
         self._timer: Timer | None = None
         self._stopped = False
@@ -69,6 +73,8 @@ class EngineMonitor:
             self._engine.signal(signal.SIGABRT)
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
+        if busy:
+            self._on_work()
         if busy or self._watchdog.fired:
             self._check_later()
 
@@ -76,7 +82,7 @@ class EngineMonitor:
 class MemoryMonitor:
     """Kills an engine whose processes together use more memory than allowed."""
 
-    def __init__(self, loop: Loop, engine: EngineProcess, limit: int, on_exceeded: Callable[[int], None]) -> None:
+    def __init__(self, loop: Loop, engine: Engine, limit: int, on_exceeded: Callable[[int], None]) -> None:
         """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
 
         ``on_exceeded`` is called with the bytes in use, before the engine is killed.

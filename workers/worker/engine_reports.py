@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineReady
-from workers.backends.base import EngineFacts
+from workers.backends.engine_facts import EngineFacts
 from workers.worker.engine_session import EngineSession
 
 HIDDEN: Final = "***"
@@ -29,6 +29,8 @@ def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) ->
         seconds=session.seconds,
         version=facts.version,
         rss=engine.resident(),
+        memory=engine.proportional(),
+        memory_difference=session.memory_difference,
         trained_context=session.backend.trained_context,
         parameters=parameters,
         gpu_layers=session.backend.gpu_layers,

@@ -15,16 +15,26 @@ from typing import Final, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.messages.peers import LoadProgressed, LoadStage
+from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts, EngineProgress
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.process import EngineExit, EngineProcess
+from workers.engine.exit_cause import EngineExit
+from workers.engine.process import EngineProcess
 from workers.engine.readiness import ReadinessProbe
+from workers.engine.remote.addresses import Found, NameLookup, find_address
+from workers.engine.remote.engine import Engine, RemoteEngine
+from workers.engine.remote.servers import EnginePool, RemoteServers
+from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
+from workers.worker.memory_difference import MemoryDifference
 
-_GIB: Final = 1024**3
+PROGRESS_INTERVAL_S: Final = 0.5
+"""What an engine prints of its load is reported this often."""
 
 
 class SessionOwner(Protocol):
@@ -32,6 +42,12 @@ class SessionOwner(Protocol):
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """The engine answers requests."""
+
+    def load_progressed(self, progress: LoadProgressed) -> None:
+        """The engine is loading its model: it has reached another stage, or says how far it is."""
+
+    def memory_grew(self, session: EngineSession) -> None:
+        """The engine takes more memory than was known: ``memory_difference`` has changed."""
 
     def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
         """The engine's process has ended. Called once, even if it was never ready."""
@@ -60,33 +76,80 @@ class EngineSession:
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
+        self._report_progress = report_progress
+        self._progress = LoadProgressed(LoadStage.STARTING)
+        """What was reported of the load last."""
+        self._progress_at = self._started_at
         self.failure: Failure | None = None
-        self.engine = EngineProcess(loop, backend, log, label, report_progress, self._exited)
-        self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
+        self.engine: Engine
+        self.pool: EnginePool
+        if backend.servers:
+            self.engine = remote = RemoteEngine(loop, backend.servers[0], self._exited)
+            self.pool = RemoteServers(
+                loop,
+                backend.servers,
+                health=backend.health,
+                is_healthy=backend.is_healthy,
+                timeout=backend.timeout,
+                max_kept=backend.slots + 1,
+                key=backend.key,
+                look_up=name_lookup(loop),
+                on_unreachable=lambda reason: remote.end("cannot be reached", reason),
+            )
+        else:
+            self.engine = process = EngineProcess(loop, backend, log, label, self._progressed, self._exited)
+            self.pool = EngineConnectionPool(loop, process.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
-        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)
-        self._memory_monitor = MemoryMonitor(loop, self.engine, settings.memory_limit, self._memory_exceeded)
-        files = backend.slot_files()
-        self._caches = EngineCaches(loop, self.pool, settings, self.spec.name, files, log) if files else None
+        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
+        self._memory_monitor = MemoryMonitor(loop, self.engine, backend.memory_limit, self._memory_exceeded)
+        files, pool = backend.slot_files(), self.pool
+        self._caches: EngineCaches | None = None
+        if files is not None and isinstance(pool, EngineConnectionPool):
+            self._caches = EngineCaches(loop, pool, settings, self.spec.name, files, log)
         self._restore_caches = restore_caches
         self.caches_unusable = False
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
         self.loops = False
         """Whether it is ended because it works on an endless grammar."""
+        self._memory_difference = MemoryDifference(MemoryEstimate(), 0)
+        """That of the ready engine."""
         self._loading = True
         self._load_monitor = EngineMonitor(
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
         )
         self._load_monitor.wake()
-        listening = self.engine.reserved_port.is_listening
-        self._readiness = ReadinessProbe(loop, self.pool, backend, listening, self._answers, self._load_failed)
-        late = f"it was not ready within {settings.load_timeout:g} s"
-        self._load_timer: Timer = loop.call_later(settings.load_timeout, lambda: self._load_failed(late))
+        listening = self.engine.is_listening
+        self._readiness = ReadinessProbe(
+            loop, self.pool, backend, listening, self._answers, self._load_failed, self._reached
+        )
+        late = f"it was not ready within {backend.load_timeout:g} s"
+        self._load_timer: Timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late))
+
+    def _reached(self, stage: LoadStage) -> None:
+        """Report another stage of the load."""
+        if stage is not self._progress.stage:
+            self._load_progressed(LoadProgressed(stage))
+
+    def _progressed(self, progress: EngineProgress) -> None:
+        """Take what the engine printed: of its load, or else of a request."""
+        if not self._loading:
+            self._report_progress(progress)
+        elif self._progress.stage is LoadStage.STARTING or time.monotonic() - self._progress_at >= PROGRESS_INTERVAL_S:
+            self._load_progressed(LoadProgressed(LoadStage.LOADING, progress.done, progress.total, progress.unit))
+
+    def _load_progressed(self, progress: LoadProgressed) -> None:
+        self._progress, self._progress_at = progress, time.monotonic()
+        self._owner.load_progressed(progress)
 
     @property
     def seconds(self) -> float:
         """How long ago the engine was started."""
         return time.monotonic() - self._started_at
+
+    @property
+    def memory_difference(self) -> int | None:
+        """How far the engine's memory is from the estimate; None if that is not known."""
+        return self._memory_difference.bytes
 
     @property
     def restored_tokens(self) -> int:
@@ -95,8 +158,9 @@ class EngineSession:
 
     @property
     def leave_seconds(self) -> float:
-        """How long :meth:`save_and_stop` may take before it ends the engine."""
-        return self._caches.leave_seconds if self._caches else 0.0
+        """How long the end of the engine may take, beyond the time that every engine has."""
+        own = self.backend.stop_seconds - Backend.stop_seconds
+        return own + (self._caches.leave_seconds if self._caches else 0.0)
 
     def end_unusable(self, reason: str) -> None:
         """End an engine whose slots cannot be freed any more."""
@@ -173,19 +237,27 @@ class EngineSession:
 
     def _ready(self, facts: EngineFacts) -> None:
         self._stop_loading()
+        self._memory_difference = MemoryDifference(self.backend.model_facts.estimate, facts.context)
+        self._memory_difference.started(self.engine.memory_used())
         self._log.debug("engine ready", engine_pid=self.engine.pid, seconds=round(self.seconds, 3))
         self._owner.engine_ready(self, facts)
 
-    def _load_failed(self, reason: str) -> None:
+    def _load_failed(self, reason: str, shown: str = "did not become ready") -> None:
         self._stop_loading()
-        message = f"{self.spec.name} cannot be loaded: {self.backend.program} did not become ready"
+        message = f"{self.spec.name} cannot be loaded: {self.backend.program} {shown}"
         self._end(Failure(Code.LOAD_FAILED, message, model=self.spec.name, detail=reason))
 
     def _exited(self, exit_: EngineExit) -> None:
         if self._caches is not None and self._caches.engine_ended():
             self.caches_unusable = True
+        if exit_.over_limit:
+            self._over_limit("tried to use")
         self.close()
         self._owner.engine_exited(self, exit_)
+
+    def _measure(self) -> None:
+        if self._memory_difference.worked(self.engine.memory_used()):
+            self._owner.memory_grew(self)
 
     # Engines that hang or use too much memory: the monitors send the signals.
 
@@ -202,10 +274,28 @@ class EngineSession:
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
 
     def _memory_exceeded(self, used: int) -> None:
-        limit = self.backend.settings.memory_limit
+        self._over_limit(f"used {used / 1e9:.2f} GB of memory,")
+        limit = self.backend.memory_limit
+        self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
+
+    def _over_limit(self, what: str) -> None:
         message = (
-            f"{self.backend.program} of {self.spec.name} used {used / _GIB:.2f} GiB of memory, more than memory_limit allows "
-            f"({limit / _GIB:.2f} GiB), and was ended"
+            f"{self.backend.program} of {self.spec.name} {what} more than memory_limit allows "
+            f"({self.backend.memory_limit / 1e9:.2f} GB), and was ended"
         )
         self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
-        self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
+
+
+def name_lookup(loop: Loop) -> NameLookup:
+    """Return what looks up the names of other servers in a thread: a name server may take seconds."""
+
+    def look_up(host: str, port: int, then: Callable[[Found | None, str], None]) -> None:
+        def found(result: DiskResult[Found]) -> None:
+            if result.problem is not None:
+                then(None, f"its name {host} was not found ({result.problem.args[-1]})")
+            else:
+                then(result.value, "")
+
+        in_disk_thread(loop, lambda: find_address(host, port), found)
+
+    return look_up

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
+from protocol.models.memory import HOST, MemoryEstimate
 from protocol.models.recipes import ModelSpec
-from workers.backends.base import Backend, ModelFacts
+from protocol.runtime.accounts import check_user
+from workers.backends.base import Backend
+from workers.backends.engine_facts import ModelFacts
 
-MEMORY_FACTOR: Final = 1.2
-"""Memory that a model needs, as a multiple of the size of its files."""
-
-
-def available_memory(meminfo: str) -> int:
-    """Return the bytes that new work may use, from the text of /proc/meminfo; 0 if they are not in it."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+_GIB: Final = 1 << 30
 
 
 def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
     """Check files, flags and executable; return the report and what the files' headers contain.
 
-    Raises ``model_unusable`` for a file, ``invalid_request`` for a flag.
+    Raises ``model_unusable`` for a file, ``invalid_request`` for a flag, ``insufficient_memory`` for a limit.
     """
     backend.check()
+    check_user(spec.limits.user)
     try:
         facts = backend.examine()
     except FileNotFoundError as problem:
@@ -35,11 +32,24 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
         raise _unusable(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
     except ValueError as problem:
         raise _unusable(spec, str(problem), spec.path) from None
-    try:
-        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        meminfo = ""
-    return ModelChecked(need=int(facts.size * MEMORY_FACTOR), available=available_memory(meminfo)), facts
+    backend.model_facts = facts
+    backend.model_facts = facts = facts._replace(estimate=backend.memory())
+    _check_limit(spec, backend.memory_limit, facts.estimate)
+    return ModelChecked(facts.estimate), facts
+
+
+def _check_limit(spec: ModelSpec, limit: int, estimate: MemoryEstimate) -> None:
+    """Refuse a model whose weights alone exceed its limit. Of the rest, an engine may never touch all that is estimated."""
+    weights = estimate.parts.get("weights", 0)
+    if limit and weights > limit and not estimate.places.keys() - {HOST}:
+        needs = f"its weights are {weights / _GIB:.2f} GiB, and memory_limit allows {limit / _GIB:.2f} GiB"
+        message = f"{spec.name} cannot be loaded: {needs}. Raise memory_limit, or choose a smaller quantization"
+        raise Failure(Code.INSUFFICIENT_MEMORY, message, model=spec.name).raised()
+
+
+def with_context(spec: ModelSpec, context: int) -> ModelSpec:
+    """Return a model's spec with the context that was chosen for it; 0: as its options say."""
+    return replace(spec, options={**spec.options, "ctx_size": context}) if context else spec
 
 
 def _unusable(spec: ModelSpec, reason: str, path: object) -> Exception:

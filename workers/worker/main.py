@@ -10,7 +10,6 @@ from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from protocol.runtime.process_exit import exit_immediately
-from workers.engine.process import raise_oom_score
 from workers.worker.bus import WorkerBus
 from workers.worker.control import WorkerController
 
@@ -27,7 +26,7 @@ def main() -> NoReturn:
     controller = WorkerController(loop, bus, context, settings, name)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
-    raise_oom_score(os.getpid())
+    memory.raise_oom_score(os.getpid())
     controller.start()
     memory.tune_gc()
     loop.run()

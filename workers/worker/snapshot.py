@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
-from protocol.messages.recovery import AttemptId, AttemptSnapshot, WorkerSnapshot
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, StartEngine
+from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
+from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.requests.attempt import Attempt
@@ -41,12 +41,15 @@ class ModelRecord(msgspec.Struct):
     remembered: PolicyOverrides = PolicyOverrides()
     report: SentReport | None = None
     """How its engine ended, if it did."""
+    context: int = 0
+    need: dict[str, int] = {}
 
-    def started(self, spec: ModelSpec) -> None:
+    def started(self, order: StartEngine) -> None:
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
-        if self.spec is None or self.spec.name != spec.name:
+        if self.spec is None or self.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
-        self.spec, self.facts, self.report = spec, None, None
+        self.spec, self.context, self.need = order.spec, order.context, order.need
+        self.facts = self.report = None
 
 
 def unread(report: SentReport | None, pings: int) -> EngineReport | None:
@@ -58,12 +61,12 @@ def worker_snapshot(
     state: WorkerState,
     model: ModelRecord,
     attempts: Iterable[Attempt],
-    ended: Iterable[RequestKey],
+    ended: Iterable[AttemptEnded],
     last_use: float,
     pings: int,
     now: float,
 ) -> WorkerSnapshot:
-    """Return the snapshot of a worker. ``ended``: the latest ended attempts, except those with ``returned``.
+    """Return the snapshot of a worker. ``ended``: the latest ends, except those with ``returned``.
 
     ``last_use``: by the clock that shows ``now``; 0: never.
     """
@@ -79,7 +82,9 @@ def worker_snapshot(
             AttemptSnapshot(*each.key, weight=each.run.weight, age=now - each.arrived_at, abandoned=each.abandoned)
             for each in attempts
         ],
-        ended=[AttemptId(*key) for key in ended],
+        ended=list(ended),
         last_use=now - last_use if last_use else None,
         remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
+        context=model.context if state is not WorkerState.SPARE else 0,
+        need=model.need if state is not WorkerState.SPARE else {},
     )

@@ -22,7 +22,7 @@ _TYPES: Final = {
     504: "timeout_error",
     OVERLOADED_STATUS: "overloaded_error",
 }
-_BUSY: Final = frozenset({Code.OVERLOADED, Code.STARTING, Code.DRAINING, Code.SUPERVISOR_LOST})
+_BUSY: Final = frozenset({Code.OVERLOADED, Code.STARTING, Code.DRAINING, Code.DRAINED, Code.SUPERVISOR_LOST})
 """Failures that Anthropic's clients know as an overloaded server. Only the first one has a status of its own."""
 
 

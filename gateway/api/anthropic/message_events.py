@@ -7,7 +7,7 @@ tokens is known only at the end, so ``message_start`` says 0 and ``message_delta
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,7 +34,7 @@ def event(kind: str, **fields: Any) -> bytes:
 class MessageEventWriter(ChunkWriter):
     """Writes one message. At most one block is open at a time."""
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
+    media_type = sse.MEDIA_TYPE
 
     def __init__(self, model: str, max_tokens: int, *, one_call: bool = False) -> None:
         """Write a message of ``model`` (empty: as the engine's chunks name it) with at most ``max_tokens``.

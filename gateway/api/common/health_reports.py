@@ -32,7 +32,10 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
     return msgspec.structs.replace(
         report,
         models=[each for each in report.models if may_use(each.spec.name)],
+        loads=[each for each in report.loads if may_use(each.model)],
         troubled=[each for each in report.troubled if may_use(each.model)],
+        model_problems=[each for each in report.model_problems if may_use(each.model)],
+        deaths=[each for each in report.deaths if may_use(each.model)],
         former_models=[each for each in report.former_models if may_use(each)],
         downloads=[each for each in report.downloads if may_use(each)],
         default_model=report.default_model if may_use(report.default_model) else "",
@@ -58,7 +61,7 @@ def health_report(caller: HttpCaller) -> HealthReport:
 
 
 def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthReport:
-    session.admission.check_readiness()
+    session.admission.check_answers()
     kept = session.part(_Kept)
     if session.admission.state is AdmissionState.RECOVERING:
         return _former_report(kept)

@@ -42,15 +42,25 @@ BODY: Final = frozenset(
 )
 """Failures of a request with a body."""
 NOT_FOUND: Final = _failures(Code.NOT_FOUND)
+NO_MODEL: Final = _failures(Code.MODEL_NOT_FOUND)
 CONFLICT: Final = _failures(Code.CONFLICT)
 MODEL: Final = _failures(
     *(Code.NOT_FOUND, Code.MODEL_NOT_FOUND, Code.NOT_LOADED, Code.CHECKPOINT_NOT_FOUND, Code.CONFLICT, Code.ALL_PINNED),
     *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.OFFLINE, Code.LOAD_FAILED),
-    *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED),
+    *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED, Code.INSUFFICIENT_MEMORY),
 )
 """Failures of finding, downloading and loading a model."""
 ENGINE: Final = _failures(
-    *(Code.CONTEXT_EXCEEDED, Code.RATE_LIMITED, Code.SPOOL_FULL, Code.RETURNED, Code.BACKEND_DIED, Code.BACKEND_ERROR),
+    *(
+        Code.DRAINED,
+        Code.CONTEXT_EXCEEDED,
+        Code.RATE_LIMITED,
+        Code.QUOTA,
+        Code.SPOOL_FULL,
+        Code.RETURNED,
+        Code.BACKEND_DIED,
+        Code.BACKEND_ERROR,
+    ),
     *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE),
 )
 """Failures of asking an engine."""
@@ -96,6 +106,8 @@ class Operation(NamedTuple):
     """The parameters in the path that are not plain texts, as fields."""
     texts: tuple[str, ...] = ()
     """Media types of text answers."""
+    binaries: tuple[str, ...] = ()
+    """Media types of answers that are bytes, such as sound."""
     stream: Stream | None = None
     failures: frozenset[Failure] = frozenset()
     """Failures of the request, besides :data:`EVERY`."""
@@ -104,8 +116,8 @@ class Operation(NamedTuple):
     shown_path: str = ""
     """The path, if one route of the gateway is several in the document."""
     status: int = 200
-    may_take_longer: bool = False
-    """Whether the answer may also be 202, with the same type: the work then goes on."""
+    other_statuses: tuple[int, ...] = ()
+    """Other statuses with the same type of answer, such as 202: the work goes on."""
 
 
 class ErrorObject(msgspec.Struct, kw_only=True, omit_defaults=True):

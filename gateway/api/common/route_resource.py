@@ -66,8 +66,8 @@ class RouteResource:
             resp.data = msgspec.json.encode(answer)
         if route.secret:
             resp.cache_control = ["no-store"]
-        if route.unfinished is not None and route.unfinished(answer):
-            resp.status = falcon.HTTP_202
+        if route.status_of is not None:
+            resp.status = falcon.code_to_http_status(route.status_of(answer))
 
 
 def _send(content: Content, resp: falcon.Response) -> None:

@@ -94,8 +94,8 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """Another path of it."""
     secret: bool = False
     """Whether no cache may store the answer."""
-    unfinished: Callable[[Any], bool] | None = None
-    """Returns whether an answer says that the requested work goes on: its status is then 202."""
+    status_of: Callable[[Any], int] | None = None
+    """Returns the status of an answer; None: it is 200. The others are ``other_statuses`` of the operation."""
 
     @property
     def has_body(self) -> bool:
@@ -123,7 +123,6 @@ def route(
         derived = {
             "summary": (handler.__doc__ or "").partition("\n")[0],
             "answer": None if not kinds else kinds if len(kinds) > 1 else kinds[0],
-            "may_take_longer": "unfinished" in about,
             **({"body": request} if has_body else {"query": request, "path_parameters": request}),
         }
         operation = Operation(**{**derived, **documented})

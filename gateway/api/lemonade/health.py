@@ -1,4 +1,4 @@
-"""``health`` and ``stats``: the state of the server, with the documented fields and those that operators need."""
+"""``health``: the state of the server, with the documented fields and those that operators need."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.api.common.health_reports import RECOVERING, health_report
-from gateway.api.common.operations import MODEL
+from gateway.api.common.health_reports import health_report
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from protocol.messages.health import FailedModel, GetStats, HealthReport, QueueShare, RunningModel, StatsReport
-from protocol.messages.peers import Peer
+from gateway.api.lemonade.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
+from protocol.messages.health import (
+    EngineDeaths,
+    FailedModel,
+    HealthReport,
+    LoadInProgress,
+    QueueShare,
+    RunningModel,
+)
+from protocol.messages.peers import LoadStage, Peer
 from protocol.times import NEVER_UNLOADED
 
 _SERVING: Final = frozenset({"ready", "draining"})
@@ -84,10 +91,26 @@ class FailedModelEntry(msgspec.Struct):
     retry_in_seconds: float
 
 
+class LoadEntry(msgspec.Struct):
+    """A load that has begun and not ended."""
+
+    model_name: str
+    stage: LoadStage
+    age_seconds: float
+    waiting: int
+    """Requests and loads that wait for it."""
+    done: int
+    total: int
+    """0: the engine does not say how far it is."""
+    unit: str
+
+
 class OperatorHealth(msgspec.Struct):
     """What operators need."""
 
     state: str
+    drained: bool
+    """Whether an operator has drained it: no new requests until it is undrained."""
     boot: str
     pid: int
     """Of the supervisor."""
@@ -97,18 +120,26 @@ class OperatorHealth(msgspec.Struct):
     models: list[RunningModelEntry]
     former_models: list[str]
     """Models of the former release, which finish their requests."""
+    loads: list[LoadEntry]
     troubled: list[FailedModelEntry]
+    engine_deaths: list[EngineDeaths]
+    """Of models in any state, the one whose engine died last first."""
     problems: list[str]
     downloads: list[str]
     processes: list[Peer]
+    memory: list[MemoryEntry]
+    disks: list[DiskEntry]
     counters: dict[str, int]
 
 
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
-    status: Literal["ok", "recovering"]
-    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on."""
+    status: Literal["ok", "recovering", "draining", "drained"]
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on. No new requests are accepted
+
+    with ``draining``, because the server ends, and with ``drained``, because an operator has drained it.
+    """
     version: str
     websocket_port: int
     model_loaded: str | None
@@ -116,6 +147,8 @@ class ServerHealth(msgspec.Struct):
     all_models_loaded: list[LoadedModelEntry]
     pinned_models: dict[str, int]
     max_models: dict[str, int]
+    problems: list[str]
+    """What keeps the server from its work, and how to fix it; empty: nothing is known."""
     lemonbus: OperatorHealth
 
 
@@ -137,10 +170,11 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
     read. ``addresses``: include those of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
+    problems = [*health.problems, *(each.text for each in health.model_problems)]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
     most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
     return ServerHealth(
-        status="recovering" if health.status == RECOVERING else "ok",
+        status=_status(health),
         version=health.version,
         websocket_port=port,
         model_loaded=latest.spec.name if latest else None,
@@ -148,8 +182,10 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
         all_models_loaded=[_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
         pinned_models={kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
         max_models={**most, "transcription": most["audio"]},
+        problems=problems,
         lemonbus=OperatorHealth(
             state=health.status,
+            drained=health.drained,
             boot=health.boot,
             pid=health.pid,
             uptime_seconds=round(health.uptime, 3),
@@ -157,13 +193,25 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             queued=health.queued,
             models=[_running_model(model, detail=detail) for model in health.models],
             former_models=health.former_models,
+            engine_deaths=health.deaths,
+            loads=[_load(each) for each in health.loads],
             troubled=[_failed_model(model, detail=detail) for model in health.troubled],
-            problems=health.problems,
+            problems=problems,
             downloads=health.downloads,
             processes=health.peers,
+            memory=memory_entries(health.memory, detail=detail),
+            disks=disk_entries(health.disks),
             counters=health.counters,
         ),
     )
+
+
+def _status(health: HealthReport) -> Literal["ok", "recovering", "draining", "drained"]:
+    match health.status:
+        case "draining" | "drained" | "recovering" as status:
+            return status
+        case _:
+            return "ok"
 
 
 def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:
@@ -207,6 +255,18 @@ def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
     )
 
 
+def _load(load: LoadInProgress) -> LoadEntry:
+    return LoadEntry(
+        model_name=load.model,
+        stage=load.stage,
+        age_seconds=load.age,
+        waiting=load.waiting,
+        done=load.done,
+        total=load.total,
+        unit=load.unit,
+    )
+
+
 def _failed_model(model: FailedModel, *, detail: bool) -> FailedModelEntry:
     failure = model.failure
     return FailedModelEntry(
@@ -216,51 +276,4 @@ def _failed_model(model: FailedModel, *, detail: bool) -> FailedModelEntry:
         detail=failure.detail if detail else "",
         failures=model.failures,
         retry_in_seconds=round(model.retry_in, 3),
-    )
-
-
-class StatsQuery(msgspec.Struct):
-    """For the last request of one model."""
-
-    model: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class RequestStats(msgspec.Struct):
-    """Tokens and seconds of the last finished request."""
-
-    time_to_first_token: float
-    tokens_per_second: float
-    input_tokens: int
-    """Those in the prompt that were not cached."""
-    output_tokens: int
-    decode_token_times: list[float]
-    prompt_tokens: int
-    cached_tokens: int
-    cache_tokens: int
-    """The same, under the name that Lemonade's app uses."""
-    model: str | None
-    total_seconds: float
-
-
-@route("GET", "stats", monitors=True, failures=MODEL)
-def show_stats(caller: HttpCaller, query: StatsQuery) -> RequestStats:
-    """Shows tokens and times of the last finished request."""
-    model = query.model or ""
-    return request_stats(caller.ask(lambda number: GetStats(number, model, caller.context.models), StatsReport))
-
-
-def request_stats(stats: StatsReport) -> RequestStats:
-    """Return the tokens and times as the documents call them."""
-    outcome = stats.outcome
-    return RequestStats(
-        time_to_first_token=outcome.first_token_s,
-        tokens_per_second=outcome.tokens_per_second,
-        input_tokens=max(0, outcome.prompt_tokens - outcome.cached_tokens),
-        output_tokens=outcome.output_tokens,
-        decode_token_times=outcome.each_token_s,
-        prompt_tokens=outcome.prompt_tokens,
-        cached_tokens=outcome.cached_tokens,
-        cache_tokens=outcome.cached_tokens,
-        model=stats.model or None,
-        total_seconds=outcome.total_s,
     )

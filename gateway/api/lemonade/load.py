@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +19,7 @@ from gateway.api.common.request_fields import (
 )
 from gateway.api.common.routes import HttpCaller, route
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, LoadPlan, PinModel, PlannedEviction, UnloadModel
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.times import configured_idle_time
 
@@ -49,11 +49,22 @@ class NamedModel(msgspec.Struct, kw_only=True):
 
 
 NAME_FIELDS: Final = ("model_name", "model")
+_PLANNED: Final = {
+    "load": "{model} can be loaded now",
+    "evict": "{model} can be loaded when other models have been unloaded",
+    "wait": "{model} can be loaded when a load or an unload that is under way has ended",
+    "loaded": "{model} is loaded already",
+}
+"""Decision → what it means, in words."""
 _MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
 
 
 class LemonadeLoadRequest(NamedModel, kw_only=True):
-    """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on."""
+    """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on.
+
+    `"ctx_size": "auto"` is the largest context that fits into memory. -1 and "" are what Lemonade's app sends for an option
+    that was not chosen.
+    """
 
     save_options: bool | None = None
     merge_args: bool | None = None
@@ -67,10 +78,53 @@ class LemonadeLoadRequest(NamedModel, kw_only=True):
     cache_dir: Name | None = None
     recipe: Name | None = None
     checkpoint: Name | None = None
+    dry_run: bool | None = None
+    """Change nothing; the answer's `plan` says what the load would do."""
 
 
-class LoadAnswer(msgspec.Struct):
-    """The model is ready."""
+class PlannedPlace(msgspec.Struct):
+    """The memory of the machine or of a device, in bytes."""
+
+    place: str
+    """`host`, or the address of a device."""
+    name: str
+    total: int
+    free: int
+    reserved: int
+    """What models never get."""
+    available: int
+    """What a model may take now: free, less what is reserved and what loaded models will still take."""
+    need: int
+    """What the model needs."""
+
+
+class PlanRefusal(msgspec.Struct):
+    """Why the model cannot be loaded."""
+
+    status: int
+    code: str
+    message: str
+
+
+class LoadPlanEntry(msgspec.Struct):
+    """What a load would do now."""
+
+    decision: Literal["load", "evict", "wait", "refuse", "loaded"]
+    """`evict`: others are unloaded first; `wait`: for a load or an unload that is under way; `loaded`: nothing, it is."""
+    context: int
+    """Context tokens of each request; 0: the engine has none, or not even the smallest fits."""
+    slots: int
+    places: list[PlannedPlace]
+    parts: dict[str, int]
+    """What the need consists of, in bytes."""
+    measured: bool
+    """Whether a former load of the model with these options was measured."""
+    evictions: list[PlannedEviction]
+    refusal: PlanRefusal | None
+
+
+class LoadAnswer(msgspec.Struct, omit_defaults=True):
+    """The model is ready; for a dry run, what a load would do."""
 
     status: Literal["success"]
     message: str
@@ -79,6 +133,10 @@ class LoadAnswer(msgspec.Struct):
     """The same, under the preview's name."""
     checkpoint: str
     recipe: str
+    context: int = 0
+    """Context tokens of each request; missing if the engine has none."""
+    plan: LoadPlanEntry | None = None
+    """Only for a dry run."""
 
 
 class UnloadRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +172,7 @@ class PinAnswer(msgspec.Struct):
     changes=True,
     needs=NAME_FIELDS,
     failures=CHANGE,
-    examples={"with options": {**_MODEL, "ctx_size": 4096}},
+    examples={"with options": {**_MODEL, "ctx_size": 4096}, "dry run": {**_MODEL, "dry_run": True}},
 )
 def load_model(caller: HttpCaller, request: LemonadeLoadRequest) -> LoadAnswer:
     """Loads a model, after downloading it if necessary."""
@@ -132,10 +190,43 @@ def load_model(caller: HttpCaller, request: LemonadeLoadRequest) -> LoadAnswer:
         recipe=request.recipe or "",
         device=(request.device or "").lower(),
         merge_args=request.merge_args,
+        dry_run=bool(request.dry_run),
     )
+    if request.dry_run:
+        return _planned(caller.ask(call, LoadPlan))
     loaded = caller.ask(call, Loaded)
     caller.context.model = name = loaded.model
-    return LoadAnswer("success", f"Loaded model: {request.name}", name, name, loaded.checkpoint, loaded.recipe)
+    message = f"Loaded model: {request.name}"
+    return LoadAnswer("success", message, name, name, loaded.checkpoint, loaded.recipe, loaded.context)
+
+
+def _planned(plan: LoadPlan) -> LoadAnswer:
+    places = [
+        PlannedPlace(
+            place=each.place,
+            name=each.name,
+            total=each.total,
+            free=each.free,
+            reserved=plan.reserved.get(each.place, 0),
+            available=plan.available.get(each.place, 0),
+            need=plan.need.get(each.place, 0),
+        )
+        for each in plan.capacities
+    ]
+    failure = plan.refusal
+    refusal = PlanRefusal(failure.http_status, failure.code.value, failure.message) if failure is not None else None
+    entry = LoadPlanEntry(
+        decision=cast(Any, plan.decision),
+        context=plan.context,
+        slots=plan.slots,
+        places=places,
+        parts=plan.parts,
+        measured=plan.measured,
+        evictions=plan.evictions,
+        refusal=refusal,
+    )
+    message = refusal.message if refusal is not None else _PLANNED[plan.decision].format(model=plan.model)
+    return LoadAnswer("success", message, plan.model, plan.model, plan.checkpoint, plan.recipe, plan.context, entry)
 
 
 @route(

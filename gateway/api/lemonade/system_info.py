@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.api.common.routes import HttpCaller, route
+from gateway.api.lemonade.machine_memory import MemoryEntry, memory_entries
 from protocol import RELEASE
 from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, Npu, RecipeStatus, SystemInfo
 
@@ -75,6 +76,8 @@ class SystemInfoAnswer(msgspec.Struct, kw_only=True):
     memory: str = msgspec.field(name="Physical Memory")
     devices: Devices
     recipes: dict[str, RecipeStatus]
+    memory_places: list[MemoryEntry] = msgspec.field(name="memory")
+    """What is free now on the host, and on each device with memory of its own."""
     packages: list[str] | UnsetType = msgspec.field(name="Python Packages", default=UNSET)
     lemonbus: dict[str, str | int] | UnsetType = UNSET
     """Facts that help to find a fault."""
@@ -84,11 +87,14 @@ class SystemInfoAnswer(msgspec.Struct, kw_only=True):
 def show_system_info(caller: HttpCaller, query: SystemInfoQuery) -> SystemInfoAnswer:
     """Shows the machine and the recipes that run on it."""
     info = caller.ask(lambda number: GetSystemInfo(number, query.verbose), SystemInfo)
-    return system_info(info, verbose=query.verbose)
+    return system_info(info, verbose=query.verbose, detail=caller.context.is_admin)
 
 
-def system_info(info: SystemInfo, *, verbose: bool) -> SystemInfoAnswer:
-    """Return the fields of all documents except those of Windows; our own fields are under ``lemonbus``."""
+def system_info(info: SystemInfo, *, verbose: bool, detail: bool = False) -> SystemInfoAnswer:
+    """Return the fields of all documents except those of Windows; our own fields are ``memory`` and ``lemonbus``.
+
+    ``detail``: with the names of control groups, which only administrators may read.
+    """
     machine = info.machine
     more: dict[str, str | int] = {"version": RELEASE, "memory_bytes": machine.memory, **machine.more}
     return SystemInfoAnswer(
@@ -97,6 +103,7 @@ def system_info(info: SystemInfo, *, verbose: bool) -> SystemInfoAnswer:
         memory=f"{machine.memory / _GIBI:.1f} GB",
         devices=devices(machine),
         recipes=info.recipes,
+        memory_places=memory_entries(info.memory, detail=detail),
         packages=UNSET if not verbose or info.packages is None else info.packages,
         lemonbus=more if verbose else UNSET,
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.openai import audio, completions, embeddings, images, models, unsupported
+from gateway.api.openai import audio, completions, embeddings, images, models, speech, unsupported, voices
 from gateway.api.openai.preview_completions import PreviewCompletionsResource
 from gateway.bus.session import SupervisorSession
 
@@ -27,11 +27,13 @@ class OpenAIDialect(Dialect):
             "images/edits": images.ImageEditsResource(session),
             "audio/transcriptions": audio.TranscriptionsResource(session),
             "audio/translations": audio.TranslationsResource(session),
+            "audio/speech": speech.SpeechResource(session),
+            "text-to-speech/{voice}": speech.TextToSpeechResource(session),
         }
         preview = {"completions": PreviewCompletionsResource(session)}
         # llama-server answers it with and without a prefix.
-        unprefixed: Routes = {"/chat/completions": routes["chat/completions"]}
-        return {**unprefixed, **versioned(routes, preview), **resources(session, models, unsupported)}
+        unprefixed: Routes = {"/chat/completions": routes["chat/completions"], "/tts": speech.TtsResource(session)}
+        return {**unprefixed, **versioned(routes, preview), **resources(session, models, unsupported, voices)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

@@ -16,8 +16,9 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.openai import audio, completions, embeddings, images
+from gateway.api.openai import audio, completions, embeddings, images, speech
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
+from protocol.wire.speech import DEFAULT_FORMAT, MEDIA_TYPES
 
 Logprobs = dict[str, Any]
 
@@ -123,10 +124,19 @@ _CHAT: Final = {"model": _MODEL, "messages": _MESSAGES, "max_tokens": 64}
 _TEXT: Final = {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 32}
 _EMBED: Final = {"model": "nomic-embed-text-v1-GGUF", "input": ["a cat", "a dog"]}
 _DRAW: Final = {"model": "SD-Turbo", "prompt": "a lighthouse in a storm", "size": "512x512"}
+_SPEECH: Final = {"model": "Kokoro-82M", "input": "The sky is blue.", "voice": "af_heart"}
+_SOUNDS: Final = tuple(MEDIA_TYPES.values())
 _STREAM_OF_CHUNKS: Final = Stream(
     EVENT_STREAM,
     'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Be"}}]}\n\ndata: [DONE]\n\n',
 )
+
+
+class SpeechQuery(msgspec.Struct):
+    """The form of the sound."""
+
+    output_format: str = DEFAULT_FORMAT
+    """Begins with `mp3`, `opus`, `aac`, `flac`, `wav` or `pcm`; what follows has no effect."""
 
 
 class TranscriptionFields(msgspec.Struct, kw_only=True):
@@ -211,5 +221,43 @@ DOCUMENTATION: Final = Documentation(
         },
         audio.TranscriptionsResource: {"POST": _transcription("Writes down a recording.")},
         audio.TranslationsResource: {"POST": _transcription("Writes down a recording in English.")},
+        speech.TtsResource: {
+            "POST": Operation(
+                "Reads a text aloud: LocalAI's name of `audio/speech`.",
+                binaries=_SOUNDS,
+                failures=INFERENCE,
+                examples={"WAV": {"model": "Kokoro-82M", "input": "The sky is blue."}},
+            )
+        },
+        speech.TextToSpeechResource: {
+            "POST": Operation(
+                "Reads a text aloud with the voice in the path: the name that ElevenLabs and LocalAI have for `audio/speech`.",
+                query=SpeechQuery,
+                binaries=_SOUNDS,
+                failures=INFERENCE,
+                examples={
+                    "MP3": {"model_id": "Kokoro-82M", "text": "The sky is blue."},
+                    "faster": {
+                        "model_id": "Kokoro-82M",
+                        "text": "The sky is blue.",
+                        "voice_settings": {"speed": 1.2},
+                    },
+                },
+            )
+        },
+        speech.SpeechResource: {
+            "POST": Operation(
+                "Reads a text aloud. The sound is sent from its first sentence on; a connection that breaks before its end means "
+                "that the rest could not be made.",
+                binaries=_SOUNDS,
+                stream=Stream(
+                    EVENT_STREAM,
+                    'data: {"type":"speech.audio.delta","audio":"UklGRv…"}\n\ndata: {"type":"speech.audio.done",'
+                    '"usage":{"input_tokens":26,"output_tokens":52,"total_tokens":78}}\n\n',
+                ),
+                failures=INFERENCE,
+                examples={"MP3": _SPEECH, "events": {**_SPEECH, "response_format": "pcm", "stream_format": "sse"}},
+            )
+        },
     },
 )

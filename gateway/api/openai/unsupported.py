@@ -13,10 +13,6 @@ _LIVE_AUDIO: Final = (
 vary_image = unsupported(
     *("POST", "images/variations", "variations of pictures are"), "no engine has them; recipe sd-cpp has images/edits"
 )
-create_speech = unsupported(
-    *("POST", "audio/speech", "speech is"),
-    "it needs a recipe for text to speech, such as kokoro, and this server has none",
-)
 # llama-server answers it with and without a prefix. A WebSocket begins with a GET.
 open_live_audio = unsupported("GET", "realtime", *_LIVE_AUDIO, also="/realtime")
 send_live_audio = unsupported("POST", "realtime", *_LIVE_AUDIO, also="/realtime")

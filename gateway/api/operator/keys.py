@@ -40,6 +40,8 @@ class ListedKey(msgspec.Struct):
     """Unix seconds; 0: unknown."""
     expires: float
     """Unix seconds; 0: never."""
+    tokens_per_day: int = 0
+    tokens_per_month: int = 0
 
 
 class KeysAnswer(msgspec.Struct):

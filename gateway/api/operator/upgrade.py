@@ -33,17 +33,25 @@ def _answer(report: UpgradeReport, former: str | None = None) -> UpgradeAnswer:
     return UpgradeAnswer("taking_over", None, None, former)
 
 
-def _is_unfinished(answer: UpgradeAnswer) -> bool:
-    return answer.status == "taking_over"
+def _status_of(answer: UpgradeAnswer) -> int:
+    return 202 if answer.status == "taking_over" else 200
 
 
-@route("GET", _PATH, changes=True, unfinished=_is_unfinished)
+@route("GET", _PATH, changes=True, status_of=_status_of, other_statuses=(202,))
 def show_upgrade(caller: HttpCaller, _request: Nothing) -> UpgradeAnswer:
     """Says what serves now; 500 if the last upgrade has failed since the present supervisor serves."""
     return _answer(caller.ask(lambda number: UpgradeServer(number, begun=True), UpgradeReport))
 
 
-@route("POST", _PATH, changes=True, unfinished=_is_unfinished, body_required=False, failures=BODY | UNSUPPORTED)
+@route(
+    "POST",
+    _PATH,
+    changes=True,
+    status_of=_status_of,
+    other_statuses=(202,),
+    body_required=False,
+    failures=BODY | UNSUPPORTED,
+)
 def upgrade_server(caller: HttpCaller, _request: UpgradeRequest) -> UpgradeAnswer:
     """Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.
 

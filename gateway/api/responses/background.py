@@ -39,13 +39,14 @@ Run = Callable[[Callable[[InferenceRequest], Response]], Response]
 
 
 def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment of a request whose client may leave: its id, its key and its rights.
+    """Return the environment of a request whose client may leave: its id, its key, its rights, and what it is counted as.
 
     With it, the response is stored however it ends, even after its key was revoked.
     """
     given = request_context(env)
     context = RequestContext(given.label)
     context.api_key = given.api_key
+    context.route, context.model = given.route, given.model
     context.download_refusal = given.download_refusal
     return {CONTEXT_KEY: context}
 
@@ -125,6 +126,7 @@ class BackgroundRuns:
             raise
         context = request_context(env)
         context.reservation, context.withdrawal = given.take_reservation(), withdrawal
+        given.in_background = True
         self._running.add(api_key, size)
         gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._running.remove(api_key, size))
 
@@ -136,6 +138,8 @@ class BackgroundRuns:
             self._feeds[builder.id] = feed
         try:
             response, failure = self._response(env, call, builder, run, feed)
+            if failure is not None:
+                self._count(request_context(env), failure)
             end = b""
             if feed is not None:
                 end = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
@@ -157,6 +161,12 @@ class BackgroundRuns:
             request_context(env).drop_reservation()
             if feed is not None:
                 feed.end(last)
+
+    def _count(self, context: RequestContext, failure: Failure) -> None:
+        """Count a request that has failed; the connection that asked for it has not, or was closed long ago."""
+        key, answered = context.api_key, context.answered
+        name = key.name if key is not None else ""
+        self._session.request_counts.failed(context.route, name, context.model, failure.code.value, answered=answered)
 
     def _response(
         self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None

@@ -60,6 +60,8 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--models", multiple=True, metavar="GLOB", help="Names of models that it may use. Repeatable.")
 @click.option("--requests-per-minute", type=_limit, default=None, metavar="N")
 @click.option("--tokens-per-minute", type=_limit, default=None, metavar="N", help="Prompts and answers together.")
+@click.option("--tokens-per-day", type=_limit, default=None, metavar="N", help="Days and months are those of UTC.")
+@click.option("--tokens-per-month", type=_limit, default=None, metavar="N")
 @click.option("--concurrent", type=_limit, default=None, metavar="N", help="Requests that may wait or run at once.")
 @click.option("--expires", metavar="DATE", help="A date, or a date with a time: 2031-05-01, 2031-05-01T12:00+02:00.")
 @_store_option
@@ -70,6 +72,8 @@ def add(
     models: tuple[str, ...],
     requests_per_minute: int | None,
     tokens_per_minute: int | None,
+    tokens_per_day: int | None,
+    tokens_per_month: int | None,
     concurrent: int | None,
     expires: str | None,
 ) -> None:
@@ -82,6 +86,8 @@ def add(
         "models": [part.strip() for pattern in models for part in pattern.split(",")],
         "requests_per_minute": requests_per_minute or 0,
         "tokens_per_minute": tokens_per_minute or 0,
+        "tokens_per_day": tokens_per_day or 0,
+        "tokens_per_month": tokens_per_month or 0,
         "concurrent": concurrent or 0,
         "expires": _moment(expires) if expires else 0.0,
     }
@@ -126,7 +132,18 @@ def show(store: KeyStore, as_json: bool) -> None:
         output.print_json(keys)
         return
     output.table(
-        ("KEY", "SCOPES", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "CONCURRENT", "CREATED", "EXPIRES"),
+        (
+            "KEY",
+            "SCOPES",
+            "MODELS",
+            "REQUESTS/MIN",
+            "TOKENS/MIN",
+            "TOKENS/DAY",
+            "TOKENS/MONTH",
+            "CONCURRENT",
+            "CREATED",
+            "EXPIRES",
+        ),
         [
             (
                 key.name,
@@ -134,6 +151,8 @@ def show(store: KeyStore, as_json: bool) -> None:
                 ",".join(key.models) or "all",
                 key.requests_per_minute or "-",
                 key.tokens_per_minute or "-",
+                key.tokens_per_day or "-",
+                key.tokens_per_month or "-",
                 key.concurrent or "-",
                 _day(key.created) if key.origin == "file" else "(settings)",
                 "expired" if 0 < key.expires <= time.time() else _day(key.expires),

@@ -7,11 +7,13 @@ from http import HTTPStatus
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
-from gateway.api.lemonade.load import LemonadeLoadRequest, UnloadRequest, load_model, unload_model
+from gateway.api.common.request_fields import AUTOMATIC, CONTEXT_OPTION
+from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, UnloadRequest, load_model, unload_model
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
-from gateway.cli.exit_codes import CommandError
+from gateway.cli.exit_codes import FAILED, CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 from gateway.cli.progress import ensure_downloaded
 
@@ -39,7 +41,7 @@ def _option_value(text: str) -> bool | int | float | str:
 
 @click.command(short_help="Load a model, or load it again with other options.")
 @model_argument()
-@click.option("--ctx-size", type=click.IntRange(min=0), help="Context tokens of each request.")
+@click.option("--ctx-size", type=click.IntRange(min=-1), help="Context tokens of each request; -1: as many as fit.")
 @click.option(
     "--option",
     "-o",
@@ -57,6 +59,7 @@ def _option_value(text: str) -> bool | int | float | str:
     metavar="SECONDS",
     help="Idle seconds after which the model is unloaded; 0: never. Applies until it is unloaded.",
 )
+@click.option("--dry-run", is_flag=True, help="Only show what a load would do: memory, models to unload, context.")
 @json_option("the server's answer")
 @server_option
 def load(
@@ -66,6 +69,7 @@ def load(
     save_options: bool,
     pin: bool | None,
     ttl: float | None,
+    dry_run: bool,
     as_json: bool,
     server: ApiClient,
 ) -> None:
@@ -73,14 +77,60 @@ def load(
 
     A model that is loaded with the same options stays loaded. With other options, it is loaded again.
     """
-    request = LemonadeLoadRequest(model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl)
-    more = options if ctx_size is None else {**options, "ctx_size": ctx_size}
-    ensure_downloaded(server, model)
+    request = LemonadeLoadRequest(
+        model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl, dry_run=dry_run or None
+    )
+    more = options if ctx_size is None else {**options, CONTEXT_OPTION: ctx_size}
+    if more.get(CONTEXT_OPTION) == -1:
+        more[CONTEXT_OPTION] = AUTOMATIC
+    if not dry_run:
+        ensure_downloaded(server, model)
     answer = server.ask(load_model, request, None, more)
     if as_json:
         output.print_json(answer)
     else:
         click.echo(output.plain(answer.message))
+        if answer.plan is not None:
+            _show_plan(answer.plan)
+        elif answer.context:
+            click.echo(f"Context: {answer.context} tokens of each request")
+    if answer.plan is not None and answer.plan.decision == "refuse":
+        raise Exit(FAILED)
+
+
+def _show_plan(plan: LoadPlanEntry) -> None:
+    """Print the memory of each place, what the need consists of, and what would be unloaded."""
+    click.echo()
+    output.table(
+        ("PLACE", "NEED", "AVAILABLE", "FREE", "KEPT FREE", "TOTAL"),
+        [
+            (
+                each.name or each.place,
+                *map(output.size, (each.need, each.available, each.free, each.reserved, each.total)),
+            )
+            for each in plan.places
+        ],
+    )
+    if plan.parts:
+        parts = ", ".join(f"{name} {output.size(bytes_)}" for name, bytes_ in plan.parts.items() if bytes_)
+        click.echo(f"\nNeed: {parts}{' (corrected by a former load)' if plan.measured else ''}")
+    if plan.context:
+        click.echo(f"Context: {plan.context} tokens in each of {plan.slots} slots")
+    if plan.evictions:
+        click.echo()
+        output.table(
+            ("UNLOADED FIRST", "REASON", "IDLE FOR", "FREES"),
+            [
+                (
+                    each.model,
+                    each.reason,
+                    "busy" if each.busy else "-" if each.idle_seconds is None else output.duration(each.idle_seconds),
+                    ", ".join(f"{place} {output.size(bytes_)}" for place, bytes_ in each.frees.items() if bytes_)
+                    or "?",
+                )
+                for each in plan.evictions
+            ],
+        )
 
 
 @click.command(short_help="Unload a model, or all of them.")

@@ -10,6 +10,8 @@ from gateway.api.common.routes import Nothing
 from gateway.api.lemonade.health import (
     FailedModelEntry,
     LoadedModelEntry,
+    LoadEntry,
+    OperatorHealth,
     RunningModelEntry,
     ServerHealth,
     show_health,
@@ -17,6 +19,7 @@ from gateway.api.lemonade.health import (
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.options import json_option, server_option
+from protocol.messages.health import EngineDeaths
 
 
 @click.command("status", short_help="Show what the server is doing.")
@@ -36,8 +39,11 @@ def command(as_json: bool, server: ApiClient) -> None:
             f"Requests of the former release still run. When they have ended, their models are loaded again: {names}"
         )
     _models(health)
+    _loads(ours.loads)
     _queues(ours.models)
     _failed_models(ours.troubled)
+    _engine_deaths(ours.engine_deaths)
+    _machine(ours)
     if ours.processes:
         shown = (f"{process.role} {process.pid}" for process in ours.processes)
         click.echo(f"\nProcesses: supervisor {ours.pid}, {', '.join(shown)}")
@@ -47,7 +53,9 @@ def _headline(server: ApiClient, health: ServerHealth) -> None:
     ours = health.lemonbus
     state = f"lemonbus {health.version} at {server.url}: {ours.state}, up {output.duration(ours.uptime_seconds)}"
     click.secho(f"{state}, {ours.granted} running, {ours.queued} waiting", bold=True)
-    for problem in ours.problems:
+    if ours.drained:
+        click.echo("Drained: it takes no new requests; `lemonbus undrain` ends this.")
+    for problem in health.problems:
         click.secho(f"Problem: {output.plain(problem)}", fg="red")
     if ours.downloads:
         click.echo("Downloading: " + ", ".join(map(output.plain, ours.downloads)))
@@ -83,6 +91,23 @@ def _row(model: RunningModelEntry, loaded: LoadedModelEntry | None) -> tuple[obj
     )
 
 
+def _loads(loads: list[LoadEntry]) -> None:
+    """Print the loads under way."""
+    if loads:
+        click.echo()
+        rows = [
+            (
+                load.model_name,
+                load.stage,
+                output.duration(load.age_seconds),
+                f"{load.done} of {load.total} {load.unit}" if load.total else "-",
+                load.waiting,
+            )
+            for load in loads
+        ]
+        output.table(("LOADING", "STAGE", "FOR", "PROGRESS", "WAITING"), rows)
+
+
 def _queues(models: list[RunningModelEntry]) -> None:
     """Print which keys wait for which model, if the server has keys and the caller may know."""
     rows = [
@@ -94,6 +119,28 @@ def _queues(models: list[RunningModelEntry]) -> None:
     if rows:
         click.echo()
         output.table(("MODEL", "KEY", "WAITING", "POSITION", "EXPECTED WAIT"), rows)
+
+
+def _machine(ours: OperatorHealth) -> None:
+    """Print what is left of the machine's memory and disks."""
+    if ours.memory:
+        click.echo()
+        output.table(
+            ("MEMORY", "FREE", "OF", "BUSY", "LIMITED BY"),
+            [
+                (
+                    each.name or each.place,
+                    output.size(each.free_bytes),
+                    output.size(each.total_bytes),
+                    "-" if each.utilization_percent is None else f"{each.utilization_percent:.0f} %",
+                    each.limited_by or "-",
+                )
+                for each in ours.memory
+            ],
+        )
+    if ours.disks:
+        shown = (f"{output.size(disk.free_bytes)} for {disk.directory}" for disk in ours.disks)
+        click.echo(f"\nFree disk space: {', '.join(shown)}")
 
 
 def _failed_models(models: list[FailedModelEntry]) -> None:
@@ -115,3 +162,22 @@ def _failed_models(models: list[FailedModelEntry]) -> None:
     for model in models:
         if detail := last_lines(model.detail):
             click.echo(output.plain(f"\nDetails of {model.model_name}:\n{detail}"))
+
+
+def _engine_deaths(models: list[EngineDeaths]) -> None:
+    """Print how often the engines of each model died, when they did last, and why the last one did."""
+    if not models:
+        return
+    click.echo()
+    output.table(
+        ("ENGINE DEATHS OF", "TIMES", "LAST ONES", "REASON OF THE LAST"),
+        [
+            (
+                model.model,
+                model.count,
+                ", ".join(output.duration(death.age) for death in model.last) + " ago",
+                model.last[0].reason,
+            )
+            for model in models
+        ],
+    )

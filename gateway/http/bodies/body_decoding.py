@@ -15,9 +15,10 @@ import msgspec
 
 from gateway.fair_limiter import FairLimiter
 from gateway.http.bodies import body_limits, null_fields
+from gateway.http.bodies.body_errors import bad_json, is_unnamed_number, out_of_range_field, wrong_field
 from gateway.http.bodies.nesting import MAX_NESTING, is_too_deep
 from gateway.http.request_context import client_of, request_context
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 
@@ -35,25 +36,10 @@ Each may become a Python object, which takes ten times as long as text.
 _TOO_DEEP: Final = Failure(Code.INVALID_JSON, f"the JSON is nested too deeply: the limit is {MAX_NESTING} levels")
 _limiter: Final = FairLimiter(1, 1)
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
-_AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
-_AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
-_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _FREE_TEXTS: Final = ("prompt", "negative_prompt")
 """Form fields that may be any text."""
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
 """Allowed content types of JSON. The second one is the default of ``curl -d``."""
-_JSON_NAMES: Final = {
-    "int": "integer",
-    "float": "number",
-    "str": "string",
-    "bytes": "string",
-    "bool": "boolean",
-    "dict": "object",
-    "list": "array",
-    "None": "null",
-}
-"""Name of a type of Python → JSON's."""
-_QUOTED_TYPES: Final = re.compile(r"`(\w+(?: \| \w+)*)`")
 
 
 def read_json(req: falcon.Request, limit: int) -> bytes:
@@ -190,9 +176,14 @@ def _decode(data: bytes, cls: type[T]) -> tuple[T, bytes]:
         value: T = _decoder(wanted).decode(clean)
         return value, clean
     except msgspec.ValidationError as problem:
-        raise _wrong_field(str(problem), cls) from None
+        text = str(problem)
+        if is_unnamed_number(text):
+            name = out_of_range_field(data) if len(data) <= _LARGE else ""
+            what = f"`{name}`" if name else "a number in the body"
+            raise invalid(f"{what} is out of range", name) from None
+        raise wrong_field(text, cls) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise _bad_json(data, problem) from None
+        raise bad_json(data, problem) from None
 
 
 def decode_object(data: bytes, client: str = "") -> dict[str, Any]:
@@ -212,69 +203,4 @@ def convert(value: dict[str, Any], cls: type[T], where: str = "", *, strict: boo
     except msgspec.ValidationError as problem:
         text = str(problem)
         # All values in a query are texts: that is not what is wrong.
-        raise _wrong_field(text if strict else text.replace(", got `str`", "", 1), cls, where) from None
-
-
-def _wrong_field(text: str, cls: type, where: str = "") -> LemonbusError:
-    """Return the failure for a message of msgspec.
-
-    ``where``: the name of the decoded object, empty for the body itself.
-    """
-    prefix = f"{where}." if where else ""
-    if not where and (unknown := _UNKNOWN_FIELD.fullmatch(text)):
-        known = ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(cls)) or "none"
-        return invalid(f"`{unknown[1]}` is not a field of this request; its fields: {known}", unknown[1][:80])
-    field = _AT_FIELD.search(text)
-    if field is None:
-        missing = re.search(r"missing required field `([^`]+)`", text)
-        name = prefix + missing.group(1) if missing else where
-        message = (
-            f"`{name}` is required"
-            if missing
-            else f"{f'`{where}`' if where else 'the body'} must be a JSON object: {describe_type_error(text)}"
-        )
-        return invalid(message, name)
-    name = prefix + field.group(1)
-    missing = re.search(r"missing required field `([^`]+)`", text)
-    if missing:
-        name = f"{name}.{missing.group(1)}"
-        return invalid(f"`{name}` is required", name)
-    return invalid(f"`{name}`: {describe_type_error(text[: field.start()])}", name)
-
-
-def _first_bad_byte(data: bytes) -> int:
-    try:
-        data.decode()
-    except UnicodeDecodeError as problem:
-        return problem.start
-    return len(data)
-
-
-def _bad_json(data: bytes, problem: Exception) -> LemonbusError:
-    if isinstance(problem, UnicodeDecodeError):
-        # msgspec counts from the start of the string, this message from the start of the body.
-        position, what = _first_bad_byte(data), "invalid UTF-8"
-    else:
-        text = str(problem)
-        at = _AT_BYTE.search(text)
-        position = int(at.group(1)) if at else len(data)
-        what = _AT_BYTE.sub("", text).removeprefix("JSON is malformed: ").rstrip(".")
-        what = what[:1].lower() + what[1:]
-    before = data[:position]
-    line = before.count(b"\n") + 1
-    column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
-    return Failure(Code.INVALID_JSON, f"bad JSON at line {line} column {column}: {what}").raised()
-
-
-def describe_type_error(text: str) -> str:
-    """Return msgspec's complaint with JSON's names: ``expected integer or null, got string``."""
-    text = _QUOTED_TYPES.sub(lambda found: _json_type_names(found[1].split(" | ")), text)
-    return text[:1].lower() + text[1:]
-
-
-def _json_type_names(types: list[str]) -> str:
-    names = dict.fromkeys(_JSON_NAMES.get(each, each) for each in types)
-    if "number" in names:
-        names.pop("integer", None)  # an integer is a number
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
+        raise wrong_field(text if strict else text.replace(", got `str`", "", 1), cls, where) from None

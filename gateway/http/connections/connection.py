@@ -201,9 +201,14 @@ class ClientConnection:
         path = environ.get("PATH_INFO", "")
         seconds = time.monotonic() - context.started
         code = context.failure.code.value if context.failure is not None else ""
-        self._process.request_counts.observe(
-            context.route or path, response.status_code, seconds, code, context.inference
-        )
+        counts, route = self._process.request_counts, context.route or path
+        counts.observe(route, response.status_code, seconds, code, context.inference)
+        key = context.api_key
+        admitted = key is not None or not context.keys_needed
+        ended = not context.in_background
+        if (code or not complete) and admitted and ended and environ.get("REQUEST_METHOD") == "POST":
+            name = key.name if key is not None else ""
+            counts.failed(route, name, context.model, code or Code.CANCELLED.value, answered=context.answered)
         access_log.write(context, environ, response, seconds, complete=complete)
 
     def _refuse(self, problem: InvalidRequestError) -> None:

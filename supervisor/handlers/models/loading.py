@@ -57,6 +57,9 @@ class ModelLoading:
             self._check_not_loaded(known.name if known else call.model)
         entry = self._requested_entry(call)
         name = entry.name
+        if call.dry_run:
+            self._plan(peer, call, entry, is_new=known is None)
+            return
         try:
             target, options = self._load_target(entry, call)
         except Exception:
@@ -70,6 +73,20 @@ class ModelLoading:
             self._internal_calls.load(target, partial(self._finish_load, peer, call, name, options))
         else:
             self._scheduler.load_requested(peer, call.number, target, self._loop.now())
+
+    def _plan(self, peer: str, call: LoadModel, entry: CatalogueEntry, *, is_new: bool) -> None:
+        """Tell what a load would do; answered when a worker has checked the model. Nothing is kept of it."""
+        try:
+            target, _ = self._load_target(entry, call)
+        finally:
+            if is_new:
+                self._models.adopted.forget(entry.name)
+        if target.spec is None:
+            reason = (
+                f"Model {entry.name} is not downloaded, so it is not known what it needs; `lemonbus pull` downloads it"
+            )
+            raise Failure(Code.CONFLICT, reason, model=entry.name).raised()
+        self._scheduler.plan_requested(peer, call.number, target.spec)
 
     def _check_not_loaded(self, name: str) -> None:
         if self._scheduler.view.serving(name) is not None:

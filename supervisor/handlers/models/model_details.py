@@ -126,7 +126,7 @@ class ModelDescriptions:
             state=model.state.value if model is not None else "",
             granted=model.running if model is not None else 0,
             expires_at=self._expires_at(model) if model is not None else 0.0,
-            context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
+            context=engine.context if engine else max(0, int(options.get("ctx_size", 0))) or facts.context_length,
             gpu_layers=gpu_layers(options, engine.gpu_layers if engine else 0, facts.layers),
             memory=model.memory if model is not None else 0,
             forced_json=descriptor is not None and descriptor.forced_json,

@@ -16,7 +16,7 @@ from protocol.models.sampling import SamplingValue, apply_change, check_params, 
 from protocol.runtime import logs
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS
@@ -34,7 +34,7 @@ class SamplingDefaultsStore:
 
         A broken file is moved aside, and a wrong value in it is left out; ``report`` gets a line for each.
 
-        ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        ``finish``: see :class:`supervisor.persistence.state_files.StateFile`.
         """
         self._file = StateFile(path, finish)
         self.values: dict[str, SamplingValue] = {}

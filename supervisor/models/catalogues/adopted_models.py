@@ -17,7 +17,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.models.catalogues import catalogue, extra_models, user_models
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, identify
 from workers.backends.user_arguments import is_below
 
@@ -42,7 +42,7 @@ class AdoptedModels:
         """Read the file ``path``; a broken one is moved aside.
 
         ``directories``: those whose files a client may name. ``find`` returns the entry that a name means, ``index``
-        the present names. ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        the present names. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`.
         """
         self._file = StateFile(path, finish)
         self._directories, self._find, self._index = directories, find, index
@@ -101,7 +101,7 @@ class AdoptedModels:
 
     def restore(self, spec: ModelSpec) -> None:
         """Add the entry of a model that an earlier supervisor had loaded, if nothing else knows the model."""
-        if self._find(spec.name) is not None:
+        if self._find(spec.name) is not None or spec.engine:
             return
         if "/" in spec.name:
             self.adopt_checkpoint(spec.name, spec.recipe)

@@ -68,6 +68,9 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
     """Load options of this model, unless a load sets others."""
 
+    configured: bool = False
+    """Whether a section of the configuration makes the model: it has no files here, and cannot be downloaded or deleted."""
+
     @property
     def short_name(self) -> str:
         """Its name in the form ``NAME:TAG`` if it has one, else its registered name."""
@@ -105,14 +108,21 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         raise ValueError(f"{printable(name)!r} cannot be a name")
     try:
         item_fields = msgspec.convert(item, _CatalogueItem)
+        if keys := _section_keys(item_fields.recipe):
+            raise ValueError(
+                f"recipe {item_fields.recipe} is only for sections of the configuration file, with {' or '.join(keys)}"
+            )
         checkpoint, mmproj = _main_checkpoint(item_fields)
         sources = item_fields.sources or [
             CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj)
         ]
         for source in sources:
             found = checkpoints.parse(source.checkpoint)
-            if isinstance(found, checkpoints.WheelCheckpoint) and not source.sha256:
+            in_packages = isinstance(found, checkpoints.PackagesCheckpoint)
+            if (in_packages or isinstance(found, checkpoints.WheelCheckpoint)) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
+            if in_packages != bool(source.packages):
+                raise ValueError(f"source {source.checkpoint}: `packages` belong to a checkpoint packages:FOLDER#FILE")
             if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(item_fields.recipe):
                 raise ValueError(f"source {source.checkpoint} is not a checkpoint for recipe {item_fields.recipe}")
     except (msgspec.ValidationError, LemonbusError) as problem:
@@ -183,6 +193,10 @@ def _main_checkpoint(item_fields: _CatalogueItem) -> tuple[str, str]:
 
 def _scheme(recipe: str) -> str:
     return DESCRIPTORS[recipe].checkpoint_scheme if recipe in DESCRIPTORS else ""
+
+
+def _section_keys(recipe: str) -> list[str]:
+    return DESCRIPTORS[recipe].section_keys if recipe in DESCRIPTORS else []
 
 
 def _optional_checkpoints(recipe: str) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from protocol.failures import Code, Failure, printable
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 
 FILE: Final = "user_models.json"
 PREFIX: Final = "user."
@@ -23,7 +23,7 @@ class UserModels:
     """The file, and the entries last read from it."""
 
     def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
-        """Nothing is read yet. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
+        """Nothing is read yet. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`."""
         self._file = StateFile(path, finish)
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = self._file.problems

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from protocol.config.model_settings import RecipeDefaults
+from protocol.config.model_settings import PROCESS_KEYS, RecipeDefaults
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid, printable
 from protocol.models import checkpoints
@@ -46,9 +46,8 @@ def check_option(
     option = descriptor.option(name)
     if option is None:
         known = ", ".join(option.name for option in descriptor.options)
-        raise invalid(
-            f"{printable(name)} is not an option of recipe {descriptor.recipe}; there are: {known}", printable(name)
-        )
+        what = f"there are: {known}" if known else "it has none: the section of its model in the configuration says all"
+        raise invalid(f"{printable(name)} is not an option of recipe {descriptor.recipe}; {what}", printable(name))
     if option.kind == "bool":
         return _switch(option, value)
     if option.kind in ("int", "number"):
@@ -155,6 +154,9 @@ def section_problems(
     With ``settings``, also what the engine would not accept. ``below``: the section that applies where this one is
     silent.
     """
+    for key in PROCESS_KEYS if descriptor.elsewhere else ():
+        if getattr(section, key) != getattr(_NO_DEFAULTS, key):
+            yield SectionProblem((key,), "has no effect on models of other servers, which have no process here")
     own_arguments = _arguments_option(descriptor)
     if section.args is not None and not own_arguments:
         yield SectionProblem((ARGS,), f"recipe {descriptor.recipe} takes no arguments")

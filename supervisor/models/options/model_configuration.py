@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.model_settings import OWN_ENGINE_KEYS, ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.requests.request_rules import RequestRules
@@ -23,7 +23,8 @@ from workers.backends.registry import DESCRIPTORS
 
 _NO_SECTION = ModelSettings()
 _NO_DEFAULTS = RecipeDefaults()
-ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
+_LIMITS: Final = ("memory_limit", "cpus", "nice", "user")
+ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *_LIMITS, *OWN_ENGINE_KEYS})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 
@@ -88,6 +89,11 @@ class ModelConfiguration:
         sections = [name for name, section in self.settings.models.items() if section.preload]
         return list(dict.fromkeys([*self.settings.load, *sections]))
 
+    @property
+    def named(self) -> list[str]:
+        """Models that are to be loaded at the start, or have a section, under their names in the settings."""
+        return list(dict.fromkeys([*self.settings.load, *self.settings.models]))
+
     def index(self, find: Callable[[str], CatalogueEntry | None]) -> None:
         """Find the model that each section, each group and the setting ``pin`` mean. ``find``: any name → its entry."""
         self._merged.clear()
@@ -140,8 +146,10 @@ class ModelConfiguration:
         """Return for each setting of a model the dotted name of the section that sets it; the last one wins."""
         found: dict[str, str] = {}
         recipe = ("defaults", model.recipe), self._defaults(model.recipe)
-        own = ("models", self._sections.get(model.name, model.name)), self._section(model.name)
-        for path, section in (recipe, own):
+        name = self._sections.get(model.name, model.name)
+        own = ("models", name), self.settings.models.get(name, _NO_SECTION)
+        remote = ("remotes", model.name.partition("/")[0]), self._section(model.name)
+        for path, section in (recipe, remote, own):
             found |= dict.fromkeys(msgspec.to_builtins(section), dotted_name(path))
         return found
 
@@ -189,7 +197,10 @@ class ModelConfiguration:
 
     def _section(self, name: str) -> ModelSettings:
         # A model that was adopted since the last index only has its registered name.
-        return self.settings.models.get(self.section_of(name), _NO_SECTION)
+        own = self.settings.models.get(self.section_of(name), _NO_SECTION)
+        remote, _, served_name = name.partition("/")
+        section = self.settings.remotes.get(remote) if served_name else None
+        return own if section is None else section.section_of(served_name, own)
 
     def _defaults(self, recipe: str) -> RecipeDefaults:
         return self.settings.defaults.get(recipe, _NO_DEFAULTS)
@@ -226,6 +237,12 @@ class ConfiguredPolicies:
             queue=settings.queue or 0,
             groups=configuration.groups_of(key.name),
         )
+
+
+def engine_keys(configured: ModelSettings) -> dict[str, Any]:
+    """Return the keys of a section that say which program or server runs the model; empty if the section names none."""
+    given: dict[str, Any] = msgspec.to_builtins(configured)
+    return {key: given[key] for key in OWN_ENGINE_KEYS if key in given}
 
 
 def engine_fingerprint(configured: ModelSettings) -> str:

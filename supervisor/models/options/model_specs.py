@@ -9,6 +9,7 @@ from protocol.config.model_settings import ModelSettings
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid, printable
+from protocol.models.engine_limits import EngineLimits
 from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import (
     DEFAULT_BACKEND,
@@ -22,7 +23,12 @@ from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
 from supervisor.models.options import load_options, saved_options
 from supervisor.models.options.load_options import Options
-from supervisor.models.options.model_configuration import ConfiguredOptions, ModelConfiguration, engine_fingerprint
+from supervisor.models.options.model_configuration import (
+    ConfiguredOptions,
+    ModelConfiguration,
+    engine_fingerprint,
+    engine_keys,
+)
 from supervisor.models.options.saved_options import SavedOptions
 from workers.backends.registry import DESCRIPTORS, backend_class
 
@@ -124,6 +130,10 @@ def model_spec(
     options that a call asked for.
     """
     backend = choose_backend(descriptor, chosen, devices)
+    limits = engine_limits(configured)
+    if limits.cpus and descriptor.option("threads") and not chosen.get("threads"):
+        # An engine that waits for more threads than it has processors takes many times as long.
+        chosen = {**chosen, "threads": limits.whole_cpus}
     return ModelSpec(
         name=entry.name,
         checkpoint=entry.checkpoint,
@@ -135,13 +145,23 @@ def model_spec(
         options=chosen,
         labels=entry.labels,
         size=found.size,
-        device=backend.device,
+        device=descriptor.shown_device or backend.device,
         npu=backend.npu,
         restartable=descriptor.restartable,
         env=configured.env,
         devices=configured.devices or [],
+        elsewhere=descriptor.elsewhere,
+        engine=engine_keys(configured),
+        limits=limits,
         asked=asked,
         configured=engine_fingerprint(configured),
+    )
+
+
+def engine_limits(configured: ModelSettings) -> EngineLimits:
+    """Return what the configuration lets the engine of a model use."""
+    return EngineLimits(
+        configured.memory_limit, configured.cpus or 0.0, nice=configured.nice or 0, user=configured.user or ""
     )
 
 
@@ -205,7 +225,7 @@ class SpecBuilder:
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is None or descriptor.option("ctx_size") is None:
             return 0
-        return int(self._options_of(entry, {}).get("ctx_size", 0))
+        return max(0, int(self._options_of(entry, {}).get("ctx_size", 0)))
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""

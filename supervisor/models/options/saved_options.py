@@ -13,7 +13,7 @@ from typing import Any, Final
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.models.recipes import RecipeDescriptor
 from supervisor.models.options.load_options import Options, check, check_option
-from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 
 FILE: Final = "recipe_options.json"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,8 +14,11 @@ from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.models.recipes import Provision
+from protocol.runtime.accounts import check_user
+from protocol.runtime.control_groups import CONTROLLERS, CPU, MEMORY, parent_of_engines
 from supervisor.models import user_aliases
 from supervisor.models.catalogues import catalogue, user_models
+from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
@@ -22,6 +28,9 @@ from supervisor.models.options.model_configuration import ModelConfiguration
 from workers.backends.registry import DESCRIPTORS
 
 _NO_DEFAULTS: Final = RecipeDefaults()
+NO_GROUP: Final = "no control group for an engine can be made here"
+MEMORY_WATCHED: Final = f"{NO_GROUP}; the engine's memory is looked at four times a second instead"
+NICE_REFUSED: Final = "it is left out: a negative value needs root, or a limit on nice values that allows it"
 
 
 class SettingWarning(NamedTuple):
@@ -92,7 +101,7 @@ def _raise_first(section: tuple[str, ...], problems: Iterator[SectionProblem]) -
 
 def setting_warnings(settings: Settings) -> list[SettingWarning]:
     """Return what an operator should know before a client meets it."""
-    return [*_unknown_models(settings), *_missing_programs(settings)]
+    return [*_unknown_models(settings), *_missing_programs(settings), *limit_warnings(settings)]
 
 
 def _unknown_models(settings: Settings) -> list[SettingWarning]:
@@ -117,6 +126,44 @@ def _missing_programs(settings: Settings) -> Iterator[SettingWarning]:
                 yield SettingWarning(setting, f"{status.message} Models of recipe {recipe} cannot be loaded with it.")
 
 
+def limit_warnings(settings: Settings) -> list[SettingWarning]:
+    """Return the limits of engines that a process like this one, in its control group, cannot enforce, and what it does instead."""
+    unlimited = [controller for controller in CONTROLLERS if parent_of_engines(controller) is None]
+    found = []
+    if settings.memory_limit and MEMORY in unlimited:
+        found.append(SettingWarning("memory_limit", MEMORY_WATCHED))
+    sections: list[tuple[str, str, RecipeDefaults]] = [
+        *(("defaults", recipe, section) for recipe, section in settings.defaults.items()),
+        *(("models", name, section) for name, section in settings.models.items()),
+    ]
+    for kind, name, section in sections:
+        texts = {
+            "memory_limit": MEMORY_WATCHED if section.memory_limit and MEMORY in unlimited else "",
+            "cpus": _whole_processors(section.cpus) if section.cpus and CPU in unlimited else "",
+            "nice": NICE_REFUSED if (section.nice or 0) < 0 and not _may_lower_nice(section.nice or 0) else "",
+            "user": _user_problem(section.user or ""),
+        }
+        found += [SettingWarning(dotted_name((kind, name, key)), text) for key, text in texts.items() if text]
+    return found
+
+
+def _whole_processors(cpus: float) -> str:
+    return f"{NO_GROUP}; the engine runs on whole processors instead, {math.ceil(cpus)} of them, chosen at random"
+
+
+def _may_lower_nice(nice: int) -> bool:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    return os.geteuid() == 0 or soft == resource.RLIM_INFINITY or 20 - soft <= os.nice(0) + nice
+
+
+def _user_problem(user: str) -> str:
+    try:
+        check_user(user)
+    except LemonbusError as problem:
+        return f"the model cannot be loaded: {problem}"
+    return ""
+
+
 def _known_models(settings: Settings) -> NameIndex:
     """Return the models that names may mean. Nothing is written: another user may run this for ``lemonbus config``."""
     extra = ExtraModels(settings.extra_models_dir)
@@ -124,7 +171,7 @@ def _known_models(settings: Settings) -> NameIndex:
     registered = UserModels(Path(settings.state_dir) / user_models.FILE)
     registered.refresh()
     return NameIndex(
-        *(catalogue.built_in(), registered.entries, extra.entries),
+        *(catalogue.built_in(), registered.entries, extra.entries, configured_entries(settings.models)),
         aliases=user_aliases.read_aliases(Path(settings.state_dir) / user_aliases.FILE),
         configured=ModelConfiguration(settings).aliases,
     )

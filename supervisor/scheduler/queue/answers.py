@@ -28,7 +28,9 @@ def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
 def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCall) -> None:
     """Tell a load's caller that the model is ready."""
     if model.spec is not None:
-        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
+        facts = model.worker.facts if model.worker is not None else None
+        context = facts.context if facts is not None else 0
+        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe, context)
         answer_when_remembered(state, model, caller, report)
 
 

@@ -109,6 +109,9 @@ def send_run(
         query=request.query,
         waited=waited,
         weight=weight,
+        api_key=request.caller.key if request.caller is not None else "",
+        more=request.more,
+        via=request.via,
     )
     state.emit(
         SendMessage(worker.id, run, waiting.payload),

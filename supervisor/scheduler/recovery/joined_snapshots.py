@@ -63,11 +63,7 @@ def join_snapshots(
         for worker, snapshot in workers.items()
         for each in snapshot.attempts
     }
-    ended = {
-        RequestKey(each.gateway, each.number, each.attempt): worker
-        for worker, snapshot in workers.items()
-        for each in snapshot.ended
-    }
+    ended = {each.key: worker for worker, snapshot in workers.items() for each in snapshot.ended}
     return World(
         [_running_worker(worker, snapshot, arrivals[worker], waiting) for worker, snapshot in workers.items()],
         starting,
@@ -84,9 +80,7 @@ def join_snapshots(
 def known_attempts(workers: Mapping[str, WorkerSnapshot]) -> set[RequestKey]:
     """Return the attempts that workers hold, or have just ended."""
     running = {RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.attempts}
-    return running | {
-        RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.ended
-    }
+    return running | {each.key for of in workers.values() for each in of.ended}
 
 
 def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
@@ -118,4 +112,6 @@ def _running_worker(
         attempts=attempts,
         last_use=0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
         remembered=snapshot.remembered,
+        context=snapshot.context,
+        need=snapshot.need,
     )

@@ -54,6 +54,9 @@ class RunningWorker(NamedTuple):
     last_use: float = 0.0
     """Monotonic seconds; 0: never."""
     remembered: PolicyOverrides = PolicyOverrides()
+    context: int = 0
+    need: Mapping[str, int] = {}
+    """The memory that its model counts with, in bytes by place."""
 
 
 class AttemptAt(NamedTuple):
@@ -142,6 +145,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
         state.kill_worker(worker)
         return
+    worker.context, worker.need = running.context, running.need
     taken_over_models.take_over(state, model, worker, running.state, running.facts)
     taken_over_models.restore_remembered(model, worker, running.remembered)
     model.last_use = running.last_use or now

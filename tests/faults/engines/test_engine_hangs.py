@@ -52,7 +52,7 @@ def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> N
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=ENDLESS)
     stream.until(lambda it: len(it.events) > 2)
     engine = server.engine_pid(LOOP)
-    os.kill(engine, signal.SIGSTOP)
+    processes.stop(engine)
     stream.finish()
     assert not stream.done
     assert stream.error["code"] == "backend_hung"
@@ -86,7 +86,7 @@ def test_a_pause_of_worker_and_engine_does_not_count_as_a_hang(short_silence_ser
     stream.until(lambda it: len(it.events) > 2)
     engine, worker = server.engine_pid(CALM), server.worker_pid(CALM)
     for pid in (worker, engine):
-        os.kill(pid, signal.SIGSTOP)
+        processes.stop(pid)
     stays(lambda: processes.alive(engine), "both are stopped", 1.5 * SILENCE_S)
     for pid in (engine, worker):
         os.kill(pid, signal.SIGCONT)
@@ -115,7 +115,7 @@ def abandoned(server: LemonbusServer, stream: bool, others: int = 0) -> None:
     """Stop the engine while it works on a request, and hang up. ``others``: how many requests it works on besides."""
     request = server.client.start_chat(LOOP, stream=stream, max_tokens=ENDLESS)
     wait_for(lambda: server.busy_slots(LOOP) == others + 1, "it is in the engine")
-    os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
+    processes.stop(server.engine_pid(LOOP))
     request.hang_up()
 
 

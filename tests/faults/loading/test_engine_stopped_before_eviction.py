@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 
 from protocol.models import prompt_caches
 from tests.faults.conftest import SAVE_TIMEOUT_S
 from tests.support.models.tiny_models import TALE_TEXT
-from tests.support.processes import alive
+from tests.support.processes import alive, stop
 from tests.support.server import LemonbusServer
 
 CHAT, TALE = "extra.tiny-chat", "extra.tiny-tale"
@@ -21,7 +19,7 @@ def test_another_model_is_loaded_in_its_place(single_model_server: LemonbusServe
     question = [{"role": "user", "content": "x" * 200}]
     assert server.client.chat(CHAT, messages=question, max_tokens=2).status == 200
     engine = server.engine_pid(CHAT)
-    os.kill(engine, signal.SIGSTOP)
+    stop(engine)
     begun = time.monotonic()
     answer = server.client.chat(TALE)
     took = time.monotonic() - begun

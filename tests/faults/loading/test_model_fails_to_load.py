@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program_by_model
-from tests.support import processes
 from tests.support.clients.http_client import chat_body
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -229,7 +230,7 @@ def test_the_breaker_opens(short_backoff_server: LemonbusServer) -> None:
     for _ in range(4):
         server.wait_loaded(CHAT)
         before = losses(server)
-        processes.kill(server.engine_pid(CHAT))
+        os.kill(server.engine_pid(CHAT), signal.SIGSEGV)  # after SIGKILL, an idle engine would not be started again
         wait_for(lambda: losses(server) > before, "its death is known")  # noqa: B023 - called at once
     wait_for(lambda: troubled(server, CHAT), "the breaker is open")
     refused(server.client.chat(CHAT), "breaker_open")

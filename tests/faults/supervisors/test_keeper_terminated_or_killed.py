@@ -57,6 +57,9 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, pausing: d
             assert (slow.status, slow.error["code"]) == (503, "draining"), "no body is waited for"
             assert slow.read_to_close()
         assert server.client.get("/live").status == 200
+        health = server.health()
+        assert (health["status"], health["lemonbus"]["granted"]) == ("draining", 1), "status answers until the end"
+        assert server.client.get("/readyz").json()["status"] == "draining"
         assert server.alive
 
     stream.finish(100)

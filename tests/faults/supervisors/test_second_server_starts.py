@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import StartServer
+from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.server import LemonbusServer
@@ -26,6 +27,20 @@ def test_a_second_server_on_the_runtime_directory(shared_server: LemonbusServer)
     assert f"pid {shared_server.keeper_pid}" in line
     assert str(shared_server.runtime) in line
     assert shared_server.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
+
+
+def test_a_second_server_on_the_state_directory(start_server: StartServer) -> None:
+    first = start_server("tiny-chat")
+    state = first.settings.state_dir
+    for _ in range(2):
+        line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, state_dir=state))
+        assert f"pid {first.keeper_pid}" in line
+        assert f"state_dir {state}" in line
+        kill_supervisor(first)  # the lock is the server's, not the supervisor's
+    assert first.client.chat(CHAT).text == CHAT_TEXT
+    first.kill_keeper()
+    second = start_server("tiny-chat", state_dir=state)
+    assert second.client.chat(CHAT).text == CHAT_TEXT, "the lock ends with the keeper"
 
 
 def test_a_second_server_on_the_port(shared_server: LemonbusServer) -> None:

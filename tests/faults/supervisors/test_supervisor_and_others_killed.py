@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from pathlib import Path
 
 from tests.fake_engines.generation.slow_generation import text_of
@@ -91,7 +90,7 @@ def test_a_stopped_worker_is_not_waited_for_forever(calm_server: LemonbusServer)
     assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     engine, worker = server.engine_pid(CALM), server.worker_pid(CHAT)
     kept = stream(server, CALM, 30)
-    os.kill(worker, signal.SIGSTOP)
+    processes.stop(worker)
     line = kill_supervisor(server)
     wait_for(lambda: not processes.alive(worker), "it was killed")
     assert kept.finish(60).done
@@ -104,7 +103,7 @@ def test_a_stopped_worker_is_not_waited_for_forever(calm_server: LemonbusServer)
 def test_a_stopped_supervisor_is_replaced(calm_server: LemonbusServer) -> None:
     engine, before = calm_server.engine_pid(CALM), len(recoveries(calm_server))
     kept = stream(calm_server, CALM)
-    os.kill(calm_server.supervisor_pid, signal.SIGSTOP)
+    processes.stop(calm_server.supervisor_pid)
     waiting = calm_server.client.start_chat(CALM, max_tokens=3)
     recovered_since(calm_server, before)
     assert waiting.finish(30).status == 200

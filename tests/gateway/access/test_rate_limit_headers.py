@@ -44,7 +44,10 @@ def test_anthropics_headers() -> None:
     }
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.0, "0s"), (0.0004, "0s"), (59.9996, "1m0s"), (12.345, "12.345s")])
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0, "0s"), (0.0004, "0s"), (59.9996, "1m0s"), (12.345, "12.345s"), (86_400.0, "24h0m0s"), (3_661.5, "1h1m1.5s")],
+)
 def test_durations(seconds: float, shown: str) -> None:
     headers = openai_limit_headers(RateLimits(LimitStatus(1, 0, seconds)), NOW)
     assert headers["x-ratelimit-reset-requests"] == shown

@@ -59,7 +59,14 @@ def list_items(_caller: HttpCaller, page: ToyItemsQuery) -> list[ItemDone]:
     return [ItemDone(str(page.newest), page.limit)]
 
 
-@route("DELETE", "/toy/{name}", changes=True, secret=True, unfinished=lambda answer: answer.name == "later")
+@route(
+    "DELETE",
+    "/toy/{name}",
+    changes=True,
+    secret=True,
+    status_of=lambda answer: 202 if answer.name == "later" else 200,
+    other_statuses=(202,),
+)
 def remove_item(_caller: HttpCaller, item: NamedItem) -> ItemDone:
     """Removes an item."""
     return ItemDone(item.name, 0)

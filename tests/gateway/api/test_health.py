@@ -11,7 +11,8 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.health_reports import report_for
-from gateway.api.lemonade.health import request_stats, server_health
+from gateway.api.lemonade.health import server_health
+from gateway.api.lemonade.stats import request_stats
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.times import NEVER_UNLOADED

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
+from gateway.api.common.inference.stream_writer import ByteWriter, ResponseStream, StreamWriter
+from gateway.api.openai.speech import SpeechEventWriter
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import Code, Failure
+from protocol.messages.events import Outcome
 
 
 class _FailingWriter(StreamWriter):
@@ -40,9 +42,9 @@ class _Answer:
         return b"data: {}\n\n"
 
 
-def response_stream(answer: Any) -> ResponseStream:
+def response_stream(answer: Any, writer: StreamWriter | None = None) -> ResponseStream:
     context: Any = SimpleNamespace(label="r.1", failure=None, last=False, model="", close_after=lambda: None)
-    return ResponseStream(answer, context, _FailingWriter())
+    return ResponseStream(answer, context, writer or _FailingWriter())
 
 
 def test_an_exception_of_a_writer_ends_the_stream_with_an_error_and_is_counted() -> None:
@@ -58,3 +60,47 @@ def test_a_failure_of_the_engine_is_not_an_internal_error() -> None:
         list(response_stream(_Answer(Failure(Code.CANCELLED, "left"))))
     assert reset.value.errno == errno.ECONNRESET
     assert INTERNAL_ERRORS.count == before
+
+
+class _Sound(_Answer):
+    """Some pieces of sound, then a failure, or the end."""
+
+    outcome = Outcome(prompt_tokens=3, output_tokens=4)
+
+    def __init__(self, *pieces: bytes, failure: Failure | None = None) -> None:
+        super().__init__(failure)
+        self._pieces = list(pieces)
+
+    def __iter__(self) -> _Sound:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._pieces:
+            return self._pieces.pop(0)
+        if self._failure is not None:
+            raise self._failure.raised()
+        raise StopIteration
+
+
+def test_bytes_end_with_the_answer() -> None:
+    assert list(response_stream(_Sound(b"a", b"", b"b"), ByteWriter("audio/wav"))) == [b"a", b"b"]
+
+
+def test_a_failure_within_bytes_breaks_the_connection() -> None:
+    stream = response_stream(_Sound(b"a", failure=Failure(Code.BACKEND_DIED, "killed")), ByteWriter("audio/wav"))
+    assert next(stream) == b"a"
+    with pytest.raises(ConnectionResetError, match="killed"):
+        next(stream)
+
+
+def test_speech_in_events_ends_with_the_counts() -> None:
+    delta, done = list(response_stream(_Sound(b"\xff\0"), SpeechEventWriter()))
+    assert delta == b'data: {"type":"speech.audio.delta","audio":"/wA="}\n\n'
+    usage = b'{"input_tokens":3,"output_tokens":4,"total_tokens":7}'
+    assert done == b'data: {"type":"speech.audio.done","usage":%b}\n\n' % usage
+
+
+def test_a_failure_within_speech_in_events_is_the_last_event() -> None:
+    failing = _Sound(b"a", failure=Failure(Code.BACKEND_DIED, "killed"))
+    *_, last = list(response_stream(failing, SpeechEventWriter()))
+    assert b'"code":"backend_died"' in last

@@ -38,7 +38,7 @@ def test_a_foreign_page_may_not_change_the_server(ask: AppClient, route: str) ->
 def test_every_route_has_labels_and_they_are_few(ask: AppClient) -> None:
     create_app(ask.session, DIALECTS)
     routes = ask.session.request_counts.routes
-    assert routes["/v1/chat/completions"] == RouteLabels("chat/completions", "openai")
+    assert routes["/v1/chat/completions"] == RouteLabels("chat/completions", "openai", inference=True)
     assert routes["/metrics"] == RouteLabels("metrics", "mullama")
     assert len({labels.endpoint for labels in routes.values()}) < MAX_ENDPOINTS
     assert len({labels.dialect for labels in routes.values()}) < MAX_DIALECTS

@@ -18,7 +18,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, EventKind
 from protocol.messages.health import GetHealth
-from protocol.messages.metrics import CollectMetrics, MetricsCollected, RequestsObserved
+from protocol.messages.metrics import CollectMetrics, MetricsCollected
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt, Refused, SubmitRequest
 from protocol.runtime import logs
@@ -90,11 +90,12 @@ def test_requests_are_reported_once_and_before_the_answer(
     opened.handlers.on_message(message, b"")
     counts.observe("/v1/models", 200, 0.02)
     opened.bus.full = False
-    series = counts.unreported()
-    assert [sum(each.buckets) for each in series] == [2]
+    report = counts.unreported()
+    assert report is not None
+    assert [sum(each.buckets) for each in report.series] == [2]
     opened.handlers.on_message(message, b"")
     opened.handlers.on_message(message, b"")
-    assert opened.bus.sent == [RequestsObserved(series), answer, answer]
+    assert opened.bus.sent == [report, answer, answer]
     assert opened.ping(8) == [Pong(8)], "a full outbox is not an internal error"
 
 

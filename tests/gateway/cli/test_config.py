@@ -126,7 +126,7 @@ def test_config_names_the_line_of_what_no_recipe_takes(lemonbus: Ends, tmp_path:
         check=False,
     )
     assert done.returncode == 2
-    where = f"{file}:{2 * padding + 2}: defaults.llamacpp.options.ctx_size: ctx_size must be from 0 up to"
+    where = f"{file}:{2 * padding + 2}: defaults.llamacpp.options.ctx_size: ctx_size must be from -1 up to"
     assert done.stderr.startswith(f"lemonbus: {where}")
 
 

@@ -65,6 +65,7 @@ def test_the_running_server_revokes_a_key(lemonbus: Ends, server: FakeServer) ->
 
 def test_the_running_server_lists_its_keys(lemonbus: Ends, server: FakeServer) -> None:
     limits = {"requests_per_minute": 0, "tokens_per_minute": 0, "concurrent": 0, "expires": 0.0}
+    limits |= {"tokens_per_day": 0, "tokens_per_month": 0}
     keys = [
         {"name": "admin_api_key", "origin": "settings", "scopes": ["admin"], "models": [], "created": 0.0, **limits}
     ]

@@ -127,6 +127,26 @@ def test_an_ordinary_user_knows_the_unit_by_its_dynamic_user(user: int) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("user", [listener_check.DYNAMIC_USERS[7], 1000])
+def test_root_knows_the_unit_although_its_directory_has_another_owner_on_the_disk(
+    user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd 257 maps the owner for the processes of the unit alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as run, listening(user) as listener:
+        folder = Path(run) / "private" / "lemonbus"
+        folder.mkdir(parents=True)
+        os.chown(folder, 65534, 65534)
+        (Path(run) / "lemonbus").symlink_to("private/lemonbus")
+        monkeypatch.setattr(listener_check, "UNIT_DIRECTORY", Path(run) / "lemonbus")
+        url = f"http://127.0.0.1:{line_of(listener)}"
+        if user == 1000:
+            with pytest.raises(CommandError, match="no API key is sent there"):
+                check_listener(url, Settings())
+        else:
+            check_listener(url, Settings())
+
+
+@needs_root
 @pytest.mark.usefixtures("port")
 def test_a_directory_that_anybody_could_have_made_says_nothing(lemonbus: Ends, tmp_path: Path) -> None:
     """Such as /tmp/lemonbus-0."""

@@ -40,6 +40,68 @@ def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus:
     assert server.last() == {"model_name": "A"}
 
 
+def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, lemonbus: Ends) -> None:
+    place = {"place": "host", "name": "", "total": 16e9, "free": 3e9, "reserved": 1e9, "available": 2e9, "need": 5e9}
+    evicted = {"model": "B", "reason": "memory", "busy": False, "idle_seconds": 75.0, "frees": {"host": 4_000_000_000}}
+    plan = {
+        "decision": "evict",
+        "context": 4096,
+        "slots": 2,
+        "places": [{key: int(value) if isinstance(value, float) else value for key, value in place.items()}],
+        "parts": {"weights": 4_500_000_000, "cache": 500_000_000},
+        "measured": True,
+        "evictions": [evicted],
+        "refusal": None,
+    }
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "message": "A can be loaded", "plan": plan})
+    code, shown, _ = lemonbus("load", "A", "--dry-run")
+    assert server.last() == {"model_name": "A", "dry_run": True}
+    assert (code, shown.splitlines()) == (
+        0,
+        [
+            "A can be loaded",
+            "",
+            "PLACE  NEED    AVAILABLE  FREE    KEPT FREE  TOTAL",
+            "host   5.0 GB  2.0 GB     3.0 GB  1.0 GB     16 GB",
+            "",
+            "Need: weights 4.5 GB, cache 500 MB (corrected by a former load)",
+            "Context: 4096 tokens in each of 2 slots",
+            "",
+            "UNLOADED FIRST  REASON  IDLE FOR  FREES",
+            "B               memory  1 min     host 4.0 GB",
+        ],
+    )
+
+
+def test_the_context_that_was_taken_is_shown(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "context": 8192})
+    assert lemonbus("load", "A", "--ctx-size", "-1") == (
+        0,
+        "Loaded model: A\nContext: 8192 tokens of each request\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("words", ["", "--json"])
+def test_a_dry_run_of_a_load_that_would_be_refused_fails(server: FakeServer, lemonbus: Ends, words: str) -> None:
+    refusal = {"status": 507, "code": "insufficient_memory", "message": "too large"}
+    facts = {"context": 0, "slots": 1, "places": [], "parts": {}, "measured": False, "evictions": []}
+    plan = {"decision": "refuse", **facts, "refusal": refusal}
+    server.replies["POST", "/v1/load"] = Reply({**LOADED, "message": "A cannot be loaded: too large", "plan": plan})
+    code, shown, _ = lemonbus("load", "A", "--dry-run", *words.split())
+    assert code == 1
+    assert "A cannot be loaded: too large" in shown
+
+
+@pytest.mark.parametrize("words", ["--ctx-size -1", "-o ctx_size=-1", "-o ctx-size=auto"])
+def test_an_automatic_context_is_asked_for_by_its_name_in_the_api(
+    server: FakeServer, lemonbus: Ends, words: str
+) -> None:
+    server.replies["POST", "/v1/load"] = Reply(LOADED)
+    assert lemonbus("load", "A", *words.split())[0] == 0
+    assert server.last() == {"model_name": "A", "ctx_size": "auto"}
+
+
 @pytest.mark.parametrize(
     ("word", "value"),
     [

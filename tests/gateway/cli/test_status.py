@@ -8,8 +8,17 @@ import time
 from msgspec import structs
 
 from protocol.failures import Code, Failure
-from protocol.messages.health import FailedModel, RunningModel
-from protocol.messages.peers import Peer
+from protocol.messages.health import (
+    DiskSpace,
+    EngineDeath,
+    EngineDeaths,
+    FailedModel,
+    LoadInProgress,
+    ModelProblem,
+    RunningModel,
+)
+from protocol.messages.peers import LoadStage, Peer
+from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.canned_responses import health
 from tests.gateway.cli.conftest import Ends
@@ -59,6 +68,20 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
                 "C", Failure(Code.LOAD_FAILED, "no such\nfile", detail="one\nlibgomp.so.1: cannot open"), 3, 8.0
             )
         ],
+        loads=[
+            LoadInProgress("B", LoadStage.LOADING, 75.0, 2, 3, 10, "steps"),
+            LoadInProgress("F", LoadStage.WAITING_FOR_MEMORY, 5.0, 1),
+        ],
+        deaths=[
+            EngineDeaths(
+                "A",
+                7,
+                [
+                    EngineDeath(70.0, "backend_died", "llama-server was killed by SIGKILL"),
+                    EngineDeath(3700.0, "backend_hung", "no answer"),
+                ],
+            )
+        ],
         downloads=["D"],
         problems=["keys.json is broken"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
@@ -71,8 +94,42 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago -" in lines
     assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
     assert "B loading 0 of ? 0 - - - -" in lines
+    at = lines.index("LOADING STAGE FOR PROGRESS WAITING")
+    assert lines[at + 1 : at + 3] == ["B loading 1 min 3 of 10 steps 2", "F waiting for memory 5 s - 1"]
     assert "C 3 in 8 s no such file" in lines
+    assert "A 7 1 min, 1 h 1 min ago llama-server was killed by SIGKILL" in lines
     at = lines.index("Details of C:")
     assert lines[at + 1 : at + 3] == ["one", "libgomp.so.1: cannot open"]
     assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 10"
     assert json.loads(lemonbus("status", "--json")[1])["lemonbus"]["pid"] == 1
+
+
+def test_status_of_a_drained_server_says_how_to_end_that(server: FakeServer, lemonbus: Ends) -> None:
+    problem = ModelProblem("A", "Model A could not be loaded at the start: no such file")
+    server.replies["GET", "/v1/health"] = health(status="drained", drained=True, model_problems=[problem])
+    lines = lemonbus("status")[1].splitlines()
+    assert lines[0] == f"lemonbus 1 at {server.url}: drained, up 1 s, 0 running, 0 waiting"
+    assert lines[1:3] == [
+        "Drained: it takes no new requests; `lemonbus undrain` ends this.",
+        f"Problem: {problem.text}",
+    ]
+
+
+def test_status_shows_what_is_left_of_the_machine(server: FakeServer, lemonbus: Ends) -> None:
+    memory = [
+        Capacity("host", 64_000_000_000, 5_300_000_000, "/ai.slice"),
+        Capacity("0000:03:00.0", 24_000_000_000, 20_000_000_000, name="Card", used_percent=93.0, age=1.0),
+        Capacity("MIG-1", 9_000_000_000, 0),
+    ]
+    disks = [DiskSpace("cache", 98_000_000, 10**12), DiskSpace("state", 5_000_000_000, 10**12)]
+    server.replies["GET", "/v1/health"] = health(memory=memory, disks=disks)
+    code, out, _ = lemonbus("status")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    at = lines.index("MEMORY FREE OF BUSY LIMITED BY")
+    assert lines[at + 1 : at + 4] == [
+        "host 5.3 GB 64 GB - /ai.slice",
+        "Card 20 GB 24 GB 93 % -",
+        "MIG-1 0 B 9.0 GB - -",
+    ]
+    assert "Free disk space: 98 MB for cache, 5.0 GB for state" in lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import signal
 import socket
 import struct
@@ -32,6 +31,7 @@ from gateway.decoding.decoder_process import (
 from gateway.decoding.limits import DECODE_TIMEOUT_S, MAX_DECODERS_OF_CLIENT, MAX_PIXELS, MAX_SCANS
 from protocol.failures import LemonbusError
 from tests.support.media import PNG_HEAD, chunk, many_scans, noise, playlist, png_of, written
+from tests.support.processes import stop
 
 BUDGET = Budget(MAX_PIXELS, 2**31)
 NOISE = noise(64, 48)
@@ -241,7 +241,7 @@ def test_an_image_that_takes_too_long_ends_the_decoder_and_nothing_else() -> Non
 def put_stopped_decoder() -> decoder_process._Decoder:
     """Make the next order endless: it goes to a decoder that is stopped."""
     stopped = decoder_process._Decoder()
-    os.kill(stopped.pid, signal.SIGSTOP)
+    stop(stopped.pid)
     decoder_process._idle.append(stopped)
     return stopped
 

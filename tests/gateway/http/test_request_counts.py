@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import endpoint_of
-from gateway.http.request_counts import MAX_SERIES, RequestCounts, RouteLabels
-from protocol.messages.metrics import DURATION_BUCKETS, OTHER
+from gateway.http.request_counts import MAX_KEPT, MAX_SERIES, RequestCounts, RouteLabels
+from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestsObserved
 
 
 def counts() -> RequestCounts:
@@ -13,26 +13,33 @@ def counts() -> RequestCounts:
     return made
 
 
+def unreported(counted: RequestCounts) -> RequestsObserved:
+    report = counted.unreported()
+    assert report is not None
+    return report
+
+
 def test_requests_with_the_same_labels_are_one_series() -> None:
     counted = counts()
     for seconds in (0.001, 0.005, 0.3, 1000.0):
         counted.observe("/v1/models/{name}", 200, seconds)
-    (series,) = counted.unreported()
+    (series,) = unreported(counted).series
     assert (series.endpoint, series.dialect, series.status) == ("models/{name}", "openai", 200)
     assert series.seconds == 1000.306
     assert series.buckets[0] == 2
     assert series.buckets[DURATION_BUCKETS.index(0.5)] == 1
     assert series.buckets[-1] == 1
-    assert counted.unreported() == [series], "it stays until it was reported"
-    counted.reported()
-    assert counted.unreported() == []
+    report = unreported(counted)
+    assert (report.series, report.serial) == ([series], 1), "it stays until it was reported"
+    counted.reported(report)
+    assert counted.unreported() is None
 
 
 def test_paths_of_clients_are_not_labels() -> None:
     counted = counts()
     for number in range(100):
         counted.observe(f"/{number}", 404, 0.1, "not_found")
-    (series,) = counted.unreported()
+    (series,) = unreported(counted).series
     assert (series.endpoint, series.dialect, sum(series.buckets)) == (OTHER, OTHER, 100)
 
 
@@ -40,8 +47,40 @@ def test_there_is_a_limit_whatever_comes() -> None:
     counted = counts()
     for number in range(2 * MAX_SERIES):
         counted.observe("/", 200, 0.1, code=f"code-{number}")
-    assert len(counted.unreported()) == MAX_SERIES + 1
-    assert sum(sum(series.buckets) for series in counted.unreported()) == 2 * MAX_SERIES
+    assert len(unreported(counted).series) == MAX_SERIES + 1
+    assert sum(sum(series.buckets) for series in unreported(counted).series) == 2 * MAX_SERIES
+
+
+def test_failures_of_requests_to_models_are_counted_by_key_model_and_code() -> None:
+    counted = counts()
+    counted.routes = {"/v1/chat": RouteLabels("chat", "openai", inference=True), "/v1/pull": RouteLabels("pull", "x")}
+    counted.failed("/v1/chat", "ci", "a", "cancelled", answered=True)
+    counted.failed("/v1/chat", "ci", "a", "cancelled", answered=False)
+    counted.failed("/v1/chat", "", "a", "invalid_request", answered=False)
+    counted.failed("/v1/pull", "ci", "a", "offline", answered=False)
+    counted.failed("/unknown", "ci", "a", "not_found", answered=False)
+    assert unreported(counted).failures == [
+        FailedRequests("ci", "a", "cancelled", 2, 1),
+        FailedRequests("", "a", "invalid_request", 1, 0),
+    ]
+
+
+def test_names_that_clients_invent_for_models_take_bounded_space() -> None:
+    counted = counts()
+    counted.routes = {"/v1/chat": RouteLabels("chat", "openai", inference=True)}
+    for number in range(2 * MAX_SERIES):
+        counted.failed("/v1/chat", "ci", f"m{number}", "model_not_found", answered=False)
+    failures = unreported(counted).failures
+    assert len(failures) == MAX_SERIES + 1
+    assert sum(each.requests for each in failures) == 2 * MAX_SERIES
+
+
+def test_the_latest_reports_are_kept_for_another_supervisor() -> None:
+    counted = counts()
+    for _ in range(MAX_KEPT + 2):
+        counted.observe("/", 200, 0.1)
+        counted.reported(unreported(counted))
+    assert [report.serial for report in counted.latest] == list(range(3, MAX_KEPT + 3))
 
 
 def test_names_of_routes() -> None:

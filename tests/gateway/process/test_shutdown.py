@@ -12,6 +12,10 @@ import psutil
 import pytest
 
 from protocol.messages import peers
+from protocol.messages.calls import CallResult
+from protocol.messages.health import GetHealth, HealthReport
+from protocol.messages.metrics import FailedRequests
+from protocol.messages.readiness import ServerReadiness
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
@@ -42,6 +46,43 @@ def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
         assert harness.gateway is not None
         harness.gateway.send_signal(signal.SIGTERM)
         assert harness.gateway.wait(DEADLINE) == 0
+
+
+def test_questions_are_answered_while_the_server_drains(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness, open_request(harness) as connection:
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
+        seen = read_until(connection, CHUNK % 0)
+        harness.do(lambda: harness.send(received.gateway, peers.Draining(DEADLINE)))
+        wait_for(lambda: harness.get("/health")[0] == 503)
+        with harness.connect() as asking:
+            asking.sendall(request("GET", "/v1/health", b""))
+            gateway, call = harness.called(GetHealth)
+            report = HealthReport("draining", "1", "b1", harness.supervisor.pid, 5.0, [], {}, granted=1)
+            harness.do(lambda: harness.send(gateway, CallResult(call.number), msgspec.msgpack.encode(report)))
+            status, headers, body = parsed(read_to_end(asking))
+        health = msgspec.json.decode(body)
+        assert (status, headers["connection"]) == (200, "close")
+        assert (health["status"], health["lemonbus"]["granted"]) == ("draining", 1)
+        assert msgspec.json.decode(harness.get("/readyz")[2])["status"] == "draining"
+        refused = harness.post("/v1/load", {"model": "tiny"})
+        assert (refused[0], error_of(refused)["code"]) == (503, "draining"), "nothing is changed any more"
+        harness.do(lambda: harness.publish(received, [*received.tokens(1, 2), received.done(2)]))
+        assert parsed(seen + read_to_end(connection))[2].endswith(b"data: [DONE]\n\n")
+
+
+def test_a_drained_server_lets_accepted_requests_end_and_a_list_get_its_later_pieces(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness, open_request(harness, LIST, LIST_PATH) as connection:
+        first = harness.next_request()
+        harness.do(lambda: harness.send(first.gateway, ServerReadiness(ready=True, drained=True)))
+        wait_for(lambda: harness.get("/readyz")[0] == 503)
+        refused = harness.post(PATH, CHAT)
+        assert (refused[0], error_of(refused)["code"], refused[1]["retry-after"]) == (503, "drained", "10")
+        harness.do(lambda: answer_whole(harness, first))
+        later = harness.next_request()
+        harness.do(lambda: answer_whole(harness, later))
+        assert parsed(read_to_end(connection))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -178,3 +219,14 @@ def test_the_masters_death_breaks_streams_and_never_completes_them(tmp_path: Pat
         assert b"[DONE]" not in rest
         assert not rest.endswith(b"0\r\n\r\n")
         worker.wait(DEADLINE)
+
+
+def test_the_last_requests_are_reported_before_the_end(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness:
+        assert harness.post(PATH, b"{")[0] == 400
+        assert not harness.observed, "it is not asked"
+        assert harness.gateway is not None
+        harness.gateway.send_signal(signal.SIGTERM)
+        assert harness.gateway.wait(DEADLINE) == 0
+        failed = [each for report in wait_for(lambda: harness.observed) for each in report.failures]
+    assert failed == [FailedRequests("", "", "invalid_json", 1)]

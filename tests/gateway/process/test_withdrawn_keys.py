@@ -19,6 +19,7 @@ from protocol.messages.backend_installs import InstallBackend
 from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.events import EventKind
 from protocol.messages.log_stream import FollowLogs, LogSnapshot
+from protocol.messages.metrics import FailedRequests
 from protocol.messages.model_files import PullModel
 from protocol.messages.peers import Welcome
 from protocol.messages.responses import FinishResponse, StoreResponse
@@ -249,9 +250,12 @@ def test_a_client_that_does_not_read_is_cut_off(harness: GatewayHarness, state: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_response_in_the_background_fails_and_says_why(harness: GatewayHarness, state: Path, stream: bool) -> None:
-    body = {"model": "tiny", "input": "hi", "background": True, "stream": stream}
-    with open_request(harness, body, "/v1/responses", **bearer("ci")) as connection:
+def test_a_response_in_the_background_fails_says_why_and_is_counted_once(
+    harness: GatewayHarness, state: Path, stream: bool
+) -> None:
+    name = f"background-{stream}"
+    body = {"model": name, "input": "hi", "background": True, "stream": stream}
+    with open_request(harness, body, "/v1/responses", X_Request_ID=name, **bearer("ci")) as connection:
         gateway, call = harness.called(StoreResponse)
         harness.do(lambda: harness.send(gateway, CallResult(call.number), envelope.pack_payload(None)))
         received = begun(harness)
@@ -266,6 +270,10 @@ def test_a_response_in_the_background_fails_and_says_why(harness: GatewayHarness
             last = parsed(read_to_end(connection))[2].strip().splitlines()[-1]
             assert REVOKED.encode() in last
             assert b'"response.failed"' in last
+    wait_for(lambda: any(line.get("request_id") == name and "status" in line for line in harness.lines))
+    harness.ping()
+    failed = [each for report in harness.observed for each in report.failures if each.model == name]
+    assert failed == [FailedRequests("ci", name, "unauthorized", 1)]
 
 
 def test_a_key_of_the_settings_that_a_reload_has_changed(tmp_path: Path) -> None:

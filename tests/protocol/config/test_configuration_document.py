@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.config.model_settings import GroupSettings, ModelSettings
+from protocol.config.model_settings import GroupSettings, ModelSettings, RemoteSettings
 from protocol.config.settings import SECTIONS
 from supervisor.models.options.settings_check import check_settings
 from tests.protocol.config.resolved_settings import complaint, resolved
 
+EITHER_OR = {"urls"}
+"""Keys that a section cannot have beside another one of the example."""
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()
 
@@ -30,15 +32,18 @@ def test_the_example_is_valid(file: str) -> None:
 
 def test_the_example_has_every_key() -> None:
     settings = resolved(text=example(DOCUMENT)).settings
-    (model,), (group,) = settings.models.values(), settings.groups.values()
-    for section, kind in ((model, ModelSettings), (group, GroupSettings)):
-        given = set(re.findall(r"^(\w+) = ", example(DOCUMENT), re.MULTILINE))
-        assert isinstance(section, kind)
-        assert set(kind.__struct_fields__) <= given
+    assert all(isinstance(model, ModelSettings) for model in settings.models.values())
+    assert all(isinstance(group, GroupSettings) for group in settings.groups.values())
+    given = set(re.findall(r"^(\w+) = ", example(DOCUMENT), re.MULTILINE))
+    assert {
+        *ModelSettings.__struct_fields__,
+        *GroupSettings.__struct_fields__,
+        *RemoteSettings.__struct_fields__,
+    } - EITHER_OR <= given
 
 
 def test_every_key_is_explained() -> None:
-    for kind in (ModelSettings, GroupSettings):
+    for kind in (ModelSettings, GroupSettings, RemoteSettings):
         assert [field.name for field in msgspec.structs.fields(kind) if f"`{field.name}`" not in DOCUMENT] == []
 
 

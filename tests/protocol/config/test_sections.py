@@ -8,7 +8,13 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.model_settings import (
+    GroupSettings,
+    ModelSettings,
+    RecipeDefaults,
+    RemoteSettings,
+    merge_model_settings,
+)
 from protocol.config.sections import MAX_SECTIONS
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
@@ -86,6 +92,9 @@ def test_what_is_read_reaches_child_processes_and_can_be_compared() -> None:
 
 
 M = "[models.x]\n"
+P = f"{M}command = ['x', '{{port}}']\n"
+U = f"{M}url = 'http://a/v1'\n"
+R = "[remotes.gpu]\nurl = 'http://a/v1'\n[models.'gpu/x']\n"
 TEXTS = "expected a text without control characters"
 
 
@@ -100,6 +109,55 @@ TEXTS = "expected a text without control characters"
         (f"[models.{'x' * 257}]", f"1: models.{'x' * 257}: expected a name of 1 to 256 characters"),
         (f"{M}ttll = 3", "2: models.x.ttll: unknown setting; did you mean ttl?"),
         (f"{M}system-prompt = ''", "2: models.x.system-prompt: unknown setting; did you mean system_prompt?"),
+        (f"{M}slots = 3", "2: models.x.slots: has no effect without command or url or urls"),
+        (f"{M}timeout = 3", "2: models.x.timeout: has no effect without url"),
+        (f"{P}timeout = 3", "3: models.x.timeout: has no effect without url"),
+        (f"{P}url = 'http://a/v1'", "3: models.x.url: expected either this or command, not both"),
+        (f"{M}url = 'ftp://a/v1'", "2: models.x.url: expected an http or https address"),
+        (f"{M}url = 'http://user:pw@a/v1'", "2: models.x.url: expected an http or https address"),
+        (f"{M}url = 'http://a/v1?key=3'", "2: models.x.url: expected an http or https address"),
+        (f"{M}urls = []", "2: models.x.urls: expected a non-empty list"),
+        (f"{M}url = 'http://a/v1'\nmemory = 3", "3: models.x.memory: has no effect without command"),
+        (f"{M}url = 'http://a/v1'\nmemory = 0", "3: models.x.memory: has no effect without command"),
+        (f"{M}url = 'http://a/v1'\nstop_signal = 'TERM'", "3: models.x.stop_signal: has no effect without command"),
+        (f"{M}type = 'llm'", "2: models.x.type: has no effect without command or url or urls"),
+        (f"{U}memory_limit = 3", "3: models.x.memory_limit: has no effect on a model of another server"),
+        (f"{U}cpus = 3", "3: models.x.cpus: has no effect on a model of another server"),
+        (f"{U}nice = 3", "3: models.x.nice: has no effect on a model of another server"),
+        (f"{U}user = 'a'", "3: models.x.user: has no effect on a model of another server"),
+        (f"{U}devices = ['0']", "3: models.x.devices: has no effect on a model of another server"),
+        (f"{U}env.A = 'a'", "3: models.x.env: has no effect on a model of another server"),
+        (f"{U}args = 'a'", "3: models.x.args: has no effect on a model of another server"),
+        (f"{M}url = 'http://a:99999/v1'", "2: models.x.url: expected the address of a server, got 'http://a:99999/v1'"),
+        (f"{M}url = 'http://a:abc/v1'", "2: models.x.url: expected the address of a server"),
+        (f"{M}url = 'http://a:0/v1'", "2: models.x.url: expected the address of a server"),
+        (f"{M}urls = ['http://a/v1', 'http://[::1/v1']", "2: models.x.urls: expected the address of a server"),
+        ("[remotes.x]\nurl = 'http://a:65616/v1'", "2: remotes.x.url: expected the address of a server"),
+        (
+            f"{R}command = ['x', '{{port}}']",
+            '4: models."gpu/x".command: expected no such key: the model is one of [rem',
+        ),
+        (f"{R}url = 'http://b/v1'", '4: models."gpu/x".url: expected no such key: the model is one of [remotes.gpu]'),
+        (f"{R}served_name = 'y'", '4: models."gpu/x".served_name: expected no such key'),
+        (f"{R}memory = 3", '4: models."gpu/x".memory: has no effect without command'),
+        (f"{R}nice = 3", '4: models."gpu/x".nice: has no effect on a model of another server'),
+        ("[remotes.x]\nslots = 3", "1: remotes.x: expected url, an http or https address"),
+        ("[remotes.'a/b']\nurl = 'http://a/v1'", '1: remotes."a/b": expected a name of letters, digits'),
+        ("[remotes.x]\nurl = 'http://a/v1'\nserved_name = 'a'", "3: remotes.x.served_name: unknown setting"),
+        (f"{M}command = []", "2: models.x.command: expected a list such as"),
+        (f"{M}command = 'vllm'", "2: models.x.command: expected a list such as"),
+        (f"{M}command = ['x', '--port', '80']", "2: models.x.command: expected {port} in an argument or in env"),
+        (f"{P}slots = 0", "3: models.x.slots: expected a whole number from 1 up to 4096, got 0"),
+        (f"{P}health = 'x'", "3: models.x.health: expected a path such as /health, got 'x'"),
+        (f"{P}device_memory = 5", "3: models.x.device_memory: has no effect without devices"),
+        (f"{P}device_memory = -5", "3: models.x.device_memory: expected a whole number from 0"),
+        (f"{U}device_memory = 0", "3: models.x.device_memory: has no effect without command"),
+        (f"{P}stop_signal = 'KILL'", "3: models.x.stop_signal: expected one of TERM, INT"),
+        (f"{P}type = 'chat'", "3: models.x.type: expected"),
+        (f"{P}working_directory = 'x'", "3: models.x.working_directory: expected an absolute path, got 'x'"),
+        (f"{P}api_key_file = '/k'\napi_key_env = 'K'", "4: models.x.api_key_env: expected either this or api_key_file"),
+        (f"{P}api_key = 'secret'", "3: models.x.api_key: unknown setting; did you mean api_key_"),
+        (f"{P}env.LEMONBUS_X = 'x'", "3: models.x.env.LEMONBUS_X: LEMONBUS_X is not given to an engine"),
         (f"{M}zzz = 3", "2: models.x.zzz: unknown setting; there are: options, args, env, devices, ttl"),
         ("[defaults.llamacpp]\naliases = ['a']", "2: defaults.llamacpp.aliases: unknown setting"),
         ("[defaults.llamacpp]\npreload = true", "2: defaults.llamacpp.preload: unknown setting"),
@@ -113,6 +171,11 @@ TEXTS = "expected a text without control characters"
         (f"{M}concurrency = 0", "2: models.x.concurrency: expected a whole number from 1 up to 256, got 0"),
         (f"{M}concurrency = 1.5", "2: models.x.concurrency: expected a whole number from 1"),
         (f"{M}queue = true", "2: models.x.queue: expected a whole number from 1 up to 10000, got true"),
+        (f"{M}memory_limit = -1", "2: models.x.memory_limit: expected a whole number from 0, got -1"),
+        (f"{M}cpus = 0", "2: models.x.cpus: expected a number from 0.01 up to 4096, got 0"),
+        (f"{M}nice = 20", "2: models.x.nice: expected a whole number from -20 up to 19, got 20"),
+        (f"{M}user = 'a b'", "2: models.x.user: expected the name of a user, or its number as a text, got 'a b'"),
+        (f"{M}user = 1000", "2: models.x.user: expected the name of a user"),
         (f"{M}aliases = 'a'", "2: models.x.aliases: expected a list of names of at most 256 characters, got 'a'"),
         (f"{M}aliases = ['']", "2: models.x.aliases: expected a list of names"),
         ('[models."a\\nb"]', '1: models."a\\nb": expected a name of 1 to 256 characters'),
@@ -197,6 +260,11 @@ def test_variables_that_load_code_or_are_secret_are_refused(name: str) -> None:
     assert refusal.startswith(f"{PATH}:2: defaults.llamacpp.env.{name}: {name} is not given to an engine")
 
 
+def test_a_program_of_the_operators_own_may_get_any_variable() -> None:
+    text = f"{P}env.LD_LIBRARY_PATH = '/opt/cuda'\nenv.HF_TOKEN = 'x'"
+    assert resolved(text=text).settings.models["x"].env == {"LD_LIBRARY_PATH": "/opt/cuda", "HF_TOKEN": "x"}
+
+
 def test_other_variables_are_taken() -> None:
     text = (
         "[models.x.env]\nCUDA_VISIBLE_DEVICES = '1'\nGGML_VK_DISABLE_F16 = '1'\nOMP_NUM_THREADS = ''\nhttps_proxy = 'x'"
@@ -213,6 +281,10 @@ DEFAULTS = RecipeDefaults(
     pin=True,
     concurrency=1,
     queue=1,
+    memory_limit=1,
+    cpus=1.0,
+    nice=1,
+    user="a",
     set={"temperature": 1, "top_p": 1},
     drop=["top_k"],
     system_prompt="default",
@@ -230,6 +302,8 @@ DEFAULTS = RecipeDefaults(
         ({"ttl": 0.0}, {"ttl": 0.0}),
         ({"pin": False}, {"pin": False}),
         ({"concurrency": 3, "queue": 4}, {"concurrency": 3, "queue": 4}),
+        ({"memory_limit": 0, "cpus": 0.5, "nice": 0}, {"memory_limit": 0, "cpus": 0.5, "nice": 0}),
+        ({"user": "b"}, {"user": "b"}),
         ({"set": {"top_p": 2, "seed": 3}}, {"set": {"temperature": 1, "top_p": 2, "seed": 3}}),
         ({"drop": ["seed", "top_k"]}, {"drop": ["top_k", "seed"]}),
         ({"system_prompt": ""}, {"system_prompt": ""}),
@@ -241,6 +315,17 @@ def test_a_model_wins_over_its_recipe(model: dict[str, object], merged: dict[str
     expected = msgspec.convert({**msgspec.to_builtins(DEFAULTS), **merged}, ModelSettings)
     assert merge_model_settings(DEFAULTS, own) == expected
     assert merge_model_settings(RecipeDefaults(), own) == own
+
+
+def test_a_section_of_a_remote_model_wins_over_that_of_its_server() -> None:
+    remote = RemoteSettings(url="http://a/v1", api_key_env="A", slots=4, timeout=5)
+    assert remote.section_of("x", ModelSettings()) == ModelSettings(
+        url="http://a/v1", served_name="x", api_key_env="A", slots=4, timeout=5
+    )
+    own = ModelSettings(api_key_file="/k", slots=2, timeout=1, ttl=3)
+    assert remote.section_of("x", own) == msgspec.structs.replace(own, url="http://a/v1", served_name="x")
+    read = resolved(text=f"{R}slots = 2\ntimeout = 1\nhealth = '/h'").settings.models["gpu/x"]
+    assert read == ModelSettings(slots=2, timeout=1, health="/h")
 
 
 KEYS = st.sampled_from([*ModelSettings.__struct_fields__, "ctx_size", "swap", "x"])

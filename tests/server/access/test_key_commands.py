@@ -12,6 +12,7 @@ from pathlib import Path
 from protocol.config.api_keys import KEYS_FILE, read_keys
 from tests.conftest import StartServer
 from tests.support.clients.http_client import RawHttpClient
+from tests.support.processes import stop
 from tests.support.server import ROOT, LemonbusServer
 
 NEW_CONNECTIONS = 8
@@ -96,7 +97,7 @@ def test_a_key_is_added_while_no_supervisor_answers(start_server: StartServer, t
     state = server.settings.state_dir
     stopped = [server.keeper_pid, server.supervisor_pid]
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
     try:
         added = Shell(server, tmp_path).keys("add", "root", "--scope", "admin", "--state-dir", state)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -250,7 +249,7 @@ def test_decoding_ends_when_its_client_leaves(trap: Trap) -> None:
         for decoder in [child.pid for pid in server.gateway_pids() for child in processes.children(pid)]:
             with contextlib.suppress(OSError):  # one that has done its work may have ended by now
                 if processes.memory(decoder) > WORKING:
-                    os.kill(decoder, signal.SIGSTOP)  # its order has no end
+                    processes.stop(decoder)  # its order has no end
                     if processes.memory(decoder) > WORKING:
                         return decoder
         return None

@@ -79,6 +79,7 @@ BODIES: list[tuple[str, Json]] = [
     ),
     ("/api/embed", {"input": "a", "options": {}}),
     ("/api/embeddings", {"prompt": "a", "options": {}}),
+    ("/v1/text-to-speech/{voice}", {"text": "hello", "model_id": "extra.tiny-kokoro", "voice_settings": {}}),
     (
         "/v1/responses",
         {
@@ -205,7 +206,7 @@ def operations(document: Json) -> Iterator[tuple[str, str, str, Json]]:
 
 
 def ask(server: LemonbusServer, method: str, path: str, media_type: str, body: Json) -> HttpExchange:
-    path = path.replace("{slot_id}", "0?action=erase&model=extra.tiny-chat")
+    path = path.replace("{slot_id}", "0?action=erase&model=extra.tiny-chat").replace("{voice}", "af_heart")
     if media_type == form_data.MEDIA_TYPE:
         texts = [
             FormPart(name, b"null" if text is None else str(text).encode())
@@ -242,7 +243,7 @@ def known_body(path: str, method: str, example: Json) -> Json:
     """Return an example with a short answer and a model that the server has, unless the first request would remove that model."""
     body = dict(example)
     name = "no-such-model" if path.endswith(("delete", "unload")) else model_of(path, method, random.Random(1))
-    for field in ("model", "model_name", "alias", "name", "source"):
+    for field in ("model", "model_id", "model_name", "alias", "name", "source"):
         if field in body:
             body[field] = name
     if "input_prefix" in body:

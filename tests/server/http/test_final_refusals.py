@@ -23,7 +23,6 @@ OTHER_PROGRAM = {"model_name": "user.Own", "checkpoint": "llama3.2:1b", "recipe"
 @pytest.mark.parametrize(
     ("ask", "status", "code"),
     [
-        (lambda client: client.audio.speech.create(model="kokoro", voice="a", input="b"), 501, "unsupported"),
         (lambda client: client.post("/pull", body=CONFLICT, cast_to=object), 503, "offline"),
         (lambda client: client.post("/pull", body=OTHER_PROGRAM, cast_to=object), 501, "unsupported"),
         (

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support import processes
 from tests.support.clients.http_client import RawHttpClient
 from tests.support.clients.http_exchange import HttpExchange
+from tests.support.metric_rules import broken_rules, promtool_problems
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 from workers.worker.engine_metrics import ENGINE_DEADLINE_S
@@ -34,7 +35,7 @@ def client(server: LemonbusServer) -> RawHttpClient:
 
 
 def scrape(client: RawHttpClient) -> Samples:
-    answer = client.get("/metrics", patience=10.0)
+    answer = client.get("/metrics?mullama=true", patience=10.0)
     assert answer.status == 200, answer
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     return samples_of(answer)
@@ -45,7 +46,7 @@ def complete_scrape(client: RawHttpClient) -> Samples:
 
     def soon() -> HttpExchange | None:
         began = time.monotonic()
-        answer = client.get("/metrics", patience=10.0)
+        answer = client.get("/metrics?mullama=true", patience=10.0)
         return answer if time.monotonic() - began < ENGINE_DEADLINE_S else None
 
     return samples_of(wait_for(soon, "every process answers in time", 30.0))
@@ -97,12 +98,26 @@ def test_a_chat_is_counted_once(client: RawHttpClient, stream: bool) -> None:
     assert rise("lemonbus_first_token_seconds_count", model=CHAT) == 1
     assert rise("lemonbus_inter_token_seconds_count", model=CHAT) == 6
     assert rise("lemonbus_model_generated_tokens_total", model=CHAT) == 7
-    assert rise("llamacpp:tokens_predicted_total", model=CHAT) == 7
+    assert rise("llamacpp_tokens_predicted_total", model=CHAT) == 7
     assert value(after, "lemonbus_engine_metrics_up", model=CHAT) == 1
     assert value(after, "lemonbus_slots_busy", model=CHAT) == 0
     assert value(after, "lemonbus_slots", model=CHAT) > 0
     assert value(after, "lemonbus_worker_memory_bytes", model=CHAT) > 1_000_000
     assert not any(name == "lemonbus_errors_total" and rise(name, **dict(given)) for name, given in after)
+
+
+def test_the_rules_for_names_are_kept(client: RawHttpClient) -> None:
+    assert client.chat(CHAT, max_tokens=1).status == 200
+    text = client.get("/metrics", patience=10.0).body.decode()
+    assert "\nmullama_" not in text
+    assert broken_rules(text) == []
+    assert promtool_problems(text) == ""
+
+
+def test_mullamas_names_are_there_if_they_are_asked_for(client: RawHttpClient) -> None:
+    assert "\nmullama_info" in client.get("/metrics?mullama=true").body.decode()
+    answer = client.get("/metrics?mullama=perhaps")
+    assert (answer.status, answer.json()["error"]["param"]) == (400, "mullama")
 
 
 def requests_of_status(client: RawHttpClient) -> int:
@@ -178,7 +193,7 @@ def test_a_stopped_engine_does_not_make_it_late(server: LemonbusServer, client: 
         for _ in range(3):
             samples = scrape(client)
             assert value(samples, "lemonbus_engine_metrics_up", model=CHAT) == 0
-            assert not any(name.startswith("llamacpp:") for name, _ in samples)
+            assert not any(name.startswith("llamacpp_") for name, _ in samples)
             assert value(samples, "lemonbus_models_loaded") == 1
     wait_for(lambda: value(scrape(client), "lemonbus_engine_metrics_up", model=CHAT) == 1, "it is asked again")
 

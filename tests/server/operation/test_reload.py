@@ -122,7 +122,7 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
         server.configure(
             max_loaded_models=3,
             queue_requests=7,
-            mullama_metrics=False,
+            mullama_metrics=True,
             sections=f'[models."{CHAT}"]\nttl = 500\n[models."{TALES}"]\npin = true\n',
         )
         announced = effects(server.reload(dry_run=True))
@@ -143,7 +143,7 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
     assert server.health()["max_models"]["llm"] == 3
     metrics = server.client.get("/metrics").body
     assert b"lemonbus_models_loaded" in metrics
-    assert b"mullama_" not in metrics, "Mullama's names are switched off"
+    assert b"\nmullama_info" in metrics, "Mullama's names are switched on"
 
 
 def test_requested_changes_are_not_warnings(server: ConfiguredServer) -> None:

@@ -31,7 +31,7 @@ def loaded_with(wanted: int, model: ModelView) -> int | None:
 
 @pytest.mark.parametrize(
     ("context", "wanted", "loaded"),
-    [(4096, 2048, None), (4096, 4096, None), (4096, 4097, 4097), (0, 9999, None), (None, 9999, None)],
+    [(4096, 2048, None), (4096, 4096, None), (4096, 4097, 4097), (0, 9999, None), (-1, 9999, None), (None, 9999, None)],
 )
 def test_a_model_that_is_not_loaded_gets_what_it_would_have_or_more(
     context: int | None, wanted: int, loaded: int | None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.messages.system_info import (
+    BackendStatus,
     Cpu,
     GetSystemInfo,
     Gpu,
@@ -17,20 +18,24 @@ from protocol.messages.system_info import (
     MachineProbed,
     Npu,
     ProgramStatus,
+    RecipeStatus,
     SystemInfo,
 )
+from protocol.models.memory import Capacity
 from supervisor.handlers import system_info
 from supervisor.handlers.system_info import (
     PROBE_INTERVAL_S,
     PROBE_TIMEOUT_S,
     PROBLEM_INTERVAL_S,
     SystemInspection,
+    apply_program_devices,
     merge_probe,
 )
 from supervisor.runtime.jobs import OnEnded
 
 CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))
+MEMORY = [Capacity("host", 10, 4)]
 FOUND = MachineProbed(nvidia_gpus=[Gpu("0000:04:00.0", "Other", driver="nvidia")], packages=["a==1"])
 
 
@@ -49,7 +54,15 @@ class InspectionHarness:
         loop: Any = SimpleNamespace(now=lambda: self.time, call_later=self._later)
         jobs: Any = SimpleNamespace(start=self._start, kill=self._kill, dismiss=self.released.append)
         calls: Any = SimpleNamespace(reply=self._reply)
-        self.inspection = SystemInspection(MACHINE, lambda devices: {"on": list(devices)}, loop, self.view, jobs, calls)
+        self.inspection = SystemInspection(
+            machine=MACHINE,
+            recipes=lambda devices: {"on": list(devices)},
+            loop=loop,
+            view=self.view,
+            jobs=jobs,
+            memory=lambda: MEMORY,
+            calls=calls,
+        )
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> Any:
         timer = SimpleNamespace(seconds=seconds, callback=callback, cancelled=False)
@@ -85,7 +98,7 @@ class InspectionHarness:
 def test_without_tools_the_answer_is_what_the_kernel_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch)
     harness.ask(1)
-    assert harness.answers == {("g1", 1): SystemInfo(MACHINE, {"on": MACHINE.devices})}
+    assert harness.answers == {("g1", 1): SystemInfo(MACHINE, {"on": MACHINE.devices}, memory=MEMORY)}
     assert harness.jobs == []
 
 
@@ -185,3 +198,16 @@ def test_reports_of_tools_are_merged_into_what_is_known() -> None:
     assert found.npu is not None
     assert found.npu.power_mode == "Turbo"
     assert merge_probe(MACHINE, MachineProbed()) == MACHINE
+
+
+def test_the_devices_that_a_users_own_program_finds() -> None:
+    backends = {"cpu": BackendStatus(["cpu"], "installed"), "system": BackendStatus(["cpu"], "installed")}
+    recipes = {"llamacpp": RecipeStatus(backends=backends)}
+    apply_program_devices(recipes, {"llamacpp:system": ["cpu", "nvidia_gpu"], "other:system": ["x"]})
+    assert {name: status.devices for name, status in backends.items()} == {
+        "cpu": ["cpu"],
+        "system": ["cpu", "nvidia_gpu"],
+    }
+    backends["system"] = BackendStatus([], "installable")
+    apply_program_devices(recipes, {"llamacpp:system": ["cpu", "nvidia_gpu"]})
+    assert backends["system"].devices == []

@@ -15,7 +15,7 @@ from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
 from supervisor.lifecycle import main
 from supervisor.lifecycle.keeper_client import KeeperClient
-from supervisor.lifecycle.startup import StartupSettings
+from supervisor.lifecycle.startup import StartupSettings, lock_state
 from supervisor.processes.listener import bind_listener
 from tests.support.ports import free_port
 
@@ -46,12 +46,23 @@ def keeper() -> Iterator[HoldingKeeper]:
     made.close()
 
 
-@pytest.mark.parametrize("held", [(), (channel.LOCK,), (channel.LISTENER,), (channel.LOCK, channel.LISTENER)])
+@pytest.mark.parametrize(
+    "held",
+    [
+        (),
+        (channel.STATE_LOCK,),
+        (channel.STATE_LOCK, channel.LOCK),
+        (channel.LISTENER,),
+        (channel.STATE_LOCK, channel.LOCK, channel.LISTENER),
+    ],
+)
 def test_what_an_earlier_supervisor_held_is_not_made_again(
     keeper: HoldingKeeper, held: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder = str(tmp_path)
     settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(tmp_path / "r"), port=free_port())
+    if channel.STATE_LOCK in held:
+        keeper.held[channel.STATE_LOCK] = lock_state(settings, 4711)
     if channel.LOCK in held:
         keeper.held[channel.LOCK] = RuntimeDirectory(tmp_path / "r").lock_fd
         write_settings(settings, tmp_path / "r")
@@ -68,7 +79,8 @@ def test_what_an_earlier_supervisor_held_is_not_made_again(
     (_, used, runtime, listener_fd, _), _ = serve.call_args
     assert used.settings == settings
     reports = [received for received in iter(ours.receive, None) if received[0] != channel.STARTED]
-    assert {name for word, name, _ in reports if word == channel.HOLD} == {channel.LOCK, channel.LISTENER} - set(held)
+    made = {name for word, name, _ in reports if word == channel.HOLD}
+    assert made == {channel.STATE_LOCK, channel.LOCK, channel.LISTENER} - set(held)
     for descriptor in (runtime.lock_fd, listener_fd, *(descriptor for _, _, descriptor in reports)):
         os.close(descriptor)
     ours.close()

@@ -82,8 +82,7 @@ def test_a_failed_call_affects_no_other(
         raise problem
 
     monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
-    for way in ("reconcile", "reconcile_unless_settled"):
-        monkeypatch.setattr(supervisor.components.scheduler, way, lambda _now: went_on.append(True))
+    monkeypatch.setattr(supervisor.components.scheduler, "reconcile", lambda _now: went_on.append(True))
     monkeypatch.setitem(supervisor.components.messages._handlers, type(message), fails)
     supervisor.components.messages.received("g1", message, b"")
     ((peer, answer),) = sent
@@ -113,6 +112,27 @@ def test_an_exception_in_the_scheduler_is_counted_and_what_it_decided_is_carried
     assert sent == [("g1", CallResult(3))]
     assert supervisor.components.errors.count == 1
     assert not supervisor.components.scheduler._state.settled, "the next event looks at everything again"
+
+
+def test_the_memory_is_not_read_for_a_request_if_nothing_waits_or_moves(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions, state = supervisor.components.decisions, supervisor.components.scheduler._state
+    reads: list[float] = []
+    sent: list[tuple[str, Any]] = []
+    monkeypatch.setattr(decisions, "_read_memory", reads.append)
+    monkeypatch.setattr(supervisor.components.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    state.settled = True
+    state.emit(AnswerCall("g1", 3, []))
+    decisions.suspended = True
+    decisions.reconcile_unless_settled()
+    assert not sent, "another supervisor is taken over from"
+    decisions.suspended = False
+    decisions.reconcile_unless_settled()
+    assert (sent, reads) == ([("g1", CallResult(3))], [])
+    state.settled = False
+    decisions.reconcile_unless_settled()
+    assert len(reads) == 1
 
 
 def test_an_effect_that_cannot_be_carried_out_stops_no_other(

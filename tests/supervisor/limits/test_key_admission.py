@@ -14,6 +14,8 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 from supervisor.internal_errors import InternalErrors
 from supervisor.limits.key_admission import KeyAdmission
+from supervisor.limits.rate_limiter import RateLimiter
+from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.scheduler.effects import SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduler import Scheduler
@@ -41,12 +43,16 @@ class Admission:
         self.submitted: list[RequestKey] = []
         self.reserved: list[RequestKey] = []
         self.resumed = 0
+        self.limits = RateLimiter()
         self.admission = KeyAdmission(
             self.loop,
             self.barrier,
             self.scheduler,
             InternalErrors(),
+            self.limits,
+            TokenBudgets(),
             lambda key, limits: self.reports.append((key, limits)),
+            lambda _key: None,
             self._resume,
         )
 
@@ -137,7 +143,7 @@ def test_tokens_of_an_answer_count_before_the_next_request(gate: Admission) -> N
     caller = Caller("ci", tokens_per_minute=100)
     gate.admit(FIRST, caller)
     gate.admit(SECOND, caller)
-    gate.admission.ended(caller, 100)
+    gate.limits.use_tokens("ci", 100, gate.time)
     gate.reported("ci")
     assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
 

@@ -66,9 +66,9 @@ def test_a_refused_request_costs_nothing() -> None:
 def test_tokens_that_were_used_refuse_the_next_request() -> None:
     limits, caller = RateLimiter(), Caller("ci", tokens_per_minute=100)
     assert sent(limits, caller)
-    limits.use_tokens(caller, 99, 0.0)
+    limits.use_tokens(caller.key, 99, 0.0)
     assert sent(limits, caller), "one token is left, and nothing is known of the next request"
-    limits.use_tokens(caller, 100, 0.0)
+    limits.use_tokens(caller.key, 100, 0.0)
     failure = limits.refusal(caller, 0, 0.0)
     assert failure is not None
     assert failure.retry_after == pytest.approx(60.0)
@@ -85,7 +85,7 @@ def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> 
     assert failure is not None
     assert (failure.code, failure.retry_after) == (Code.RATE_LIMITED, 1.0)
     assert "running requests" in failure.message
-    limits.use_tokens(caller, 10, 0.0)
+    limits.use_tokens(caller.key, 10, 0.0)
     assert limits.refusal(caller, 0, 0.0, promised=0) is None
 
 
@@ -105,7 +105,7 @@ def test_keys_do_not_share_limits() -> None:
 def test_what_is_left(caller: Caller, expected: RateLimits) -> None:
     limits = RateLimiter()
     limits.accept(caller, 0.0)
-    limits.use_tokens(caller, 700, 0.0)
+    limits.use_tokens(caller.key, 700, 0.0)
     assert limits.rate_limits(caller, 0.0) == expected
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages.metrics import OTHER
-from supervisor.metrics.accumulators import MAX_SERIES, Counter, Histogram, LabelValues
+from supervisor.metrics.accumulators import MAX_SERIES, Counter, Histogram, LabelValues, RecentValues
 
 BOUNDS = (0.5, 1.0, 2.0)
 
@@ -52,6 +52,46 @@ def test_the_first_values_of_a_label_are_kept_apart() -> None:
         OTHER,
         "b",
     ]
+
+
+def test_the_values_that_were_seen_last_are_kept_apart() -> None:
+    dropped: list[str] = []
+    values = RecentValues(2, dropped.append)
+    assert [values.bounded(value) for value in ("a", "b", "a", "", "c", "a")] == ["a", "b", "a", OTHER, "c", "a"]
+    assert dropped == ["b"]
+    assert values.bounded("b") == "b"
+    assert dropped == ["b", "c"]
+
+
+def test_values_in_use_keep_their_places() -> None:
+    dropped: list[str] = []
+    values = RecentValues(2, dropped.append)
+    used = {"a"}
+    values.in_use = used.__contains__
+    assert [values.bounded(value) for value in ("a", "b", "c")] == ["a", "b", "c"]
+    used.add("c")
+    assert values.bounded("d") == OTHER
+    assert dropped == ["b"]
+    used.clear()
+    assert values.bounded("d") == "d"
+    assert dropped == ["b", "a"]
+
+
+def test_dropped_combinations_still_count_in_the_total() -> None:
+    counter, histogram = Counter("model", "result"), Histogram(BOUNDS, "model")
+    for model in ("a", "b"):
+        counter.add((model, "ok"), 3)
+        counter.add((model, "failed"))
+        histogram.observe((model,), 0.1)
+    counter.drop("model", "a")
+    histogram.drop("model", "a")
+    counter.drop("key", "b")
+    counter.drop("result", "a")
+    assert counter.values == {("b", "ok"): 3, ("b", "failed"): 1}
+    assert list(histogram.distributions) == [("b",)]
+    assert counter.total == 8
+    counter.add(("a", "ok"))
+    assert counter.values["a", "ok"] == 1
 
 
 def test_combinations_beyond_the_limit_share_one_series() -> None:

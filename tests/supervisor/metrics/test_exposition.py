@@ -8,12 +8,17 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from protocol.failures import Code, Failure
+from protocol.messages.devices import DeviceReading
 from protocol.messages.events import Outcome
+from protocol.messages.health import DiskSpace, FailedModel
 from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
+from protocol.models.memory import Capacity
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, ServerSnapshot
+from tests.support.metric_rules import broken_rules, promtool_problems
 
 DOCUMENTED = {
     "info": ("gauge", {"version"}),
@@ -66,6 +71,8 @@ def families(text: bytes) -> dict[str, Metric]:
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documented_families(prefix: str, name: str) -> None:
     kind, labels = DOCUMENTED[name]
+    if (prefix, name) == ("lemonbus_", "uptime_seconds"):
+        kind = "gauge"  # the name of a counter would end with _total
     text = render(busy_metrics(), snapshot(models=(LOADED,)), with_mullama=True)
     assert f"# TYPE {prefix}{name} {kind}\n".encode() in text
     samples = [
@@ -84,7 +91,7 @@ def test_documented_values() -> None:
     label = r'{model="a\"b\\c\n"}'
     for line in (
         'mullama_info{version="1.2.3"} 1.0',
-        "mullama_uptime_seconds 3600.500",
+        "mullama_uptime_seconds 3600.5",
         "mullama_models_loaded 1.0",
         'mullama_requests_total{endpoint="chat"} 2.0',
         'mullama_requests_total{endpoint="generate"} 0.0',
@@ -93,10 +100,10 @@ def test_documented_values() -> None:
         "mullama_tokens_generated_total 8.0",
         f"mullama_tokens_per_second{label} 20.0",
         "mullama_prompt_tokens_total 12.0",
-        f"mullama_model_parameters{label} 1.236e+09",
+        f"mullama_model_parameters{label} 1236000000.0",
         f"mullama_model_context_size{label} 4096.0",
         f"mullama_model_gpu_layers{label} 35.0",
-        "mullama_memory_used_bytes 4.5e+09",
+        "mullama_memory_used_bytes 4500000000.0",
         'mullama_request_duration_seconds_bucket{le="0.1"} 0.0',
         'mullama_request_duration_seconds_bucket{le="0.5"} 2.0',
         'mullama_request_duration_seconds_bucket{le="1.0"} 2.0',
@@ -108,17 +115,102 @@ def test_documented_values() -> None:
         assert line in lines, line
 
 
+def test_a_key_sees_its_models_and_mullamas_names_are_those_of_its_document() -> None:
+    now = snapshot(models=(LOADED, LOADED._replace(name="hidden")))._replace(short_names={LOADED.name: "a:b"})
+    lines = render(busy_metrics(), now, with_mullama=True, models=["a*"]).decode().splitlines()
+    assert not any("hidden" in line for line in lines)
+    assert 'mullama_model_parameters{model="a:b"} 1236000000.0' in lines
+    assert r'lemonbus_slots{model="a\"b\\c\n"} 4.0' in lines
+    assert r'lemonbus_first_token_seconds_bucket{model="a\"b\\c\n",le="+Inf"} 1.0' in lines
+    assert r'lemonbus_first_token_seconds_count{model="a\"b\\c\n"} 1.0' in lines
+
+
 def test_mullamas_names_can_be_left_out() -> None:
     text = render(busy_metrics(), snapshot(models=(LOADED,)), with_mullama=False)
     assert b"mullama_" not in text.replace(b'dialect="mullama"', b"")
-    assert b"lemonbus_uptime_seconds 3600.500\n" in text
+    assert b"lemonbus_uptime_seconds 3600.5\n" in text
 
 
 def test_a_server_without_models_shows_every_family() -> None:
     text = render(ServerMetrics(), snapshot(), with_mullama=True)
     for prefix in ("lemonbus_", "mullama_"):
-        for name, (kind, _) in DOCUMENTED.items():
-            assert f"# TYPE {prefix}{name} {kind}\n".encode() in text
+        for name in DOCUMENTED:
+            assert f"# TYPE {prefix}{name} ".encode() in text
+
+
+def test_the_rules_for_names_are_kept() -> None:
+    engine = EngineMetrics(LOADED.name, LLAMA % 5 + b"vllm:without_help 1\n")
+    now = snapshot(engine, models=(LOADED,))._replace(machine=MACHINE)
+    text = render(busy_metrics(), now, with_mullama=False).decode()
+    assert broken_rules(text) == []
+    assert promtool_problems(text) == ""
+
+
+def test_the_rules_find_what_promtool_finds() -> None:
+    wrong = {
+        "a:b": ("gauge", "a colon"),
+        "a_ms": ("gauge", "an abbreviated unit"),
+        "a_percent": ("gauge", "a unit that is not a base unit"),
+        "a_gauge": ("gauge", "its type in its name"),
+        "a_count": ("gauge", "a histogram's suffix"),
+        "aB": ("gauge", "an upper-case letter"),
+        "a_total": ("gauge", "only a counter's name ends with _total"),
+        "a_seconds": ("counter", "a counter's name ends with _total"),
+    }
+    for name, (kind, problem) in wrong.items():
+        (found,) = broken_rules(f"# HELP {name} Help\n# TYPE {name} {kind}\n{name} 1\n")
+        assert problem in found
+    assert broken_rules("a 1\n") == ["a: no help text"]
+    assert broken_rules('# HELP a A\n# TYPE a gauge\na{le="1"} 1\n') == ["a: has the label le"]
+
+
+MACHINE = MachineSnapshot(
+    memory=[Capacity("host", 64, 48), Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=2.5)],
+    devices=[
+        DeviceReading("amd", "0000:03:00.0", "0000:03:00.0", "GPU-1", "Card", 24, 20, used_percent=7.0),
+        DeviceReading("amd", "0000:c4:00.0", "host", name="Graphics", used_percent=50.0),
+        DeviceReading("amd", "0000:41:00.0", "MIG-1", "MIG-1", "Part", 9, 9),
+    ],
+    disks=[DiskSpace("cache", 5, 9), DiskSpace("state", 4, 9)],
+)
+
+
+def test_the_machine_is_shown() -> None:
+    lines = render(ServerMetrics(), snapshot()._replace(machine=MACHINE), with_mullama=False).decode().splitlines()
+    shown = [line for line in lines if re.match("lemonbus_(memory_[tfr]|dev|disk)", line)]
+    assert shown == [
+        'lemonbus_memory_total_bytes{place="host"} 64.0',
+        'lemonbus_memory_total_bytes{place="0000:03:00.0"} 24.0',
+        'lemonbus_memory_free_bytes{place="host"} 48.0',
+        'lemonbus_memory_free_bytes{place="0000:03:00.0"} 20.0',
+        'lemonbus_memory_reading_age_seconds{place="host"} 0.0',
+        'lemonbus_memory_reading_age_seconds{place="0000:03:00.0"} 2.5',
+        'lemonbus_device_info{device="0000:03:00.0",place="0000:03:00.0",name="Card"} 1.0',
+        'lemonbus_device_info{device="0000:c4:00.0",place="host",name="Graphics"} 1.0',
+        'lemonbus_device_info{device="MIG-1",place="MIG-1",name="Part"} 1.0',
+        'lemonbus_device_utilization_ratio{device="0000:03:00.0"} 0.07',
+        'lemonbus_device_utilization_ratio{device="0000:c4:00.0"} 0.5',
+        'lemonbus_disk_free_bytes{directory="cache"} 5.0',
+        'lemonbus_disk_free_bytes{directory="state"} 4.0',
+        'lemonbus_disk_size_bytes{directory="cache"} 9.0',
+        'lemonbus_disk_size_bytes{directory="state"} 9.0',
+    ]
+
+
+def test_failed_models_and_keys_that_expire_are_shown() -> None:
+    failure = Failure(Code.LOAD_FAILED, "No")
+    failed = [FailedModel("a", failure, 3, 12.5), FailedModel("b", failure, 1, 0.0)]
+    now = snapshot()._replace(failed=failed, key_expiries={"dashboard": 1.9e9})
+    lines = render(ServerMetrics(), now, with_mullama=False).decode().splitlines()
+    for line in (
+        "lemonbus_models_failed 2.0",
+        "lemonbus_models_backing_off 1.0",
+        'lemonbus_model_failures{model="a"} 3.0',
+        'lemonbus_model_retry_seconds{model="a"} 12.5',
+        'lemonbus_model_retry_seconds{model="b"} 0.0',
+        'lemonbus_key_expiry_timestamp_seconds{key="dashboard"} 1900000000.0',
+    ):
+        assert line in lines, line
 
 
 # ---- the engines' own --------------------------------------------------------------------------------------------
@@ -129,10 +221,10 @@ def test_engines_are_merged_under_their_models() -> None:
         ServerMetrics(), snapshot(EngineMetrics("a", LLAMA % 5), EngineMetrics("b", LLAMA % 7)), with_mullama=True
     )
     found = families(text)
-    tokens = {sample.labels["model"]: sample.value for sample in found["llamacpp:prompt_tokens"].samples}
+    tokens = {sample.labels["model"]: sample.value for sample in found["llamacpp_prompt_tokens"].samples}
     assert tokens == {"a": 5, "b": 7}
-    assert b"# TYPE llamacpp:prompt_tokens_total counter\n" in text
-    assert b'llamacpp:n_busy_slots_per_decode{model="a"} 1.5\n' in text
+    assert b"# TYPE llamacpp_prompt_tokens_total counter\n" in text
+    assert b'llamacpp_n_busy_slots_per_decode{model="a"} 1.5\n' in text
     assert {sample.value for sample in found["lemonbus_engine_metrics_up"].samples} == {1}
 
 
@@ -151,7 +243,7 @@ def test_engines_are_merged_under_their_models() -> None:
 def test_an_engine_without_an_answer_or_with_a_wrong_one_harms_nothing(answer: bytes | None) -> None:
     good = EngineMetrics("good", LLAMA % 5)
     found = families(render(ServerMetrics(), snapshot(EngineMetrics("bad", answer), good), with_mullama=True))
-    assert [sample.labels["model"] for sample in found["llamacpp:prompt_tokens"].samples] == ["good"]
+    assert [sample.labels["model"] for sample in found["llamacpp_prompt_tokens"].samples] == ["good"]
     assert "x" not in found
     up = {sample.labels["model"]: sample.value for sample in found["lemonbus_engine_metrics_up"].samples}
     assert up == {"bad": float(answer is not None), "good": 1}

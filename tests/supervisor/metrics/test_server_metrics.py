@@ -10,7 +10,6 @@ from protocol.failures import Code
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
 from protocol.worker_states import WorkerState
-from supervisor.metrics.accumulators import MAX_MODELS
 from supervisor.metrics.server_metrics import (
     DOCUMENTED_DURATION_BUCKETS,
     MAX_DIALECTS,
@@ -72,30 +71,59 @@ def test_a_generation_adds_its_tokens_and_times() -> None:
 
 
 def test_every_label_is_bounded() -> None:
-    metrics = ServerMetrics()
+    metrics = ServerMetrics(most_models=40)
     for number in range(3000):
         name = f"model-{number}"
         metrics.attempt_granted(name, 0.1)
         metrics.generation_ended(name, Outcome(1, 1, 2, 0.1, 0.1, 0.1, b"\0" * 8))
         metrics.model_loaded(name, 1.0)
         metrics.load_failed(name)
+        metrics.engine_restarted(name, "backend_died")
         metrics.attempt_retried(name)
         metrics.attempt_refused(name)
         metrics.request_submitted(name)
         metrics.requests_observed([series(name, 0.1, dialect=name, status=number, code=name, inference=name)])
+    latest = [(f"model-{number}",) for number in range(2960, 3000)]
     for per_model in (metrics.prompt_tokens, metrics.cached_tokens, metrics.generated_tokens):
-        assert len(per_model.values) == MAX_MODELS + 1
+        assert list(per_model.values) == latest
         assert per_model.total in (3000, 6000)
     for histogram in (metrics.queue_wait, metrics.first_token, metrics.inter_token, metrics.load_seconds):
-        assert len(histogram.distributions) == MAX_MODELS + 1
-    assert len(metrics.average_speeds()) == MAX_MODELS + 1
-    assert len(metrics.loads.values) == 2 * (MAX_MODELS + 1)
+        assert list(histogram.distributions) == latest
+    assert len(metrics.average_speeds()) == 40
+    assert len(metrics.loads.values) == 80
+    assert len(metrics.restarts.values) == 40
     assert metrics.retries.values == metrics.refusals.values == {(OTHER,): 3000}
     assert len(metrics.key_requests.values) == MAX_KEYS + 1
     assert len({labels[0] for labels in metrics.http_requests.values}) == MAX_ENDPOINTS + 1
     assert len({labels[1] for labels in metrics.http_requests.values}) == MAX_DIALECTS + 1
     assert metrics.http_requests.total == 3000
     assert {labels[2] for labels in metrics.errors.values} == {OTHER}
+
+
+def test_a_loaded_model_keeps_its_series() -> None:
+    metrics = ServerMetrics(most_models=2)
+    metrics.keep_series_while({"loaded", "busy"}.__contains__)
+    for model in ("loaded", "first", "second", "busy", "third"):
+        metrics.load_failed(model)
+    assert metrics.loads.values == {("loaded", "failed"): 1, ("busy", "failed"): 1, (OTHER, "failed"): 1}
+    assert (metrics.has_series("loaded"), metrics.has_series("third")) == (True, False)
+
+
+def test_a_supervisor_that_shows_fewer_models_keeps_the_sums() -> None:
+    former = ServerMetrics(most_models=3)
+    former.keep_series_while({"c"}.__contains__)
+    for model in ("a", "b", "c", "d"):
+        former.load_failed(model)
+        former.generation_stopped(model, 5)
+        former.attempt_granted(model, 0.1)
+    former.loads.add((OTHER, "ok"))
+    fewer = ServerMetrics(most_models=2)
+    fewer.restore(former.state())
+    assert fewer.loads.values == {("c", "failed"): 1, ("d", "failed"): 1, (OTHER, "ok"): 1}
+    assert set(fewer.queue_wait.distributions) == {("c",), ("d",)}
+    assert (fewer.generated_tokens.total, former.generated_tokens.total) == (20, 20)
+    fewer.load_failed("e")
+    assert set(fewer.loads.values) == {("d", "failed"), ("e", "failed"), (OTHER, "ok")}
 
 
 # ---- what the scheduler notes ------------------------------------------------------------------------------------
@@ -129,7 +157,7 @@ def test_a_restart_has_the_code_of_the_engines_death() -> None:
     sim = loaded("a")
     sim.engine_dies(sim.serving("a"))
     sim.run_until_idle()
-    assert sim.state.metrics.restarts.values == {(Code.BACKEND_DIED.value,): 1}
+    assert sim.state.metrics.restarts.values == {("a", Code.BACKEND_DIED.value): 1}
     assert sim.state.metrics.evictions.values == {}
 
 

@@ -56,7 +56,8 @@ class RecoverySimulation(Simulation):
         if self.dies_after is None:
             super().settle(light=light)
             return
-        (self.scheduler.reconcile_unless_settled if light else self.scheduler.reconcile)(self.now)
+        if not (light and self.scheduler.view.settled):
+            self.scheduler.reconcile(self.now)
         for effect in self.scheduler.effects()[: self.dies_after]:
             self._play(effect)
         self.recover()

@@ -22,7 +22,7 @@ def changed(new: Settings, *loaded: ReloadableModel, old: Settings = BASE) -> li
 
 def test_every_setting_has_its_moment() -> None:
     assert set(EFFECTS) == {field.name for field in msgspec.structs.fields(Settings)} - set(SECTIONS)
-    engine_keys = {field.name for field in msgspec.structs.fields(RecipeDefaults)}
+    engine_keys = {field.name for field in msgspec.structs.fields(ModelSettings)}
     assert engine_keys >= ENGINE_KEYS
 
 

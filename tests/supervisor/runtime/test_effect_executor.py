@@ -10,8 +10,9 @@ import pytest
 import structlog
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import SetRequestRules, Shutdown, StartEngine
+from protocol.messages.peers import CheckModel, SetRequestRules, Shutdown, StartEngine
 from protocol.messages.work import GrantedAttempt, Refused
+from protocol.models.memory import EngineDevice
 from protocol.models.recipes import ModelSpec
 from protocol.requests.request_rules import RequestRules
 from supervisor.bus.worker_barrier import WorkerBarrier
@@ -19,6 +20,7 @@ from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
 
+DEATH = Failure(Code.BACKEND_DIED, "SIGSEGV", model="m")
 REFUSAL = Refused(4, 0, Failure(Code.CONFLICT, "no"))
 GRANT = GrantedAttempt(4, 1, "w1", "m")
 EFFECTS: list[tuple[Effect, Any]] = [
@@ -32,11 +34,13 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
     (effects.FetchModel("m"), call.fetch("m")),
     (effects.ForgetModel("m"), call.models.adopted.forget("m")),
+    (effects.NoteDeath("m", DEATH), call.record.engine_died("m", DEATH)),
 ]
 
 
 SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
 RULES = RequestRules(drop=["top_k"])
+DEVICES = [EngineDevice("amd", "0000:03:00.0", free=5)]
 
 
 class BarrierWithNothingToRead:
@@ -66,7 +70,9 @@ def executor(parts: Mock) -> EffectExecutor:
         errors=parts.errors,
         answer=parts.answer,
         barrier=cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
+        record=parts.record,
         fetch=parts.fetch,
+        with_devices=lambda use: use(DEVICES),
     )
 
 
@@ -100,3 +106,11 @@ def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None
     executor(parts).execute([effects.SendMessage("w1", StartEngine(SPEC))])
     assert parts.bus.mock_calls == [call.send("w1", SetRequestRules(RULES)), call.send("w1", StartEngine(SPEC), b"")]
     parts.models.configuration.request_rules.assert_called_once_with(SPEC)
+
+
+def test_a_check_knows_the_devices_of_the_machine() -> None:
+    parts = Mock()
+    parts.workers.names.return_value = ["w1"]
+    checks = [effects.SendMessage(worker, CheckModel(SPEC)) for worker in ("w1", "w2 has ended")]
+    executor(parts).execute(checks)
+    assert parts.bus.mock_calls == [call.send("w1", CheckModel(SPEC, DEVICES))]

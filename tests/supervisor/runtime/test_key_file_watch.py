@@ -35,3 +35,9 @@ def test_a_problem_is_logged_once_and_shown_until_it_is_mended(tmp_path: Path, r
     store(tmp_path, key("a"))
     assert watch.problems == []
     assert [record["level"] for record in records] == ["error", "error", "info"]
+
+
+def test_only_keys_that_expire_have_a_date(tmp_path: Path) -> None:
+    store(tmp_path, key("always"), key("guest", expires=2e9))
+    watch = KeyFileWatch(Loop(lambda: 0.0), Settings(state_dir=str(tmp_path), runtime_dir=str(tmp_path)))
+    assert watch.expiries() == {"guest": 2e9}

@@ -10,6 +10,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
+from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import (
@@ -20,6 +21,7 @@ from supervisor.scheduler.effects import (
     KillAfter,
     KillWorker,
     LogDecision,
+    NoteDeath,
     NotifyGrant,
     SendMessage,
     SpawnWorker,
@@ -49,6 +51,12 @@ class EffectPlayer:
         self.slots = slots
         names = itertools.count(1)
         limits_ = SchedulerLimits(models=models, **limits)
+        self.machine: dict[str, int] = {}
+        """Bytes by place; of places without any, there is enough."""
+        self.others: dict[str, int] = {}
+        """What other programs hold."""
+        self.estimates: dict[str, MemoryEstimate] = {}
+        """Model → what its check finds; others need nothing."""
         self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies)
         self.before_change = invariants.BeforeChange()
         """What was loaded and busy when the policies were changed last: it may go on."""
@@ -69,6 +77,8 @@ class EffectPlayer:
         self.killed: list[str] = []
         self.forgotten: list[str] = []
         self.notes: list[LogDecision] = []
+        self.deaths: list[tuple[str, str]] = []
+        """Model and reason of each death that is to be remembered."""
         self._numbers = itertools.count(1)
         self.settle()
 
@@ -76,10 +86,20 @@ class EffectPlayer:
     def state(self) -> SchedulerState:
         return self.scheduler._state
 
+    def read_memory(self) -> None:
+        held = {name: worker.held for name, worker in self.workers.items() if worker.held}
+        capacities = [
+            Capacity(
+                place, total, total - self.others.get(place, 0) - sum(each.get(place, 0) for each in held.values())
+            )
+            for place, total in self.machine.items()
+        ]
+        self.scheduler.memory_read(capacities, held, self.now)
+
     def settle(self, *, light: bool = False) -> None:
-        if light:
-            self.scheduler.reconcile_unless_settled(self.now)
-        else:
+        if not (light and self.scheduler.view.settled):
+            if self.scheduler.view.wants_memory(self.now):
+                self.read_memory()
             self.scheduler.reconcile(self.now)
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):
@@ -108,6 +128,8 @@ class EffectPlayer:
                 self.forgotten.append(model)
             case LogDecision():
                 self.notes.append(effect)
+            case NoteDeath(model, failure):
+                self.deaths.append((model, failure.code))
             case KillWorker(worker):
                 self.killed.append(worker)
             case KillAfter() | NotifyGrant():
@@ -126,7 +148,10 @@ class EffectPlayer:
                 self.workers[peer].commands.append(message)
             case QueueStatus(number, attempt, position):
                 self.positions[RequestKey(peer, number, attempt)] = position
-            case CheckModel() | StartEngine() | Cancel() | RememberState():
+            case StartEngine(_, _, need):
+                self.workers[peer].need = dict(need)
+                self.workers[peer].commands.append(message)
+            case CheckModel() | Cancel() | RememberState():
                 self.workers[peer].commands.append(message)
             case Refused(number, attempt, failure):
                 key = RequestKey(peer, number, attempt)

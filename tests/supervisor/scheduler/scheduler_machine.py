@@ -84,16 +84,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sim.load_fails(worker)
 
     @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
-    @rule(data=st.data())
-    def engine_dies(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), code=st.sampled_from([Code.BACKEND_DIED, Code.OUT_OF_MEMORY]), killed=st.booleans())
+    def engine_dies(self, data: st.DataObject, code: Code, killed: bool) -> None:
         self.sim.engine_dies(
-            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING))
+            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.LEAVING)),
+            code=code,
+            killed=killed,
         )
 
     @precondition(lambda self: self.sim.state.workers)
     @rule(data=st.data())
     def worker_dies(self, data: st.DataObject) -> None:
         self.sim.worker_dies(self.pick(data, list(self.sim.state.workers)))
+
+    @rule()
+    def memory_is_short(self) -> None:
+        self.sim.memory_is_short()
 
     @rule(gateway=GATEWAYS)
     def gateway_dies(self, gateway: str) -> None:
@@ -108,6 +114,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def load(self, model: str, ctx: int, pin: bool | None, ttl: float | None) -> None:
         self.calls += 1
         self.sim.load(model, self.calls, options={"ctx_size": ctx}, pin=pin, ttl=ttl)
+
+    @rule(model=MODELS)
+    def plan(self, model: str) -> None:
+        self.calls += 1
+        self.sim.plan(model, self.calls)
 
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: str, pinned: bool) -> None:

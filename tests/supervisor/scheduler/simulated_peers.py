@@ -14,14 +14,13 @@ from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, Shutdown, StartEngine
 from protocol.messages.recovery import (
-    AttemptId,
     AttemptSnapshot,
     GatewaySnapshot,
     RememberState,
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import Run, SubmitRequest
+from protocol.messages.work import AttemptEnded, Run, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
@@ -93,7 +92,7 @@ class WorkerTruth:
                 AttemptSnapshot(*key, each.weight, now - each.began, each.abandoned)
                 for key, each in self.attempts.items()
             ],
-            [AttemptId(*key) for key in self.ended],
+            [AttemptEnded(*key) for key in self.ended],
             now - self.last_use if self.last_use else None,
             self.remembered,
         )
@@ -170,6 +169,10 @@ class ObservedScheduler(Scheduler):
         self.gateways.calls[peer, number] = lambda other, at: other.load_requested(peer, number, target, at)
         super().load_requested(peer, number, target, now)
 
+    def plan_requested(self, peer: str, number: int, spec: ModelSpec) -> None:
+        self.gateways.calls[peer, number] = lambda other, _at: other.plan_requested(peer, number, spec)
+        super().plan_requested(peer, number, spec)
+
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         self.gateways.calls[peer, number] = lambda other, _at: other.unload_requested(peer, number, name)
         done = super().unload_requested(peer, number, name)
@@ -200,9 +203,9 @@ class ObservedScheduler(Scheduler):
         self.workers_truth[worker].load_fails()
         super().load_failed(worker, *details)
 
-    def engine_died(self, worker: str, *details: Any) -> None:
+    def engine_died(self, worker: str, *details: Any, **more: Any) -> None:
         self.workers_truth[worker].lose_engine()
-        super().engine_died(worker, *details)
+        super().engine_died(worker, *details, **more)
 
     def attempt_abandoned(self, worker: str, key: RequestKey) -> None:
         truth = self.workers_truth[worker]

@@ -8,6 +8,10 @@ from protocol.ids import RequestKey
 class SimulatedWorker:
     def __init__(self) -> None:
         self.commands: list[object] = []
+        self.need: dict[str, int] = {}
+        """What its engine was started with."""
+        self.held: dict[str, int] = {}
+        """What its engine holds."""
         self.running: list[RequestKey] = []
         self.abandoned: set[RequestKey] = set()
         """The attempts that it has reported as abandoned, and its engine works on."""

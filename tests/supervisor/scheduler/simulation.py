@@ -11,9 +11,12 @@ from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
+from protocol.models.memory import HOST, Capacity, MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
+
+NOTHING = MemoryEstimate()
 
 
 class Simulation(EffectPlayer):
@@ -112,6 +115,12 @@ class Simulation(EffectPlayer):
         self.scheduler.load_requested("g1", number, target, self.now)
         self.settle()
 
+    def plan(self, name: str, number: int = 800, **more: object) -> None:
+        """Ask what a load would do."""
+        self.calls.add(("g1", number))
+        self.scheduler.plan_requested("g1", number, spec(name, **more))
+        self.settle()
+
     def pin(self, name: str, pinned: bool = True) -> bool:
         number = -1 - len(self.reports)  # unlike those of all other calls
         self.calls.add(("g1", number))
@@ -167,26 +176,42 @@ class Simulation(EffectPlayer):
         self.scheduler.version_mismatch(worker, version, self.now)
         self.settle()
 
-    def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
-        self.scheduler.model_checked(worker, need, available)
+    def checked(self, worker: str, estimate: MemoryEstimate | None = None) -> None:
+        model = self.state.workers[worker].model
+        self.scheduler.model_checked(worker, estimate or self.estimates.get(model.name if model else "", NOTHING))
         self.settle()
 
+    def plan_checked(self, worker: str, name: str) -> None:
+        """A check for a dry run ends."""
+        self.scheduler.model_checked(worker, self.estimates.get(name, NOTHING))
+        self.settle()
+
+    def touch(self, worker: str, share: float) -> None:
+        """An engine takes this share of the memory that it was started with."""
+        its = self.workers[worker]
+        its.held = {place: int(bytes_ * share) for place, bytes_ in its.need.items()}
+
     def ready(self, worker: str) -> None:
+        self.touch(worker, 1.0)
         self.scheduler.engine_ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
         self.settle()
 
     def load_fails(self, worker: str, failure: Failure | None = None) -> None:
+        self.workers[worker].held = {}
         self.scheduler.load_failed(worker, failure or Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
-    def engine_dies(self, worker: str, *, of_requests: bool = False) -> list[RequestKey]:
-        """``of_requests``: it died of one of those that it worked on."""
+    def engine_dies(
+        self, worker: str, *, of_requests: bool = False, code: Code = Code.BACKEND_DIED, killed: bool = False
+    ) -> list[RequestKey]:
+        """``of_requests``: it died of one of those that it worked on. ``killed``: by a signal from outside."""
         lost = self.workers[worker].running
         self.workers[worker].running = []
+        self.workers[worker].held = {}
         for key in lost:
             self.end(key)
-        failure = Failure(Code.BACKEND_DIED, "SIGSEGV" if of_requests else "SIGKILL")
-        self.scheduler.engine_died(worker, failure, self.now, lost if of_requests else [])
+        failure = Failure(code, "SIGSEGV" if of_requests else "SIGKILL")
+        self.scheduler.engine_died(worker, failure, self.now, lost if of_requests else [], killed=killed)
         self.settle()
         return lost
 
@@ -204,6 +229,10 @@ class Simulation(EffectPlayer):
         for key in [key for key in self.live if key.gateway == gateway]:
             if not any(key in worker.running for worker in self.workers.values()):
                 self.end(key)
+        self.settle()
+
+    def memory_is_short(self) -> None:
+        self.scheduler.memory_short(Capacity(HOST, 1000, 20), {"place": "the machine"}, self.now)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:
@@ -226,6 +255,13 @@ class Simulation(EffectPlayer):
                     continue
             return True
         return False
+
+    def advance_to(self, state: WorkerState) -> None:
+        """Make the workers continue until one has this state."""
+        for _ in range(100):
+            if self.of_state(state):
+                return
+            assert self.advance(), f"no worker becomes {state}"
 
     def run_until_idle(self) -> None:
         """Make the workers continue until nothing changes, without ending any request."""

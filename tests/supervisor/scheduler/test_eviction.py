@@ -4,68 +4,55 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import NpuSharing
 from supervisor.scheduler.eviction import (
     Blocked,
-    Capacity,
     Evict,
     EvictionReason,
     Fits,
     LoadedModel,
+    LoadLimits,
     LoadRequest,
     Verdict,
     Wait,
     decide_eviction,
     models_over_limits,
 )
+from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
 from supervisor.scheduler.policy import GroupPolicy
+from tests.supervisor.scheduler.loaded_models import loaded_model, without_reasons
 from workers.backends.registry import DESCRIPTORS
 
 
-def loaded_model(model: str, last_use: float = 0.0, *, busy: bool = False, **more: object) -> LoadedModel:
-    return LoadedModel(model, str(more.pop("type", "llm")), last_use, busy, **more)  # type: ignore[arg-type]
-
-
-def without_reasons(verdict: Verdict) -> Verdict:
-    return verdict._replace(reasons=[]) if isinstance(verdict, Evict) else verdict
-
-
 @pytest.mark.parametrize(
-    ("loaded_models", "capacity", "memory", "verdict"),
+    ("loaded_models", "limits", "verdict"),
     [
-        ([], Capacity(1), 0, Fits()),
-        ([loaded_model("a")], Capacity(2), 0, Fits()),
-        ([loaded_model("a", type="embedding")], Capacity(1), 0, Fits()),
-        ([loaded_model("a")], Capacity(1), 0, Evict(["a"], [])),
-        ([loaded_model("a", 2.0), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"], [])),
-        ([loaded_model("a", 2.0), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"], [])),
-        ([loaded_model("a", 2.0, busy=True), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["b"], [])),
+        ([], LoadLimits(1), Fits()),
+        ([loaded_model("a")], LoadLimits(2), Fits()),
+        ([loaded_model("a", type="embedding")], LoadLimits(1), Fits()),
+        ([loaded_model("a")], LoadLimits(1), Evict(["a"], [])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0)], LoadLimits(2), Evict(["b"], [])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0, busy=True)], LoadLimits(2), Evict(["a"], [])),
+        ([loaded_model("a", 2.0, busy=True), loaded_model("b", 1.0, busy=True)], LoadLimits(2), Evict(["b"], [])),
         (
             [loaded_model("a", 2.0, busy=True, draining=True), loaded_model("b", 1.0, busy=True)],
-            Capacity(2),
-            0,
+            LoadLimits(2),
             Evict(["a"], []),
         ),
-        ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"], [])),
+        ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], LoadLimits(2), Evict(["b"], [])),
         (
             [loaded_model("b", pinned=True), loaded_model("a", pinned=True)],
-            Capacity(2),
-            0,
+            LoadLimits(2),
             Blocked(["a", "b"], EvictionReason.LIMIT),
         ),
-        ([loaded_model("a", movable=False)], Capacity(1), 0, Wait()),
-        ([loaded_model("a", leaving=True)], Capacity(1), 0, Wait()),
-        ([loaded_model("a", pinned=True), loaded_model("b", movable=False)], Capacity(2), 0, Wait()),
-        ([loaded_model("a", memory=50)], Capacity(4, 10), 40, Evict(["a"], [])),
-        ([loaded_model("a", 1.0, memory=50), loaded_model("b", 2.0, memory=50)], Capacity(4, 10), 40, Evict(["a"], [])),
-        ([loaded_model("a", memory=50, busy=True)], Capacity(4, 10), 40, Fits()),
-        ([loaded_model("a", memory=50, leaving=True)], Capacity(4, 10), 40, Wait()),
-        ([loaded_model("a", memory=50, type="embedding")], Capacity(4, 10), 40, Evict(["a"], [])),
-        ([loaded_model("a", memory=50, pinned=True)], Capacity(4, 10), 40, Fits()),
+        ([loaded_model("a", movable=False)], LoadLimits(1), Wait()),
+        ([loaded_model("a", leaving=True)], LoadLimits(1), Wait()),
+        ([loaded_model("a", pinned=True), loaded_model("b", movable=False)], LoadLimits(2), Wait()),
     ],
 )
-def test_eviction_order(loaded_models: list[LoadedModel], capacity: Capacity, memory: int, verdict: Verdict) -> None:
-    assert without_reasons(decide_eviction(LoadRequest("x", "llm", memory), loaded_models, capacity)) == verdict
+def test_eviction_order(loaded_models: list[LoadedModel], limits: LoadLimits, verdict: Verdict) -> None:
+    assert without_reasons(decide_eviction(LoadRequest("x", "llm"), loaded_models, limits)) == verdict
 
 
 EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
@@ -75,51 +62,51 @@ EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
     ("npu", "loaded_models", "capacity", "verdict"),
     [
         # models that are not on the NPU, and a request that is not for it
-        (EXCLUSIVE, [loaded_model("a", type="image")], Capacity(4), Fits()),
-        ("", [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Fits()),
+        (EXCLUSIVE, [loaded_model("a", type="image")], LoadLimits(4), Fits()),
+        ("", [loaded_model("a", npu=EXCLUSIVE)], LoadLimits(4), Fits()),
         # alone means alone, whatever the type
-        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
-        (EXCLUSIVE, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE)], LoadLimits(4), Evict(["a"], [])),
+        (EXCLUSIVE, [loaded_model("a", type="image", npu=EXCLUSIVE)], LoadLimits(4), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
-            Capacity(4),
+            LoadLimits(4),
             Evict(["a", "b"], []),
         ),
-        (SHARED, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
+        (SHARED, [loaded_model("a", type="image", npu=EXCLUSIVE)], LoadLimits(4), Evict(["a"], [])),
         # one of each type
-        (SHARED, [loaded_model("a", type="image", npu=SHARED)], Capacity(4), Fits()),
+        (SHARED, [loaded_model("a", type="image", npu=SHARED)], LoadLimits(4), Fits()),
         (
             SHARED,
             [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
-            Capacity(4),
+            LoadLimits(4),
             Evict(["a"], []),
         ),
         # busy ones too, but none that is pinned or being loaded
-        (EXCLUSIVE, [loaded_model("a", busy=True, npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
+        (EXCLUSIVE, [loaded_model("a", busy=True, npu=EXCLUSIVE)], LoadLimits(4), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", npu=EXCLUSIVE, pinned=True), loaded_model("b", type="image", npu=SHARED)],
-            Capacity(4),
+            LoadLimits(4),
             Blocked(["a"], EvictionReason.NPU),
         ),
-        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, movable=False)], Capacity(4), Wait()),
-        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
-        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True, pinned=True)], Capacity(4), Wait()),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, movable=False)], LoadLimits(4), Wait()),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], LoadLimits(4), Wait()),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True, pinned=True)], LoadLimits(4), Wait()),
         # a model evicted from the NPU also counts towards its type
-        (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], Capacity(2), Evict(["a"], [])),
+        (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], LoadLimits(2), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", 2.0, type="image", npu=EXCLUSIVE), loaded_model("b", 1.0)],
-            Capacity(1),
+            LoadLimits(1),
             Evict(["a", "b"], []),
         ),
     ],
 )
 def test_eviction_order_on_the_npu(
-    npu: str, loaded_models: list[LoadedModel], capacity: Capacity, verdict: Verdict
+    npu: str, loaded_models: list[LoadedModel], capacity: LoadLimits, verdict: Verdict
 ) -> None:
-    assert without_reasons(decide_eviction(LoadRequest("x", "llm", 0, npu), loaded_models, capacity)) == verdict
+    assert without_reasons(decide_eviction(LoadRequest("x", "llm", npu=npu), loaded_models, capacity)) == verdict
 
 
 G, H, BOTH = frozenset("g"), frozenset("h"), frozenset("gh")
@@ -170,7 +157,7 @@ def test_eviction_order_in_groups(
     groups: frozenset[str], rules: dict[str, GroupPolicy], loaded_models: list[LoadedModel], verdict: Verdict
 ) -> None:
     request = LoadRequest("x", "llm", groups=groups)
-    assert without_reasons(decide_eviction(request, loaded_models, Capacity(4, 0, rules))) == verdict
+    assert without_reasons(decide_eviction(request, loaded_models, LoadLimits(4, groups=rules))) == verdict
 
 
 @pytest.mark.parametrize(
@@ -198,23 +185,29 @@ def test_eviction_order_in_groups(
 def test_which_models_leave_when_groups_have_changed(
     rules: dict[str, GroupPolicy], loaded_models: list[LoadedModel], leaving: list[str]
 ) -> None:
-    assert models_over_limits(loaded_models, Capacity(4, 0, rules)) == dict.fromkeys(leaving, EvictionReason.GROUP)
+    assert models_over_limits(loaded_models, LoadLimits(4, groups=rules)) == dict.fromkeys(
+        leaving, EvictionReason.GROUP
+    )
 
 
 def test_models_over_a_lower_number_of_models_leave() -> None:
     loaded_models = [loaded_model(name, float(index)) for index, name in enumerate("abc")]
     loaded_models += [loaded_model("pinned", pinned=True), loaded_model("other", type="image")]
-    leaving = models_over_limits(loaded_models, Capacity(2))
+    leaving = models_over_limits(loaded_models, LoadLimits(2))
     assert leaving == dict.fromkeys("ab", EvictionReason.LIMIT)
 
 
 def test_each_evicted_model_has_a_reason() -> None:
     loaded_models = [
         loaded_model("on the npu", type="image", npu=EXCLUSIVE),
-        loaded_model("one too many", 1.0, memory=5),
-        loaded_model("large", 2.0, type="embedding", memory=50),
+        loaded_model("one too many", 1.0, memory=ModelMemory({HOST: 5}, {HOST: 5})),
+        loaded_model("large", 2.0, type="embedding", memory=ModelMemory({HOST: 50}, {HOST: 50})),
     ]
-    verdict = decide_eviction(LoadRequest("x", "llm", 40, EXCLUSIVE), loaded_models, Capacity(1, 10))
+    capacities = {HOST: Capacity(HOST, 100, 10)}
+    limits = LoadLimits(1, AvailableMemory(capacities, host_reserve=0))
+    verdict = decide_eviction(
+        LoadRequest("x", "llm", MemoryEstimate({HOST: PlaceNeed(40)}), EXCLUSIVE), loaded_models, limits
+    )
     assert verdict == Evict(
         ["on the npu", "one too many", "large"],
         [EvictionReason.NPU, EvictionReason.LIMIT, EvictionReason.MEMORY],

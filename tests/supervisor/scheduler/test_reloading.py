@@ -6,6 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation, loaded
@@ -131,7 +132,7 @@ def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState 
     elif state is WorkerState.CHECKED:
         sim = loaded("a", "b", models=2)
         sim.load("a", 701, options=B)
-        sim.scheduler.model_checked(until(sim, WorkerState.CHECKING), 0, 0)
+        sim.scheduler.model_checked(until(sim, WorkerState.CHECKING), MemoryEstimate())
     assert sim.unload("a")
     sim.run_until_idle()
     assert ("g1", 901) in sim.reports

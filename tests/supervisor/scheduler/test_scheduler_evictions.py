@@ -105,15 +105,3 @@ def test_a_load_of_a_draining_model_is_answered_when_the_drain_is_called_off() -
     assert ("g1", 700) in sim.reports
     assert not sim.state.models["a"].loaders
     assert sim.state.settled
-
-
-def test_memory_evicts_idle_models_and_counts_what_they_give_back() -> None:
-    sim = loaded("a", "b", models=3)
-    for model in ("a", "b"):
-        sim.state.workers[sim.serving(model)].memory = 600
-    key = sim.submit("c")
-    sim.checked(sim.of_state(WorkerState.CHECKING)[0], need=500, available=100)
-    sim.run_until_idle()
-    assert key in sim.order
-    assert sim.state.models.get("a") is None
-    assert sim.state.models["b"].worker is not None

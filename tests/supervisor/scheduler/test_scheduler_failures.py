@@ -67,6 +67,63 @@ def test_an_engine_that_dies_is_started_again_without_a_request() -> None:
     assert sim.of_state(WorkerState.READY) == [worker]
 
 
+KILLED_FOR_MEMORY = pytest.mark.parametrize(
+    ("code", "killed"),
+    [(Code.OUT_OF_MEMORY, True), (Code.BACKEND_DIED, True), (Code.OUT_OF_MEMORY, False)],
+    ids=["by the kernel", "from outside", "over its limit"],
+)
+
+
+@KILLED_FOR_MEMORY
+def test_an_idle_engine_that_is_killed_for_memory_stays_unloaded_until_it_is_asked_for(
+    code: Code, killed: bool
+) -> None:
+    sim = loaded("a", "b", models=2)
+    sim.engine_dies(sim.serving("a"), code=code, killed=killed)
+    sim.run_until_idle()
+    assert not sim.state.models.keys() & {"a"}
+    assert sim.serving("b")
+    assert not sim.of_state(WorkerState.LOADING)
+    (known,) = sim.scheduler.view.failed_models(sim.now)
+    assert (known.model, known.failure.code, known.retry_in) == ("a", code, 0.0)
+    assert "stays unloaded until it is asked for" in known.failure.message
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert key in sim.order
+    assert not sim.scheduler.view.failed_models(sim.now)
+
+
+@KILLED_FOR_MEMORY
+def test_deaths_of_idle_engines_for_memory_open_no_breaker(code: Code, killed: bool) -> None:
+    sim = Simulation()
+    for number in range(30):
+        sim.load("a", number)
+        sim.run_until_idle()
+        sim.engine_dies(sim.serving("a"), code=code, killed=killed)
+        sim.run_until_idle()
+    assert not sim.refusals
+
+
+def test_a_busy_engine_that_the_kernel_kills_is_loaded_again_like_any_other_model() -> None:
+    sim = loaded("a")
+    key = sim.submit("a")
+    worker = sim.serving("a")
+    sim.engine_dies(worker, of_requests=True, code=Code.OUT_OF_MEMORY, killed=True)
+    assert sim.of_state(WorkerState.LEAVING) == [worker], "no engine is started in place"
+    again = sim.retry(key)
+    sim.run_until_idle()
+    assert again in sim.order
+    assert sim.serving("a") != worker, "its need was compared with the free memory by another check"
+
+
+def test_a_busy_engine_that_is_killed_from_outside_is_started_again_in_place() -> None:
+    sim = loaded("a")
+    sim.submit("a")
+    worker = sim.serving("a")
+    sim.engine_dies(worker, killed=True)
+    assert sim.of_state(WorkerState.LOADING) == [worker]
+
+
 def test_a_worker_that_dies_is_replaced_without_a_request() -> None:
     sim = loaded("a")
     worker = sim.serving("a")
@@ -105,6 +162,16 @@ def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
     sim.state.kill_worker(sim.state.workers[worker])
     sim.hello(worker)
     assert sim.of_state(WorkerState.LEAVING) == [worker]
+
+
+def test_each_death_is_remembered_whatever_follows_from_it() -> None:
+    sim = loaded("a")
+    sim.engine_dies(sim.serving("a"))
+    sim.run_until_idle()
+    sim.worker_dies(sim.serving("a"))
+    sim.run_until_idle()
+    sim.engine_dies(sim.serving("a"), code=Code.OUT_OF_MEMORY, killed=True)
+    assert sim.deaths == [("a", Code.BACKEND_DIED), ("a", Code.WORKER_GONE), ("a", Code.OUT_OF_MEMORY)]
 
 
 def test_the_breaker_opens_after_too_many_deaths() -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from protocol.failures import Code
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.memory.fitting import least_need
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine
+from tests.supervisor.scheduler.simulation import Simulation
+
+GPU = "0000:c4:00.0"
 
 
 class SettledMachine(SchedulerMachine):
@@ -36,8 +42,67 @@ class SettledMachine(SchedulerMachine):
                     self.sim.finish(key)
 
 
+class MemoryMachine(SchedulerMachine):
+    """Histories in which memory is scarce: engines take theirs bit by bit, and other programs hold some."""
+
+    @initialize(
+        slots=st.sampled_from([2, 4]),
+        needs=st.fixed_dictionaries(
+            {model: st.fixed_dictionaries({HOST: st.integers(0, 12), GPU: st.integers(0, 12)}) for model in "abc"}
+        ),
+        others=st.integers(0, 3),
+        automatic=st.booleans(),
+    )
+    def open(self, slots: int, needs: dict[str, dict[str, int]], others: int, automatic: bool) -> None:
+        self.sim = Simulation(3, slots, queue_requests=5, memory_reserve=1, device_memory_reserve=0)
+        self.calls = 1000
+        self.sim.machine = {HOST: 20_000, GPU: 10_000}
+        self.sim.others = {HOST: 1000 * others, GPU: 0}
+        for model, places in needs.items():
+            need = {place: PlaceNeed(1000 * fixed, 1.0 if automatic else 0.0) for place, fixed in places.items()}
+            self.sim.estimates[model] = MemoryEstimate(need, largest_context=4096 if automatic else 0)
+
+    @rule(models=st.permutations("abc"))
+    def check_several(self, models: list[str]) -> None:
+        """Several models are requested, and all of them are checked before an engine is ready."""
+        for model in models[:2]:
+            self.sim.submit(model)
+        for _ in range(6):
+            for worker in self.workers(WorkerState.SPAWNED):
+                self.sim.hello(worker)
+            for worker in self.workers(WorkerState.CHECKING):
+                self.sim.checked(worker)
+
+    @precondition(lambda self: self.workers(WorkerState.LOADING))
+    @rule(data=st.data(), share=st.sampled_from([0.3, 0.9]))
+    def touch(self, data: st.DataObject, share: float) -> None:
+        self.sim.touch(self.pick(data, self.workers(WorkerState.LOADING)), share)
+
+    @invariant()
+    def check_memory(self) -> None:
+        """Engines fit together, and a model is refused only if it could not be loaded alone."""
+        if not hasattr(self, "sim"):
+            return
+        others = self.sim.others
+        for place, total in self.sim.machine.items():
+            taken = sum(
+                self.sim.workers[worker.id].held.get(place, 0)
+                if worker.state is WorkerState.LEAVING
+                else worker.need.get(place, 0)
+                for worker in self.sim.state.workers.values()
+                if worker.counts_as_loaded
+            )
+            assert taken + others[place] <= total, f"more of {place} is taken than there is"
+        for failed in self.sim.scheduler.view.failed_models(self.sim.now):
+            if failed.failure.code is Code.INSUFFICIENT_MEMORY:
+                need = least_need(self.sim.estimates[failed.model])
+                assert any(need[place] + others[place] + 1 > total for place, total in self.sim.machine.items())
+
+
 TestHistories = SchedulerMachine.TestCase
 # As many examples as the profile says: `make soak` has ten times as many.
 TestHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestSettledHistories = SettledMachine.TestCase
+TestMemoryHistories = MemoryMachine.TestCase
+TestMemoryHistories.settings = TestHistories.settings
 TestSettledHistories.settings = settings(TestHistories.settings, stateful_step_count=25)

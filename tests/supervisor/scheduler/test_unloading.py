@@ -9,6 +9,7 @@ import pytest
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.simulation import Simulation, loaded, spec
@@ -109,7 +110,7 @@ def test_a_model_that_is_only_being_checked_is_unloaded_at_once() -> None:
     assert sim.unload("a")
     assert sim.reports["g1", 901] == ["a"], "there is no engine to wait for"
     assert any(isinstance(command, Shutdown) for command in sim.workers[worker].commands), "a check may take long"
-    sim.scheduler.model_checked(worker, 0, 0)
+    sim.scheduler.model_checked(worker, MemoryEstimate())
     sim.load_fails(worker)
     sim.run_until_idle()
     assert sim.state.settled

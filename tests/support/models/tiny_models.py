@@ -25,7 +25,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.support.cache import made_once
-from tests.support.models import bert_gguf, llama_gguf, mmproj_and_lora_gguf, scripted_texts, whisper_ggml
+from tests.support.models import (
+    bert_gguf,
+    kokoro_models,
+    llama_gguf,
+    mmproj_and_lora_gguf,
+    scripted_texts,
+    whisper_ggml,
+)
 from tests.support.models.llama_gguf import ScriptedModel
 
 CHAT_TEXT = "".join(scripted_texts.CHAT_WORDS).replace(scripted_texts.SPACE, " ")
@@ -91,8 +98,11 @@ def prompt_of(tokens: int) -> str:
 
 
 def link_models(folder: Path, *names: str) -> None:
-    """Fill ``folder`` with links to the tiny models (all, or those named)."""
+    """Fill ``folder`` with links to the tiny models (all, or those named). Those of Kokoro are written there if they are named."""
     folder.mkdir(parents=True, exist_ok=True)
+    for name in kokoro_models.NAMES:
+        if name in names:
+            kokoro_models.write_kokoro_model(folder, name)
     for model in (tiny_models() / "models").iterdir():
         if not names or model.stem in names:
             (folder / model.name).symlink_to(model)

@@ -40,13 +40,13 @@ def write(path: Path, scripted: list[str]) -> None:
     places[len(tokens) :] = places[len(tokens) - 1]
     with path.open("wb") as file:
         _head(file, words, audio_context=1500, width=WIDTH, heads=1, audio_layers=1)
-        _put(file, "decoder.positional_embedding", places)
-        _put(file, "decoder.token_embedding.weight", embedding)
-        _put(file, "encoder.positional_embedding", np.zeros((1500, WIDTH), np.float32))
-        _put(file, "encoder.conv1.weight", np.zeros((WIDTH, MELS, 3), np.float32))
-        _put(file, "encoder.conv2.weight", np.zeros((WIDTH, WIDTH, 3), np.float32))
+        put(file, "decoder.positional_embedding", places)
+        put(file, "decoder.token_embedding.weight", embedding)
+        put(file, "encoder.positional_embedding", np.zeros((1500, WIDTH), np.float32))
+        put(file, "encoder.conv1.weight", np.zeros((WIDTH, MELS, 3), np.float32))
+        put(file, "encoder.conv2.weight", np.zeros((WIDTH, WIDTH, 3), np.float32))
         for name in ("conv1", "conv2"):
-            _put(file, f"encoder.{name}.bias", np.zeros((WIDTH, 1), np.float32))
+            put(file, f"encoder.{name}.bias", np.zeros((WIDTH, 1), np.float32))
         for name in ("encoder.ln_post", "decoder.ln"):
             _norm(file, name)
         for side in ("encoder", "decoder"):
@@ -68,7 +68,8 @@ def _head(file: BinaryIO, words: list[str], *, audio_context: int, width: int, h
     file.writelines(struct.pack("<I", len(word.encode())) + word.encode() for word in words)
 
 
-def _put(file: BinaryIO, name: str, weights: Weights) -> None:
+def put(file: BinaryIO, name: str, weights: Weights) -> None:
+    """Write one array."""
     kind = HALF if name.endswith(".weight") and weights.ndim > 1 else FULL
     file.write(struct.pack(f"<3i{weights.ndim}i", weights.ndim, len(name), kind, *reversed(weights.shape)))
     file.write(name.encode())
@@ -76,14 +77,14 @@ def _put(file: BinaryIO, name: str, weights: Weights) -> None:
 
 
 def _norm(file: BinaryIO, name: str) -> None:
-    _put(file, f"{name}.weight", np.ones(WIDTH, np.float32))
-    _put(file, f"{name}.bias", np.zeros(WIDTH, np.float32))
+    put(file, f"{name}.weight", np.ones(WIDTH, np.float32))
+    put(file, f"{name}.bias", np.zeros(WIDTH, np.float32))
 
 
 def _linear(file: BinaryIO, name: str, inputs: int, outputs: int, *, biased: bool = True) -> None:
-    _put(file, f"{name}.weight", np.zeros((outputs, inputs), np.float32))
+    put(file, f"{name}.weight", np.zeros((outputs, inputs), np.float32))
     if biased:
-        _put(file, f"{name}.bias", np.zeros(outputs, np.float32))
+        put(file, f"{name}.bias", np.zeros(outputs, np.float32))
 
 
 def _block(file: BinaryIO, name: str, *, crosses: bool) -> None:

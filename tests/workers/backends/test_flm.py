@@ -10,6 +10,7 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
+from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from workers.backends.flm.backend import FlmBackend
 from workers.backends.flm.responses import convert_flm_transcription
@@ -76,7 +77,11 @@ def test_the_command_line(program: Path) -> None:
 def test_the_environment_and_the_key() -> None:
     inherited = {"PATH": "/bin", "FLM_MODEL_PATH": "/m", "FLM_SERVE_PORT": "1"}
     secrets = {"HF_TOKEN": "t", "LEMONBUS_API_KEY": "k", "PYTHONPATH": "p"}
-    assert made().environment({**inherited, **secrets}) == {"PATH": "/dev/null", "FLM_MODEL_PATH": "/m"}
+    assert made().environment({**inherited, **secrets}) == {
+        "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "FLM_MODEL_PATH": "/m",
+    }
     assert made().key == "", "flm asks for none, and prints what it is sent"
 
 
@@ -101,10 +106,10 @@ def test_no_file_is_looked_at(program: Path) -> None:
     backend = made()
     assert program.exists()
     report, facts = check_model(backend.spec, backend)
-    assert (report.need, facts.context) == (1200, 0)
+    assert (report.estimate.need(), facts.context) == ({HOST: 1200}, 0)
 
 
-@pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36)])
+@pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36), (-1, 655.36)])
 def test_it_may_read_the_longest_prompt_in_silence(context: int, seconds: float) -> None:
     assert made(ctx_size=context).silence == pytest.approx(seconds)
 

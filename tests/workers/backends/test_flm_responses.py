@@ -83,6 +83,16 @@ def test_a_chat_is_translated_to_llama_servers_form() -> None:
     assert (asked[-1]["choices"], asked[-1]["usage"]["completion_tokens"]) == ([], 2)
 
 
+def test_a_role_waits_for_the_first_token_or_the_end() -> None:
+    role = event(b'{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}')
+    assert through(role, [])[:2] == ([], 0)
+    token = event(b'{"index":0,"delta":{"content":"a"},"finish_reason":null}')
+    end = event(b'{"index":0,"delta":{},"finish_reason":"stop"}')
+    for sent, deltas in ((role + token, [{"content": "a"}]), (role + end + b"data: [DONE]\n\n", [{}])):
+        shown, _, _ = through(sent, [])
+        assert [each["choices"][0]["delta"] for each in shown] == [{"role": "assistant", "content": ""}, *deltas]
+
+
 @given(st.lists(st.integers(1, 200), max_size=30))
 def test_the_split_of_the_bytes_makes_no_difference(pieces: list[int]) -> None:
     raised, once = through(CHAT, pieces), through(CHAT, [])
@@ -95,6 +105,7 @@ def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
     translated += chunks.feed(
         event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}')
     )
+    translated += chunks.feed(b"data: [DONE]\n\n").removesuffix(b"data: [DONE]\n\n")
     first, last, usage = (json.loads(each[6:]) for each in translated.split(b"\n\n") if each)
     assert first["choices"] == [{"text": " a", "index": 0, "logprobs": None, "finish_reason": None}]
     assert last["choices"] == [{"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}]

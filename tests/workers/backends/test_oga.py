@@ -15,9 +15,10 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
+from protocol.models.memory import HOST
 from protocol.models.recipes import IdleCheck, ModelSpec
-from workers.backends.base import ModelFacts
-from workers.backends.oga.backend import OgaBackend
+from workers.backends.engine_facts import ModelFacts
+from workers.backends.oga.backend import PROCESS_BYTES, OgaBackend
 from workers.backends.registry import BACKEND_CLASSES
 from workers.stream.token_timing import EngineSpan
 
@@ -60,13 +61,24 @@ def test_the_command_line_of_our_server(recipe: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "made_for", "context"), [(4096, 0, 4096), (0, 0, 0), (0, 512, 512), (4096, 512, 512), (256, 512, 256)]
+    ("asked", "made_for", "context"),
+    [(4096, 0, 4096), (0, 0, 0), (-1, 512, 512), (0, 512, 512), (4096, 512, 512), (256, 512, 256)],
 )
 def test_the_context(asked: int, made_for: int, context: int) -> None:
     backend = made(ctx_size=asked)
     backend.model_facts = ModelFacts(0, made_for)
     assert backend.context == context
     assert words_of(backend)["--ctx-size"] == str(context)
+
+
+def test_the_memory() -> None:
+    given, chosen = made(ctx_size=1024), made(ctx_size=-1)
+    for each in (given, chosen):
+        each.model_facts = ModelFacts(10_000, 2048, token_bytes=100)
+    assert given.memory().need() == {HOST: 10_000 + PROCESS_BYTES + 102_400}
+    assert given.memory().places[HOST].lazy == 102_400
+    assert (chosen.memory().context, chosen.memory().largest_context) == (0, 2048)
+    assert chosen.memory().need(1024) == given.memory().need()
 
 
 @pytest.mark.parametrize(
@@ -142,6 +154,7 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
         "OGA_API_KEY": backend.key,
         "GOMP_SPINCOUNT": "300",
         "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     props = b'{"total_slots":1,"default_generation_settings":{"n_ctx":64},"build_info":"onnxruntime-genai 9"}'
     assert backend.facts(props)[:3] == (1, 64, "1.2.3")
@@ -174,7 +187,7 @@ def test_unknown_backends_and_endpoints_are_refused() -> None:
 @pytest.mark.parametrize(
     ("line", "level", "text"),
     [
-        (b"\x1b[1;31m2026-11-21 11:19:53.499094291 [E:onnxruntime:, x.cc:677 Run] no\x1b[m", "warning", "no"),
+        (b"2026-11-21 11:19:53.499094291 [E:onnxruntime:, x.cc:677 Run] no", "warning", "no"),
         (b"2026-11-21 11:19:53.49 [W:onnxruntime:genai, x.cc:1 F] slow", "debug", "slow"),
         (b"oga-server: cannot load the model", "debug", "oga-server: cannot load the model"),
     ],

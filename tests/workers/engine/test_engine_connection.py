@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -12,7 +13,9 @@ import pytest
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
 from workers.backends.engine_request import EngineRequest
+from workers.engine.connection import MAX_HEAD_BYTES
 from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.exchange import BufferedResponse
 
 DEADLINE = 5.0
 REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")
@@ -29,6 +32,7 @@ class RecordingHandler:
         self.error, self.on_end = error, on_end
         self.body = b""
         self.ends: list[str] = []
+        self.trailers: list[tuple[bytes, bytes]] = []
 
     def began(self, status: int) -> None:
         assert status == 200
@@ -37,6 +41,9 @@ class RecordingHandler:
         if self.error is not None:
             raise self.error
         self.body += piece
+
+    def trailer(self, name: bytes, value: bytes) -> None:
+        self.trailers.append((name, value))
 
     def ended(self, until_close: bool = False) -> None:
         self.ends.append("ended until close" if until_close else "ended")
@@ -114,12 +121,53 @@ def engine() -> Iterator[FakeEngine]:
         (b"", b"", "broke"),
         (b"\x00\xff no HTTP \r\n\r\n", b"", "malformed"),
         (CHUNKED.replace(b"5\r", b"z\r"), b"", "malformed"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + WITH_LENGTH, b"hello", "ended"),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", b"", "broke"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", b"", "malformed"),
     ],
 )
 def test_ends(engine: FakeEngine, response: bytes, body: bytes, end: str) -> None:
     handler = RecordingHandler()
     engine.answer(response, handler)
     assert (handler.body, handler.ends) == (body, [end])
+    assert engine.loop.errors == 0
+
+
+@pytest.mark.parametrize("line", [b"X-More: 1\r\n", b"x" * 11], ids=["many headers", "a long one"])
+def test_a_head_that_does_not_end_is_not_read_on(engine: FakeEngine, line: bytes) -> None:
+    handler = RecordingHandler()
+    engine.pool.send(REQUEST, handler)
+    with engine.accept() as connection:
+        connection.setblocking(False)
+        head = memoryview(b"HTTP/1.1 200 OK\r\nX: " + line * (2 * MAX_HEAD_BYTES // len(line)))
+
+        def send_more() -> list[str]:
+            nonlocal head
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                head = head[connection.send(head) :]
+            return handler.ends
+
+        engine.until(send_more)
+    assert handler.ends == ["malformed"]
+    assert engine.loop.errors == 0
+
+
+def test_a_collected_response_is_bounded(engine: FakeEngine) -> None:
+    answers: list[tuple[int, bytes]] = []
+    engine.pool.send(REQUEST, BufferedResponse(lambda status, body: answers.append((status, body))))
+    with engine.accept() as connection:
+        connection.setblocking(False)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+
+        def send_more() -> object:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                connection.send(bytes(65536))
+            return answers
+
+        engine.until(send_more)
+    [(status, reason)] = answers
+    assert (status, engine.loop.errors) == (0, 0)
+    assert b"more than" in reason
 
 
 def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> None:
@@ -212,3 +260,15 @@ def test_without_descriptors_a_kept_connection_that_closes_breaks_its_request(en
         engine.until(lambda: second.ends)
     assert second.ends == ["broke"]
     assert engine.loop.errors == 0
+
+
+def test_a_header_after_the_last_chunk_is_passed_on(engine: FakeEngine) -> None:
+    handler = RecordingHandler()
+    engine.answer(CHUNKED.replace(b"0\r\n\r\n", b"0\r\nX-Usage: {}\r\n\r\n"), handler)
+    assert (handler.body, handler.ends, handler.trailers) == (b"hello", ["ended"], [(b"x-usage", b"{}")])
+
+
+def test_a_chunked_response_without_its_end_is_broken(engine: FakeEngine) -> None:
+    handler = RecordingHandler()
+    engine.answer(CHUNKED.removesuffix(b"0\r\n\r\n"), handler)
+    assert (handler.body, handler.ends) == (b"hello", ["broke"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.engine import process
-from workers.engine.process import ExitCause, exit_cause
+from workers.engine import exit_cause as exit_causes
+from workers.engine.exit_cause import ExitCause, exit_cause
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,8 @@ from workers.engine.process import ExitCause, exit_cause
         (-signal.SIGBUS, ExitCause.CRASH),
         (-signal.SIGFPE, ExitCause.CRASH),
         (128 + signal.SIGSEGV, ExitCause.CRASH),
-        (-signal.SIGKILL, ExitCause.OTHER),
+        (-signal.SIGKILL, ExitCause.KILLED),
+        (128 + signal.SIGKILL, ExitCause.KILLED),
         (-signal.SIGTERM, ExitCause.OTHER),
         (128 + signal.SIGTERM, ExitCause.OTHER),
         (signal.SIGSEGV, ExitCause.OTHER),
@@ -39,9 +40,13 @@ def test_a_kill_is_the_kernels_where_it_has_counted_one() -> None:
     assert exit_cause(-signal.SIGTERM, kill_sent=False, memory_kills=1) is ExitCause.OTHER
 
 
-def test_the_kernels_counter_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counters = tmp_path / "vmstat"
-    monkeypatch.setattr(process, "_KERNEL_COUNTERS", counters)
-    assert process.memory_kills() == 0, "a kernel without it"
-    counters.write_text("pgfault 12\noom_kill 3\nthp_zero 0\n")
-    assert process.memory_kills() == 3
+def test_the_counter_of_the_own_group_is_read_before_that_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, machine = tmp_path / "memory.events", tmp_path / "vmstat"
+    monkeypatch.setattr(exit_causes, "_kernel_counters", lambda: [group, machine])
+    assert exit_causes.memory_kills() == 0, "a kernel without it"
+    machine.write_text("pgfault 12\noom_kill 3\nthp_zero 0\n")
+    assert exit_causes.memory_kills() == 3
+    group.write_text("low 0\noom 5\noom_kill 1\noom_group_kill 0\n")
+    assert exit_causes.memory_kills() == 1, "what another container lost is not ours"

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
-from protocol.messages.peers import EngineDied, LoadFailed, StartEngine
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, LoadStage, StartEngine
 from protocol.messages.work import AttemptEnded
 from tests.fake_engines.llama_server import ANSWER, program
 from tests.support import processes
@@ -40,7 +40,7 @@ def test_an_engine_that_is_stopped_while_it_loads_fails_its_load(tmp_path: Path)
     with running_worker(tmp_path, llama_server=program(tmp_path, "never_ready"), silence=0.5) as one:
         one.send(StartEngine(SPEC))
         engine = wait_for(lambda: started_engine(one), "the engine's program runs").pid
-        os.kill(engine, signal.SIGSTOP)
+        processes.stop(engine)
         failed = one.expect(LoadFailed, 10)
         assert failed.started
         assert failed.failure.code == Code.LOAD_FAILED
@@ -58,6 +58,14 @@ def test_an_engine_that_works_while_it_loads_is_left_alone(tmp_path: Path) -> No
         failed = one.expect(LoadFailed, 10)
         assert "did not become ready" in failed.failure.message
         assert "not ready within 1.5 s" in failed.failure.detail
+
+
+def test_the_stages_of_a_load_are_reported_once_each(tmp_path: Path) -> None:
+    with running_worker(tmp_path, llama_server=program(tmp_path, "loading_answers")) as one:
+        one.send(StartEngine(SPEC))
+        assert one.expect(LoadProgressed, 20) == LoadProgressed(LoadStage.LOADING)
+        assert one.expect(LoadProgressed) == LoadProgressed(LoadStage.WARMING_UP)
+        one.expect(EngineReady)
 
 
 def test_an_engine_that_does_not_tell_which_slots_are_busy_is_not_used(tmp_path: Path) -> None:
@@ -97,7 +105,7 @@ def test_an_engine_that_uses_too_much_memory_is_ended(limited: WorkerProcess) ->
     limited.run(1, "chat/completions", CHAT)
     failure = limited.ended(1).failure
     assert failure.code == Code.OUT_OF_MEMORY
-    assert "more than memory_limit allows (0.25 GiB)" in failure.message
+    assert "more than memory_limit allows (0.27 GB)" in failure.message
     assert limited.expect(EngineDied).failure.code == Code.OUT_OF_MEMORY
 
 

@@ -221,3 +221,10 @@ def test_of_what_a_terminal_would_overwrite_the_last_is_logged(engine: EngineOut
     engine.write("10%\r20%\r100%\nnext\n")
     engine.until(lambda: len(engine.log.lines) == 2)
     assert [text for text, _ in engine.log.lines] == ["100%", "next"]
+
+
+def test_colours_are_not_logged(engine: EngineOutput) -> None:
+    engine.write("\x1b[2m11:19\x1b[0m \x1b[1;31mno memory\x1b[m\x1b[K\n\x1b[0m\nend\n")
+    engine.until(lambda: len(engine.log.lines) == 2)
+    assert [text for text, _ in engine.log.lines] == ["11:19 no memory", "end"]
+    assert list(engine.reader.last_lines) == ["11:19 no memory", "end"]

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.waiting import wait_for
-from workers.engine.process_usage import usage_of_tree
+from workers.engine.process_usage import proportional_of_tree, usage_of_tree, used_by_tree
 
 
 @pytest.fixture
@@ -32,3 +33,23 @@ def test_a_process_that_waits_and_one_that_has_ended_are_not_runnable() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as waiting:
         wait_for(lambda: not usage_of_tree(waiting.pid).runnable, "it waits for input")
     assert not usage_of_tree(waiting.pid).runnable
+
+
+def test_memory_with_and_without_mapped_files(tmp_path: Path) -> None:
+    """The memory that a process and its child allocate counts, a mapped file only for one of the figures."""
+    file = tmp_path / "mapped"
+    file.write_bytes(b"x" * (100 << 20))
+    child = "import sys; data = bytearray(b'x' * (30 << 20)); print('ready', flush=True); sys.stdin.read()"
+    parent = (
+        "import mmap, subprocess, sys\n"
+        f"with open({str(file)!r}, 'rb') as file: data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
+        "assert sum(data[::4096]) > 0\n"
+        f"sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        used, whole = used_by_tree(process.pid), proportional_of_tree(process.pid)
+    assert 30 << 20 < used < 100 << 20, "an interpreter has at most 20 MiB of its own"
+    assert whole - used > 99 << 20
+    assert used_by_tree(process.pid) == proportional_of_tree(process.pid) == 0

@@ -39,6 +39,8 @@ def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
         (8, b"\xff" * 8, "its header makes no sense"),
         (16, b"\xff" * 8, "its header makes no sense"),
         (16, bytes(8), "its header makes no sense"),
+        (8, struct.pack("<Q", gguf.MAX_KEPT + 1), "its header makes no sense"),
+        (16, struct.pack("<Q", gguf.MAX_KEPT + 1), "its header makes no sense"),
         (24, b"\xff" * 8, "it is truncated inside its header"),
         (52, b"\x63", "its header has a value of the unknown type 99"),
     ],
@@ -64,6 +66,19 @@ def test_numbers_that_no_model_has_are_refused_or_unknown(
             gguf.read(path)
     else:
         assert gguf.read(path).context_length == 0
+
+
+def test_short_lists_of_numbers_are_read_and_count(tmp_path: Path) -> None:
+    key = b"x.list"
+    one = struct.pack(f"<Q{len(key)}sIIQ3I", len(key), key, 9, 4, 3, 1, 2, 3)
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + one + bytes(64))
+    assert gguf.read(path).keys == {"x.list": (1, 2, 3)}
+    long = struct.pack(f"<Q{len(key)}sIIQ", len(key), key, 9, 0, 4096) + bytes(4096)
+    many = gguf.MAX_ITEMS // 4096 + 1
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, many) + long * many)
+    with pytest.raises(BrokenError, match="its header makes no sense"):
+        gguf.read(path)
 
 
 COUNTS = st.builds(partial(struct.pack, "<IQQ9s"), st.just(3), st.integers(0, 1), st.integers(0, 1), st.binary())

@@ -13,8 +13,9 @@ import pytest
 from protocol.models import prompt_caches
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineFacts, SlotReport
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
+from workers.backends.slot_files import SlotReport
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.exchange import ResponseHandler
 from workers.prompt_cache import restore, save

@@ -13,7 +13,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
 from protocol.messages.events import Event, EventKind, failure_of
-from protocol.messages.recovery import MAX_ENDED, AttemptId, WorkerSnapshot
+from protocol.messages.recovery import MAX_ENDED, WorkerSnapshot
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
@@ -38,7 +38,7 @@ class FakePool:
 
     def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
         self.attempts.append(attempt)
-        return SimpleNamespace(connection=object(), allow_batched_reads=lambda: None)
+        return SimpleNamespace(connection=object(), retry_after=0.0, allow_batched_reads=lambda: None)
 
 
 class Worker:
@@ -50,6 +50,8 @@ class Worker:
         context = ProcessContext(Path("/nowhere"), "boot", 1)
         self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
         backend = SimpleNamespace(
+            refusal=lambda *_: None,
+            servers=(),
             program="engine",
             alias="m",
             most_context=0,
@@ -237,7 +239,7 @@ def test_the_snapshot_has_each_attempt_until_its_end_and_then_its_key(worker: Wo
     begin_answer(worker.pool.attempts[0])
     end_answer(worker.pool.attempts[0])
     assert [each.number for each in snapshot().attempts] == [2]
-    assert snapshot().ended == [AttemptId("g", 1, 1)]
+    assert [(each.key, each.serial) for each in snapshot().ended] == [(RequestKey("g", 1, 1), 1)]
     assert snapshot().last_use < two.age
 
 
@@ -321,6 +323,7 @@ def test_after_an_engines_death_the_prompts_count_of_requests_that_are_not_tried
     worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
     lost = worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"), [cause.key])
     assert [(each.number, each.tokens, each.prompt_tokens) for each in lost] == [
+        (1, 0, 0),
         (2, 1, ESTIMATE),
         (3, 0, ESTIMATE),
         (4, 0, ESTIMATE),

@@ -105,7 +105,9 @@ class Fixture:
         return attempt
 
     def use_connection(self) -> None:
-        exchange: Any = SimpleNamespace(connection=object(), cancel=lambda: None, read_immediately=lambda: None)
+        exchange: Any = SimpleNamespace(
+            connection=object(), retry_after=0.0, cancel=lambda: None, read_immediately=lambda: None
+        )
         self.attempt.exchange = exchange
 
     def wait(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.work import AttemptProgress, Run
 from protocol.models.recipes import ModelSpec
-from workers.backends.base import EngineProgress
+from workers.backends.engine_facts import EngineProgress
 from workers.backends.registry import backend_class
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.progress_reports import ProgressReports

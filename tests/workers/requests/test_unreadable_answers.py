@@ -41,7 +41,14 @@ class RecordingOwner:
 
 def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
     backend: Any = SimpleNamespace(
-        program="an-engine", alias="m", most_context=0, error_texts=TEXTS, reported_build="", build=""
+        refusal=lambda *_: None,
+        servers=(),
+        program="an-engine",
+        alias="m",
+        most_context=0,
+        error_texts=TEXTS,
+        reported_build="",
+        build="",
     )
     attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)
     attempt.start(request)

@@ -32,6 +32,7 @@ def failing_backend() -> Any:
         raise RuntimeError("a bug")
 
     return SimpleNamespace(
+        servers=(),
         program="e",
         alias="m",
         slots=4,
@@ -69,7 +70,7 @@ def test_an_error_in_a_request_fails_that_request(worker: tuple[Loop, Any, Worke
     assert failure.code == Code.INTERNAL
     assert "a bug" not in failure.message
     (end,) = [message for message in bus.sent if isinstance(message, AttemptEnded)]
-    assert end == AttemptEnded("g", 1, 1, code=Code.INTERNAL)
+    assert end == AttemptEnded("g", 1, 1, code=Code.INTERNAL, serial=1, model="m")
     assert loop.errors == 1
     (line,) = [line for line in lines if line["log_level"] == "error"]
     assert line["request_id"] == "req-1"

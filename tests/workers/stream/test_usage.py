@@ -11,6 +11,8 @@ import pytest
 from tests.workers.direct_engine import DirectEngine, running_engine
 from workers.backends.generation_request import SHORT_BODY_BYTES
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.openai_forms import whole_answer
+from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.sse_filter import SseFilter
 from workers.stream.usage import with_usage_of_all
 
@@ -75,3 +77,23 @@ def test_a_whole_answer_of_the_engine_counts_by_its_log_probabilities() -> None:
     assert whole["usage"] == {"completion_tokens": 4, "prompt_tokens": 5, "total_tokens": 9}
     other = json.dumps({"choices": [{"logprobs": None}], "usage": usage}).encode()
     assert with_usage_of_all(other) == other
+
+
+@pytest.mark.parametrize(
+    ("usage", "passed_on"),
+    [
+        ({"prompt_tokens": 7, "completion_tokens": 2}, True),
+        ({"prompt_tokens": -7, "completion_tokens": 2}, False),
+        ({"prompt_tokens": 7, "completion_tokens": 2**62}, False),
+        ({"prompt_tokens": 7, "completion_tokens": 10**30}, False),
+        ({"prompt_tokens": 1.5}, False),
+        ({"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": -1}}, False),
+    ],
+    ids=json.dumps,
+)
+def test_counts_of_a_server_that_cannot_be_true_are_left_out(usage: dict[str, Any], passed_on: bool) -> None:
+    choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
+    chunk = json.dumps({"choices": [choice], "usage": usage}).encode()
+    stream = ChunkTranslator(chat=True, model="m").feed(b"data: %b\n\ndata: [DONE]\n\n" % chunk)
+    assert (b'"usage"' in stream) == passed_on
+    assert ("usage" in json.loads(whole_answer(chunk, "m"))) == passed_on

@@ -8,13 +8,14 @@ from pathlib import Path
 from msgspec import msgpack
 
 from protocol.failures import Code
+from protocol.ids import RequestKey
 from protocol.messages.peers import (
     EngineDied,
     LoadFailed,
     Shutdown,
     StartEngine,
 )
-from protocol.messages.recovery import AttemptId, WorkerSnapshot
+from protocol.messages.recovery import WorkerSnapshot
 from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
 from tests.support.processes import alive, children, kill
@@ -54,7 +55,7 @@ def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare:
     for _ in range(2):
         snapshot = spare.get_supervisor()
         assert (snapshot.state, snapshot.facts, snapshot.attempts) == (WorkerState.READY, spare.ready, [])
-        assert snapshot.ended == [AttemptId(spare.gateway, 1, 1)]
+        assert [each.key for each in snapshot.ended] == [RequestKey(spare.gateway, 1, 1)]
         assert spare.expect(EngineDied).failure.code == Code.BACKEND_DIED
         assert_answers(spare)
         spare.lose_supervisor()

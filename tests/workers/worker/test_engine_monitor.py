@@ -41,14 +41,17 @@ class Monitored:
     def __init__(self) -> None:
         self.time = 0.0
         self.busy = False
-        self.hung = 0
+        self.hung = self.checks_at_work = 0
         self.loop = Loop(lambda: self.time)
         self.engine = EngineStandIn()
         engine: Any = self.engine
-        self.monitor = EngineMonitor(self.loop, engine, SILENCE_S, True, lambda: self.busy, self._hung)
+        self.monitor = EngineMonitor(self.loop, engine, SILENCE_S, True, lambda: self.busy, self._hung, self._works)
 
     def _hung(self) -> None:
         self.hung += 1
+
+    def _works(self) -> None:
+        self.checks_at_work += 1
 
     def begin(self) -> None:
         """Give the engine work."""
@@ -81,7 +84,10 @@ def test_a_short_request_of_an_idle_engine_reads_nothing(monitored: Monitored) -
 def test_an_engine_that_works_for_longer_is_read_once_a_period(monitored: Monitored) -> None:
     monitored.begin()
     monitored.wait(3 * PERIOD_S)
-    assert monitored.engine.readings == 3
+    assert monitored.engine.readings == monitored.checks_at_work == 3
+    monitored.busy = False
+    monitored.wait(3 * PERIOD_S)
+    assert monitored.checks_at_work == 3
 
 
 def test_a_silent_engine_is_ended_after_the_first_reading_and_the_silence(monitored: Monitored) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, StartEngine
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.worker.snapshot import ModelRecord, SentReport, unread, worker_snapshot
@@ -55,8 +55,8 @@ def test_a_report_is_unread_until_the_second_ping() -> None:
 
 def test_an_engine_that_starts_keeps_what_is_remembered_of_the_same_model() -> None:
     model = record(SentReport(DIED, 1))
-    model.started(SPEC)
+    model.started(StartEngine(SPEC))
     assert model == ModelRecord(SPEC, None, PINNED, None)
     other = ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf")
-    model.started(other)
+    model.started(StartEngine(other))
     assert model == ModelRecord(other)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import (
     CheckModel,
@@ -20,7 +21,7 @@ from protocol.messages.peers import (
     Shutdown,
     StartEngine,
 )
-from protocol.messages.recovery import AttemptId, RememberState, WorkerSnapshot
+from protocol.messages.recovery import RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
 from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program
@@ -112,7 +113,7 @@ def test_the_snapshot_has_what_runs_and_what_has_ended(ready: WorkerProcess) -> 
     assert (snapshot.state, snapshot.spec, snapshot.facts) == (WorkerState.READY, LOOP, ready.ready)
     [attempt] = snapshot.attempts
     assert (attempt.gateway, attempt.number, attempt.attempt, attempt.weight) == (ready.gateway, 12, 1, 1)
-    assert snapshot.ended[-1] == AttemptId(ready.gateway, 11, 1)
+    assert snapshot.ended[-1].key == RequestKey(ready.gateway, 11, 1)
     assert snapshot.last_use == attempt.age > 0
     began = time.monotonic()
     ready.cancel(12)
@@ -201,7 +202,7 @@ def test_a_run_that_was_never_read_is_not_run(ready: WorkerProcess) -> None:
     run = Run(ready.gateway, 41, 1, "asked-for", "chat/completions", "req-41", stream=True)
     snapshot = next_after_losing(ready, run, b'{"messages": []}')
     assert not snapshot.attempts
-    assert AttemptId(ready.gateway, 41, 1) not in snapshot.ended
+    assert RequestKey(ready.gateway, 41, 1) not in [each.key for each in snapshot.ended]
     stream(ready, 42)
     assert 41 not in ready.received
 

@@ -16,6 +16,7 @@ from protocol.failures import Code
 from protocol.messages.events import EventKind
 from protocol.messages.peers import CheckModel, EngineReady, LoadFailed, ModelChecked, Ping, Pong, StartEngine
 from protocol.messages.work import AttemptEnded, Run
+from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.wire import endpoints
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -209,11 +210,19 @@ def test_a_request_without_a_subscriber_is_returned(tmp_path: Path) -> None:
         assert one.expect(AttemptEnded).code == Code.RETURNED
 
 
+def test_a_ready_engine_tells_how_far_its_memory_is_from_the_estimate(tmp_path: Path) -> None:
+    with running_worker(tmp_path) as one:
+        ready = one.load(spec_of("tiny-chat"))
+        assert ready.memory > 10 << 20
+        assert ready.memory_difference is not None
+        assert abs(ready.memory_difference) < 10 << 20
+
+
 def test_what_a_check_finds_without_an_engine(spare: WorkerProcess, tmp_path: Path) -> None:
     good = spec_of("tiny-chat")
     spare.send(CheckModel(good))
     report = spare.expect(ModelChecked)
-    assert 0 < report.need < report.available
+    assert report.estimate.need()[HOST] > 0
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(Path(good.path).read_bytes()[:-1000])
     text = tmp_path / "text.gguf"

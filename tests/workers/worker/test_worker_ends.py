@@ -13,7 +13,7 @@ from pathlib import Path
 from protocol.failures import Code
 from protocol.messages.peers import EngineDied, Ping, Pong, Shutdown
 from protocol.messages.work import AttemptAbandoned, AttemptEnded
-from tests.support.processes import alive
+from tests.support.processes import alive, stop
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
@@ -49,15 +49,13 @@ def test_the_engines_death_is_reported_and_another_engine_can_start(loop: Worker
     for number in (1, 2):
         failure = loop.ended(number).failure
         assert failure.code == Code.BACKEND_DIED
-        expected = r"llama-server of \S+ was killed by SIGKILL"
+        expected = r"llama-server of \S+ was killed by SIGKILL, which lemonbus did not send"
         assert re.fullmatch(expected, failure.message)
         assert failure.tokens_sent or number == 2
         sent[number] = failure.tokens_sent
     died = loop.expect(EngineDied)
     assert died.failure.code == Code.BACKEND_DIED
-    assert {each.number: each.tokens for each in died.unfinished} == {
-        number: count for number, count in sent.items() if count
-    }
+    assert {each.number: each.tokens for each in died.unfinished} == sent
     before = loop.ready.engine_pid
     assert loop.load(spec_of("tiny-loop")).engine_pid != before
     loop.run(3, "chat/completions", {**CHAT, "max_tokens": 5})
@@ -70,7 +68,7 @@ def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
         one.subscribe()
         one.run(1, "chat/completions", ENDLESS, stream=True)
         one.begun(1)
-        os.kill(engine, signal.SIGSTOP)
+        stop(engine)
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
         assert not alive(engine)
@@ -90,7 +88,7 @@ def test_an_engine_that_stops_is_not_reported_and_one_that_does_not_is_and_ends_
         one.until(lambda: time.monotonic() > begun + 2 * grace, "twice the time has passed")
         assert not [messages for messages in one.messages if isinstance(messages, AttemptAbandoned)]
         engine = one.ready.engine_pid
-        os.kill(engine, signal.SIGSTOP)
+        stop(engine)
         one.cancel(2)
         assert one.expect(AttemptAbandoned) == AttemptAbandoned(one.gateway, 2, 1)
         assert not [messages for messages in one.messages if isinstance(messages, AttemptEnded)], (
@@ -101,13 +99,35 @@ def test_an_engine_that_stops_is_not_reported_and_one_that_does_not_is_and_ends_
         assert not alive(engine)
 
 
-def test_sigterm_ends_it_at_once(loop: WorkerProcess) -> None:
+def expect_end(worker: WorkerProcess, code: Code) -> None:
+    """Check that the end of request 1 is reported with what its client has got."""
+    failure = worker.ended(1).failure
+    assert failure.code == code
+    assert failure.tokens_sent
+    end = worker.expect(AttemptEnded)
+    assert (end.number, end.code, end.tokens) == (1, code, failure.tokens_sent)
+    assert end.prompt_tokens
+    assert end.serial == 1, "it is counted"
+
+
+def test_sigterm_ends_it_at_once_and_what_was_cut_off_is_reported(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
     loop.process.terminate()
-    assert loop.ended(1).failure.code == Code.UNLOADED
+    expect_end(loop, Code.UNLOADED)
     assert loop.process.wait(5) == 0
     assert not alive(loop.ready.engine_pid)
+
+
+def test_the_end_of_an_engine_whose_worker_leaves_is_reported_by_what_was_cut_off(loop: WorkerProcess) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    loop.send(Shutdown(600.0))
+    loop.send(Ping(1))
+    loop.expect(Pong)
+    os.kill(loop.ready.engine_pid, signal.SIGKILL)
+    expect_end(loop, Code.BACKEND_DIED)
+    assert loop.process.wait(5) == 0
 
 
 def test_a_killed_worker_takes_its_engine_along(loop: WorkerProcess) -> None:

@@ -21,7 +21,8 @@ from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
 from workers.backends.accepted_audio import check_measured
-from workers.backends.base import Backend, EngineFacts, ModelFacts
+from workers.backends.base import Backend
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.flm.descriptor import DESCRIPTOR
@@ -104,7 +105,7 @@ class FlmBackend(Backend):
     def context(self) -> int:
         """Context tokens of each request; 0 if left to the model."""
         asked = int(self.spec.options.get("ctx_size", self.settings.ctx_size))
-        return max(asked, MIN_CONTEXT) if asked else 0
+        return max(asked, MIN_CONTEXT) if asked > 0 else 0
 
     @property
     def silence(self) -> float:

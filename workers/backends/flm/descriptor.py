@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.devices import Device
-from protocol.models.recipes import MAX_CTX_SIZE, IdleCheck, LoadOption, ModelType, RecipeDescriptor
+from protocol.models.recipes import AUTOMATIC_CTX_SIZE, MAX_CTX_SIZE, IdleCheck, LoadOption, ModelType, RecipeDescriptor
 from protocol.models.recipes import BackendDescriptor as Program
 
 DESCRIPTOR: Final = RecipeDescriptor(
@@ -23,7 +23,12 @@ DESCRIPTOR: Final = RecipeDescriptor(
     ],
     options=[
         LoadOption(
-            "ctx_size", "int", "tokens that each request may use; 0: the model's own choice", 4096, 0, MAX_CTX_SIZE
+            "ctx_size",
+            "int",
+            "tokens that each request may use; 0 and -1: the model's own choice",
+            4096,
+            AUTOMATIC_CTX_SIZE,
+            MAX_CTX_SIZE,
         ),
         LoadOption("flm_args", "args", "further arguments for flm serve", ""),
     ],

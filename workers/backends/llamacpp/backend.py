@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol.config.settings import Settings
-from protocol.models.recipes import ModelSpec, ModelType, Provision, RecipeDescriptor
+from protocol.models.memory import MemoryEstimate
+from protocol.models.recipes import AUTOMATIC_CTX_SIZE, ModelSpec, ModelType, Provision, RecipeDescriptor
 from protocol.runtime import logs
+from protocol.runtime.accounts import check_user
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, ModelFacts, SlotFiles
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.llamacpp import engine_texts, flags
-from workers.backends.llamacpp.command_line import MAX_INPUT_TOKENS, TYPE_FLAGS, runs_on_device, server_arguments
+from workers.backends.llamacpp.command_line import (
+    MAX_INPUT_TOKENS,
+    TYPE_FLAGS,
+    prompt_cache_mebibytes,
+    runs_on_device,
+    server_arguments,
+)
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
 from workers.backends.llamacpp.flags import FLAGS
-from workers.backends.llamacpp.requests import RequestFacts, engine_request
+from workers.backends.llamacpp.memory.device_choice import engine_devices, with_fitting_layers
+from workers.backends.llamacpp.memory.estimate import Companions, estimate
+from workers.backends.llamacpp.memory.model_shape import model_shape
+from workers.backends.llamacpp.requests.translation import RequestFacts, engine_request
 from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, slot_request
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args, slots_of
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
+from workers.backends.slot_files import SlotFiles
 from workers.files import gguf
 
+DEFAULT_CONTEXT: Final = 4096
+"""Assumed for a model that does not say what it was trained for."""
 ALL_LAYERS: Final = 99
 """Layers that a device takes: more than any model has."""
 
@@ -46,6 +62,9 @@ class LlamaCppBackend(ProgramBackend):
         self._asked_slots = slots_of(self._words, int(self._option("slots")))
         self._drafts = FLAGS.value_of(self._words, "--model-draft", "--spec-type") not in (None, "none")
         """Whether a draft model guesses tokens."""
+        self._headers: list[gguf.GgufHeader] = []
+        """Those of the model's files, once they were read."""
+        self._projector: gguf.GgufHeader | None = None
         self._had_request = False
         self._takes_tools = True
         """Whether the model's chat template has a place for tools; known when the engine is ready."""
@@ -73,9 +92,14 @@ class LlamaCppBackend(ProgramBackend):
 
         llama-server gives a request no more than this, and reserves memory for all of it.
         """
-        asked, trained = int(self._option("ctx_size")), self.trained_context
+        asked, trained = max(0, int(self._option("ctx_size"))), self.trained_context
         overridden = FLAGS.value_of(self._words, "--override-kv") is not None
         return min(asked, trained) if asked and trained and not overridden else asked or trained
+
+    @property
+    def _chooses_context(self) -> bool:
+        """Whether the context is to be chosen by the memory that there is."""
+        return int(self._option("ctx_size")) == AUTOMATIC_CTX_SIZE and self.model_facts.cached
 
     @property
     def most_context(self) -> int:
@@ -95,23 +119,62 @@ class LlamaCppBackend(ProgramBackend):
         """See :meth:`Backend.examine`."""
         size = context = parameters = 0
         architectures = set[str]()
+        self._headers = []
         for path in gguf.parts_of(Path(self.spec.path)):
             size += path.stat().st_size
             header = gguf.read(path)
+            self._headers.append(header)
             context = context or header.context_length
             parameters += header.parameters
             architectures.add(header.architecture)
         if self.spec.mmproj:
             projector = Path(self.spec.mmproj)
             size += projector.stat().st_size
-            gguf.read(projector)
+            self._projector = gguf.read(projector)
         # A user's own llama-server may be so old that it has a cache for every model.
         cached = self._program.provision is Provision.USER or UNCACHED.isdisjoint(architectures)
-        return ModelFacts(size, context, parameters, cached)
+        kept = sum(2 * (layer.key + layer.value) for layer in model_shape(self._headers).layers)
+        return ModelFacts(size, context, parameters, kept, cached=cached)
+
+    def memory(self) -> MemoryEstimate:
+        """See :meth:`Backend.memory`."""
+        words = self._server_arguments(0)
+        draft = FLAGS.value_of(words, "--model-draft")
+        adapters = [
+            *(FLAGS.value_of(words, "--lora") or "").split(","),
+            *(each.rpartition(":")[0] for each in (FLAGS.value_of(words, "--lora-scaled") or "").split(",")),
+        ]
+        companions = Companions(
+            [header for part in gguf.parts_of(Path(draft)) if (header := _beside(part))] if draft else [],
+            self._projector,
+            [header for path in adapters if path and (header := _beside(Path(path)))],
+        )
+        context = self.context or DEFAULT_CONTEXT
+        devices = engine_devices(self._program, self.spec.devices, words, self.devices)
+
+        def need(words: Sequence[str]) -> MemoryEstimate:
+            return estimate(
+                self._headers,
+                companions,
+                words,
+                context=0 if self._chooses_context else context,
+                slots=self.slots,
+                largest=self.trained_context or DEFAULT_CONTEXT if self._chooses_context else 0,
+                devices=[share for _, share in devices],
+                own_server=self._is_own_server,
+            )
+
+        if not devices or FLAGS.value_of(words, "-ngl") is not None:
+            return need(words)
+        layers = len(model_shape(self._headers).layers) + 1
+        return with_fitting_layers(need, words, [device for device, _ in devices], layers, context)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`."""
-        return self._start_command() + server_arguments(
+        return self._start_command() + self._server_arguments(port)
+
+    def _server_arguments(self, port: int) -> list[str]:
+        return server_arguments(
             self.spec,
             self._program,
             self._words,
@@ -121,6 +184,7 @@ class LlamaCppBackend(ProgramBackend):
             context=self.context,
             gpu_layers=self.gpu_layers,
             threads=int(self._option("threads")),
+            prompt_cache=prompt_cache_mebibytes(self.model_facts.token_bytes * self.context * self.slots),
             saved=self.saved,
             quiet=logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"],
         )
@@ -136,9 +200,11 @@ class LlamaCppBackend(ProgramBackend):
         return Path(FLAGS.value_of(self._words, "--slot-save-path") or self.saved)
 
     def prepare(self) -> None:
-        """Make the directory for saved prompt caches, private to this user."""
+        """Make the directory for saved prompt caches, private to the user of the engine."""
         self.saved.parent.mkdir(parents=True, exist_ok=True)
         self.saved.mkdir(mode=0o700, exist_ok=True)
+        if account := check_user(self.spec.limits.user):
+            os.chown(self.saved, account.user, account.group)
 
     def slot_files(self) -> SlotFiles | None:
         """See :meth:`Backend.slot_files`.
@@ -236,6 +302,14 @@ class LlamaCppBackend(ProgramBackend):
             sampling=self.sampling,
         )
         return engine_request(endpoint, body, stream, facts)
+
+
+def _beside(path: Path) -> gguf.GgufHeader | None:
+    """Return the header of a file that the user's arguments name; None if the engine will say what is wrong with it."""
+    try:
+        return gguf.read(path)
+    except (OSError, ValueError):
+        return None
 
 
 RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, identify, SUFFIXES)

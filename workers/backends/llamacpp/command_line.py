@@ -21,8 +21,9 @@ from workers.backends.llamacpp.flags import FLAGS
 from workers.files import gguf
 
 TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
-PROMPT_CACHE_MIB: Final = 256
+MAX_PROMPT_CACHE_MIB: Final = 256
 """Host memory for prompt caches of past requests. llama-server's default of 8 GiB would push a small machine into swap."""
+MIN_PROMPT_CACHE_MIB: Final = 4
 WARNING_VERBOSITY: Final = "2"
 """llama.cpp's verbosity for warnings and errors."""
 MAX_INPUT_TOKENS: Final = 8192
@@ -48,6 +49,7 @@ def server_arguments(
     context: int,
     gpu_layers: int,
     threads: int,
+    prompt_cache: int,
     saved: Path,
     quiet: bool,
     dev: Path = Path("/dev"),
@@ -55,6 +57,7 @@ def server_arguments(
     """Return the arguments of a server. The user's come last, so they take precedence.
 
     ``context``: tokens of each of the ``slots``, 0 if left to the engine. ``threads``: 0 for the engine's own choice.
+    ``prompt_cache``: MiB of the host's memory for prompts that no slot has any more.
     ``saved``: the directory of saved prompt caches. ``quiet``: only warnings and errors are wanted in the log. ``dev``: the
     directory of device nodes.
     """
@@ -85,7 +88,7 @@ def server_arguments(
         if spec.mmproj:
             words += ["--mmproj", spec.mmproj]
     if FLAGS.value_of(user_words, "--cache-ram") is None:
-        words += ["--cache-ram", str(PROMPT_CACHE_MIB)]
+        words += ["--cache-ram", str(prompt_cache)]
     if FLAGS.value_of(user_words, "--slot-save-path") is None:
         words += ["--slot-save-path", f"{saved}/"]
     return [*words, *user_words]
@@ -102,6 +105,11 @@ def _may_use_gpu(spec: ModelSpec, program: BackendDescriptor, user_words: Sequen
     devices = spec.devices if named is None else named.split(",")
     if program.provision is not Provision.USER or spec.options.get("gpu_layers") == 0 or "none" in devices:
         return False
+    return has_gpu_node(dev)
+
+
+def has_gpu_node(dev: Path = Path("/dev")) -> bool:
+    """Return whether a program of this machine may use a GPU."""
     return any(list(dev.glob(pattern)) for pattern in GPU_NODES)
 
 
@@ -122,6 +130,15 @@ def prompt_batch_tokens(model_bytes: int, threads: int) -> int:
     while batch < MAX_BATCH_TOKENS and 2 * batch <= within_target:
         batch *= 2
     return batch
+
+
+def prompt_cache_mebibytes(slot_caches: int) -> int:
+    """Return the memory for prompts that no slot has any more: as much as the slots' own caches have, within limits.
+
+    ``slot_caches``: their bytes; 0 if unknown. A small model is not worth 256 MiB.
+    """
+    wanted = -(-slot_caches // 1024**2) if slot_caches else MAX_PROMPT_CACHE_MIB
+    return max(MIN_PROMPT_CACHE_MIB, min(wanted, MAX_PROMPT_CACHE_MIB))
 
 
 def device_arguments(flag: str, devices: Sequence[str]) -> list[str]:

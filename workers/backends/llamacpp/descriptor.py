@@ -6,6 +6,7 @@ from typing import Final
 
 from protocol.models.devices import Device
 from protocol.models.recipes import (
+    AUTOMATIC_CTX_SIZE,
     MAX_CTX_SIZE,
     IdleCheck,
     LoadOption,
@@ -88,9 +89,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption(
             "ctx_size",
             "int",
-            "tokens that each request may use; 0: what the model was trained for",
+            "tokens that each request may use; 0: what the model was trained for; -1: as much of that as fits into memory",
             4096,
-            0,
+            AUTOMATIC_CTX_SIZE,
             MAX_CTX_SIZE,
         ),
         LoadOption(

@@ -12,10 +12,11 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.prompt_caches import KEY_LENGTH
-from workers.backends.base import EngineFacts, SlotReport
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import name_of
 from workers.backends.llamacpp.flags import FLAGS
+from workers.backends.slot_files import SlotReport
 
 MAX_SAVED_FILES: Final = 1_000
 MAX_SAVED_BYTES: Final = 4 * 1024**3
@@ -94,23 +95,23 @@ class LlamaSlotFiles:
 
     @property
     def changed(self) -> bool:
-        """See :class:`~workers.backends.base.SlotFiles`."""
+        """See :class:`~workers.backends.slot_files.SlotFiles`."""
         return self._changed()
 
     def key(self, facts: EngineFacts) -> str:
-        """See :class:`~workers.backends.base.SlotFiles`."""
+        """See :class:`~workers.backends.slot_files.SlotFiles`."""
         return cache_key(self._facts(facts))
 
     def save(self, slot: int, name: str) -> EngineRequest:
-        """See :class:`~workers.backends.base.SlotFiles`."""
+        """See :class:`~workers.backends.slot_files.SlotFiles`."""
         return _request("save", slot, name)
 
     def restore(self, slot: int, name: str) -> EngineRequest:
-        """See :class:`~workers.backends.base.SlotFiles`."""
+        """See :class:`~workers.backends.slot_files.SlotFiles`."""
         return _request("restore", slot, name)
 
     def report(self, status: int, answer: bytes) -> SlotReport:
-        """See :class:`~workers.backends.base.SlotFiles`."""
+        """See :class:`~workers.backends.slot_files.SlotFiles`."""
         if status != 200:
             raise ValueError(f"the engine answered with {status}: {answer[:200].decode('utf-8', 'replace')}")
         try:

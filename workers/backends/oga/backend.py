@@ -10,9 +10,10 @@ import msgspec
 
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
-from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.recipes import AUTOMATIC_CTX_SIZE, IdleCheck, ModelSpec, RecipeDescriptor
 from workers.backends import llama_server_api
-from workers.backends.base import EngineFacts, ModelFacts
+from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
 from workers.backends.generation_request import generation_request, positive_number
@@ -25,12 +26,15 @@ from workers.files import genai
 from workers.stream.chunk_translator import ChunkTranslator
 
 KEY: Final = "OGA_API_KEY"
+PROCESS_BYTES: Final = 40 * 1024**2
+"""What the server keeps beside the model: Python and the library."""
+_ELEMENT_BYTES: Final = 4
+"""Bytes of a number in the cache. Models for other devices than the processor have fewer."""
 _INPUT_TOKENS: Final = "chat/completions/input_tokens"
-_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
+_LINE: Final = re.compile(rb"[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
 """The prefix of ONNX Runtime's lines."""
 _LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
 """Its warnings are hints about speed, and its errors are also in the answers."""
-_ANSI_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 class _Health(msgspec.Struct):
@@ -76,7 +80,7 @@ class OgaBackend(ProgramBackend):
     @property
     def context(self) -> int:
         """Context tokens of each request: the option, limited by the model's own maximum; 0 if unknown."""
-        asked, made_for = int(self._option("ctx_size")), self.trained_context
+        asked, made_for = max(0, int(self._option("ctx_size"))), self.trained_context
         return min(asked, made_for) if asked and made_for else asked or made_for
 
     def _installation_hint(self) -> str:
@@ -85,7 +89,18 @@ class OgaBackend(ProgramBackend):
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
-        return ModelFacts(*genai.read(Path(self.spec.path)))
+        found = genai.read(Path(self.spec.path))
+        return ModelFacts(found.size, found.context, token_bytes=found.cache_elements * _ELEMENT_BYTES)
+
+    def memory(self) -> MemoryEstimate:
+        """See :meth:`Backend.memory`: a request reserves the cache for all of its context."""
+        facts = self.model_facts
+        automatic = int(self._option("ctx_size")) == AUTOMATIC_CTX_SIZE and facts.context > 0
+        context = 0 if automatic else self.context
+        cache = facts.token_bytes * (context or facts.context)
+        need = PlaceNeed(facts.size + PROCESS_BYTES, facts.token_bytes, lazy=cache)
+        parts = {"weights": facts.size, "cache": cache, "process": PROCESS_BYTES}
+        return MemoryEstimate({HOST: need}, context, facts.context if automatic else 0, parts=parts)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`."""
@@ -112,7 +127,7 @@ class OgaBackend(ProgramBackend):
             return "trace", line.decode("utf-8", "replace")  # it may print the prompt
         found = _LINE.match(line)
         level = _LEVELS[found[1]] if found else "debug"
-        return level, _ANSI_COLOUR.sub("", line[found.end() if found else 0 :].decode("utf-8", "replace"))
+        return level, line[found.end() if found else 0 :].decode("utf-8", "replace")
 
     def warm_up(self) -> EngineRequest:
         """One token: a model with operators that the machine cannot run fails here, not in a request."""

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from protocol.models.devices import HYBRID, Device
 from protocol.models.recipes import (
+    AUTOMATIC_CTX_SIZE,
     MAX_CTX_SIZE,
     IdleCheck,
     LoadOption,
@@ -59,7 +60,12 @@ def _recipe(
 ) -> RecipeDescriptor:
     options = [
         LoadOption(
-            "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, MAX_CTX_SIZE
+            "ctx_size",
+            "int",
+            "tokens that each request may use; 0: what the model was made for; -1: as much of that as fits into memory",
+            4096,
+            AUTOMATIC_CTX_SIZE,
+            MAX_CTX_SIZE,
         ),
         LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, MAX_THREADS),
     ]

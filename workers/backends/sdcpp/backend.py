@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol.failures import Code, Failure
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
-from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import FlagTable
 from workers.backends.package_version import package_version
@@ -24,6 +25,12 @@ from workers.backends.sdcpp import flags, image_request
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, SUFFIXES, identify
 from workers.files import gguf, safetensors
 
+PROCESS_BYTES: Final = 40 * 1024**2
+NETWORK_BYTES_PER_PIXEL: Final = 2_200
+DECODER_BYTES_PER_PIXEL: Final = 6_656
+"""As stable-diffusion.cpp logs them for Stable Diffusion 1.5 and a picture of 512 by 512."""
+TILE_BYTES: Final = 416 * 1024**2
+"""The decoder's, if it decodes a picture in tiles."""
 _MODULE: Final = "workers.engine_servers.sd_server"
 _ZIP: Final = b"PK\x03\x04"
 """The first bytes of PyTorch's own checkpoints, which stable-diffusion.cpp also reads.
@@ -32,7 +39,7 @@ No quick check shows whether one is complete.
 """
 _MODELS: Final = EngineRequest("GET", "/v1/models")
 """sd-server listens once its model is loaded, and reports nothing about itself."""
-_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
+_LINE: Final = re.compile(rb"\[(DEBUG|INFO|WARN|ERROR) *\] +")
 _BAR: Final = re.compile(rb"\| \d+/\d+ - ")
 _STEPS: Final = re.compile(rb"\| (\d{1,6})/(\d{1,6}) - [\d.]+(?:it/s|s/it)")
 """Its progress bars while it draws. Those of the loading model have another unit."""
@@ -77,6 +84,19 @@ class SdCppBackend(SingleSlotBackend):
             size += path.stat().st_size
             check_whole(path)
         return ModelFacts(size)
+
+    def memory(self) -> MemoryEstimate:
+        """See :meth:`Backend.memory`: the model, and what a picture of the usual size takes in its network and its decoder."""
+        pixels = int(self._option("width")) * int(self._option("height"))
+        decoder = (
+            TILE_BYTES if self.flag_table.last_of(self._words, "--vae-tiling") else DECODER_BYTES_PER_PIXEL * pixels
+        )
+        parts = {
+            "weights": self.model_facts.size,
+            "compute": NETWORK_BYTES_PER_PIXEL * pixels + decoder,
+            "process": PROCESS_BYTES,
+        }
+        return MemoryEstimate({HOST: PlaceNeed(sum(parts.values()), lazy=parts["compute"])}, parts=parts)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol.failures import Code, Failure, invalid
+from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import RecipeDescriptor
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends.accepted_audio import check_measured
-from workers.backends.base import EngineFacts, EngineProgress, ModelFacts
+from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import FlagError, FlagTable
 from workers.backends.package_version import package_version
@@ -28,6 +29,7 @@ from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
 from workers.backends.whispercpp import flags
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, SUFFIXES, TRANSLATIONS, identify
+from workers.backends.whispercpp.memory import whisper_memory
 from workers.backends.whispercpp.transcription_answer import convert_transcription
 from workers.files import ggml
 from workers.files.errors import BrokenError
@@ -59,6 +61,8 @@ class WhisperCppBackend(SingleSlotBackend):
     key_variable: ClassVar[str] = flags.KEY
     flag_table: ClassVar[FlagTable] = flags.FLAGS
     program = "whisper-server"
+    _header: ggml.GgmlHeader | None = None
+    """That of the model's file, once it was read."""
 
     def file_problem(self, output: str) -> str:
         """See :meth:`Backend.file_problem`."""
@@ -82,8 +86,16 @@ class WhisperCppBackend(SingleSlotBackend):
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
         path = Path(self.spec.path)
-        ggml.check(path)
+        self._header = ggml.check(path)
         return ModelFacts(path.stat().st_size)
+
+    def memory(self) -> MemoryEstimate:
+        """See :meth:`Backend.memory`."""
+        if self._header is None:
+            return super().memory()
+        chosen = self.flag_table.last_of(self._words, "--flash-attn", "--no-flash-attn")
+        flash = chosen == "--flash-attn" if chosen else self._is_own_server
+        return whisper_memory(self._header, self.model_facts.size, flash=flash)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""

@@ -161,6 +161,7 @@ def main(words: list[str]) -> int:
             return 0
         parameters = library.CommonParams()
         apply_flags(library, parameters, given)
+        parameters.fit_params = False  # it would read the model twice, to find out what lemonbus has decided
         parameters.video_ffmpeg_bin_dir = os.devnull  # no program decodes what a client sent
         key = os.environ.pop("LLAMA_API_KEY", "")
         if key:

@@ -63,6 +63,5 @@ def main(words: list[str]) -> int:
     except Exception as problem:  # noqa: BLE001 - any error here means that the model cannot be loaded
         sys.stderr.write(f"oga-server: cannot load the model: {type(problem).__name__}: {problem}\n")
         return 1
-    server.open()
-    wait_for_shutdown(parent)
+    wait_for_shutdown(parent, server.open)
     return 0

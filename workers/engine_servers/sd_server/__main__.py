@@ -100,8 +100,7 @@ def main(words: list[str]) -> int:
     except (OSError, OverflowError) as problem:
         sys.stderr.write(f"sd-server: cannot listen: {problem}\n")
         return 1
-    server.open()
-    wait_for_shutdown(parent)
+    wait_for_shutdown(parent, server.open)
     return 0
 
 

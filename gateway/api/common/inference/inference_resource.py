@@ -12,7 +12,7 @@ import msgspec
 from gateway.access.scopes import Scope
 from gateway.api.common.inference.stream_writer import ResponseStream, StreamWriter
 from gateway.bus.session import SupervisorSession
-from gateway.http.bodies import body_decoding
+from gateway.http.bodies import body_decoding, body_errors
 from gateway.http.request_context import request_context
 from gateway.http.stream_headers import set_stream
 from gateway.requests import answer_stream, late_answer
@@ -101,10 +101,11 @@ class InferenceResource(abc.ABC, Generic[R]):
         except msgspec.DecodeError as problem:
             # Fields that the type of the request does not declare are decoded only here, such as one with 1e400.
             what, _, _ = str(problem).partition(" - at ")
-            raise invalid(f"the body cannot be read: {body_decoding.describe_type_error(what)}") from None
+            raise invalid(f"the body cannot be read: {body_errors.describe_type_error(what)}") from None
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
+        self._session.admission.admit_inference()  # before the body is read
         answer_inference(self._session, req, resp, self.translated(req))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import errno
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
 from gateway.api.common import server_sent_events as sse
 from gateway.http import errors
@@ -13,6 +13,7 @@ from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.answer_stream import AnswerStream
 from protocol.failures import CLIENT_LEFT_CODES, DECODE_ERRORS, Code, Failure, LemonbusError
+from protocol.messages.events import Outcome
 from protocol.wire.openai_chunks import Chunk, read_chunks, text_of
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -22,7 +23,7 @@ DONE: Final = b"data: [DONE]\n\n"
 class StreamWriter(abc.ABC):
     """Writes one streamed answer. Pure; a new one for each answer, so it may keep state between calls."""
 
-    media_type: ClassVar[str]
+    media_type: str
 
     @abc.abstractmethod
     def events(self, events: bytes) -> bytes:
@@ -32,9 +33,16 @@ class StreamWriter(abc.ABC):
     def end(self) -> bytes:
         """Return the end of an answer that was generated to its end."""
 
+    def cost(self, outcome: Outcome) -> None:  # noqa: B027 - most forms have it in their events
+        """Take the cost of an answer that was generated to its end, just before :meth:`end`."""
+
     @abc.abstractmethod
     def error(self, failure: Failure, label: str) -> bytes:
-        """Return the end of a broken answer. ``failure.tokens_sent`` tokens were sent; ``label`` is the request id."""
+        """Return the end of a broken answer. ``failure.tokens_sent`` tokens were sent; ``label`` is the request id.
+
+        Empty bytes if the form has no place for an error. The connection is then broken, because a client must not take
+        a part for the whole.
+        """
 
     def ping(self) -> bytes:
         """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for this."""
@@ -44,7 +52,7 @@ class StreamWriter(abc.ABC):
 class EventStreamWriter(StreamWriter):
     """OpenAI's form: passes the engine's events on, and keeps no state."""
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
+    media_type = sse.MEDIA_TYPE
 
     def events(self, events: bytes) -> bytes:
         """Return the events unchanged."""
@@ -61,6 +69,27 @@ class EventStreamWriter(StreamWriter):
     def ping(self) -> bytes:
         """Return a comment."""
         return sse.PING
+
+
+class ByteWriter(StreamWriter):
+    """Passes bytes on, such as sound: for the endpoints of ``BYTE_STREAMS``."""
+
+    def __init__(self, media_type: str) -> None:
+        """Write an answer of this media type."""
+        self.media_type = media_type
+
+    def events(self, events: bytes) -> bytes:
+        """Return the bytes unchanged."""
+        return events
+
+    def end(self) -> bytes:
+        """Return nothing: HTTP ends the answer."""
+        return b""
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return nothing."""
+        del failure, label
+        return b""
 
 
 class ChunkWriter(StreamWriter):
@@ -147,11 +176,15 @@ class ResponseStream:
         self._context.close_after()
         if failure.code in CLIENT_LEFT_CODES:
             raise ConnectionResetError(errno.ECONNRESET, failure.message)
-        return self._end(self._writer.error(failure, self._context.label))
+        last = self._writer.error(failure, self._context.label)
+        if not last:
+            raise ConnectionResetError(errno.ECONNRESET, failure.message)
+        return self._end(last)
 
     def _complete(self, written: bytes) -> bytes:
         if self._before_end is not None:
             self._before_end()
+        self._writer.cost(self._answer.outcome)
         return self._end(written + self._writer.end())
 
     def _end(self, last: bytes) -> bytes:

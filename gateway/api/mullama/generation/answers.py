@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -170,7 +170,7 @@ def _around_text(shape: AnswerShape) -> tuple[bytes, bytes]:
 class AnswerWriter(ChunkWriter):
     """Writes a stream: a line for each piece, one line with all complete tool calls, and the last line."""
 
-    media_type: ClassVar[str] = ndjson.MEDIA_TYPE
+    media_type = ndjson.MEDIA_TYPE
 
     def __init__(self, shape: AnswerShape, clock: AnswerClock) -> None:
         """Write lines of this shape."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class ResponseEventWriter(ChunkWriter):
     """Writes one response as events."""
 
-    media_type: ClassVar[str] = sse.MEDIA_TYPE
+    media_type = sse.MEDIA_TYPE
 
     def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] = time.time) -> None:
         """Write what ``builder`` builds. ``clock`` returns Unix seconds."""

@@ -18,7 +18,7 @@ from msgspec import Meta
 from gateway.api.openai.completions import ChatRequest, TextRequest, count_prompts
 from gateway.api.openai.embeddings import EmbeddingRequest
 from gateway.api.openai.text_completion import EchoedPrompt, text_completion
-from gateway.http.bodies import body_decoding
+from gateway.http.bodies import body_decoding, body_errors
 from protocol.failures import Code, LemonbusError
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
@@ -90,6 +90,22 @@ def test_a_wrong_field_is_named(fields: bytes, param: str) -> None:
     assert failure.http_status == 400
     assert failure.param == param
     assert param.partition("[")[0] in failure.message
+
+
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b'{"model": "m", "ttl": 1e999}', "ttl"),
+        (b'{"ttl": -1e999}', "ttl"),
+        (b'{"options": {"a": [1, 2e308]}}', "options.a[1]"),
+        (b'{"ttl": 1e999, }', ""),
+        (b'{"ttl": 1e999, "text": "' + b"x" * 300_000 + b'"}', ""),
+    ],
+)
+def test_a_number_out_of_range_is_named_if_its_field_can_be_found(data: bytes, param: str) -> None:
+    with pytest.raises(LemonbusError, match="out of range") as raised:
+        body_decoding.decode_object(data)
+    assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, param)
 
 
 def test_a_missing_field_is_named() -> None:
@@ -230,7 +246,7 @@ class SampleBody(msgspec.Struct):
     ],
 )
 def test_types_have_their_json_names(text: str, rewritten: str) -> None:
-    assert body_decoding.describe_type_error(text) == rewritten
+    assert body_errors.describe_type_error(text) == rewritten
 
 
 @pytest.mark.parametrize(

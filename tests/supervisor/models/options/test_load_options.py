@@ -22,6 +22,7 @@ LLAMACPP = DESCRIPTORS["llamacpp"]
     [
         {},
         {"ctx_size": 0},
+        {"ctx_size": -1},
         {"ctx_size": 2**24, "slots": 256, "threads": 1},
         {"llamacpp_backend": "system"},
         {"llamacpp_backend": "default"},
@@ -37,7 +38,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given_options", "param", "expected"),
     [
-        ({"ctx_size": -1}, "ctx_size", "from 0"),
+        ({"ctx_size": -2}, "ctx_size", "from -1"),
         ({"ctx_size": 2**24 + 1}, "ctx_size", "up to 16777216"),
         ({"ctx_size": "4096"}, "ctx_size", "a string"),
         ({"ctx_size": True}, "ctx_size", "a boolean"),
@@ -49,7 +50,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"slots": 257}, "slots", "up to 256"),
         ({"threads": 999_999_999}, "threads", "up to 1024"),
         ({"threads": 10**400}, "threads", "up to 1024"),
-        ({"ctx_size": -(10**400)}, "ctx_size", "from 0"),
+        ({"ctx_size": -(10**400)}, "ctx_size", "from -1"),
         ({"temperature": 10**400}, "temperature", "not an option"),
         ({"llamacpp_args": "-b 4096 -ub 65537"}, "llamacpp_args", "-ub cannot be 65537; the largest number is 65536"),
         ({"llamacpp_backend": "vulcan"}, "llamacpp_backend", "cpu"),

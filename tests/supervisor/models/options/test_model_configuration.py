@@ -138,12 +138,21 @@ def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None
             "defaults.llamacpp.options.steps: steps is not an option of recipe llamacpp; there are: ctx_size",
         ),
         (
-            {"defaults": {"llamacpp": {"options": {"ctx_size": -1}}}},
-            "defaults.llamacpp.options.ctx_size: ctx_size must be from 0 up to 16777216",
+            {"defaults": {"llamacpp": {"options": {"ctx_size": -2}}}},
+            "defaults.llamacpp.options.ctx_size: ctx_size must be from -1 up to 16777216",
+        ),
+        (
+            {"defaults": {"command": {"options": {"slots": 3}}}},
+            "defaults.command.options.slots: slots is not an option of recipe command; it has none: the section of its mod",
         ),
         (
             {"defaults": {"llamacpp": {"args": "--port 1"}}},
             "defaults.llamacpp.args: llamacpp_args must not contain --po",
+        ),
+        ({"defaults": {"remote": {"nice": 3}}}, "defaults.remote.nice: has no effect on models of other servers"),
+        (
+            {"defaults": {"remote": {"env": {"A": "b"}}}},
+            "defaults.remote.env: has no effect on models of other servers",
         ),
         ({"defaults": {"oga-cpu": {"args": ""}}}, "defaults.oga-cpu.args: recipe oga-cpu takes no arguments"),
         (

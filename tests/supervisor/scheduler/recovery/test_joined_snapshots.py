@@ -9,13 +9,12 @@ import pytest
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.recovery import (
-    AttemptId,
     AttemptSnapshot,
     GatewaySnapshot,
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import Caller
+from protocol.messages.work import AttemptEnded, Caller
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import AttemptAt
@@ -30,7 +29,7 @@ ARRIVALS = {"w1": 100.0, "w2": 101.0, "g1": 102.0, "g2": 103.0}
 
 def worker(*, has: bool = False, ended: bool = False, state: WorkerState = WorkerState.READY) -> WorkerSnapshot:
     attempts = [AttemptSnapshot(*KEY, 1, 5.0)] if has else []
-    return WorkerSnapshot(state, spec("a"), FACTS, attempts, [AttemptId(*KEY)] if ended else [])
+    return WorkerSnapshot(state, spec("a"), FACTS, attempts, [AttemptEnded(*KEY)] if ended else [])
 
 
 def gateway(*, waits: bool = True, at: str = "") -> GatewaySnapshot:

@@ -10,6 +10,7 @@ from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
+from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
@@ -90,10 +91,11 @@ def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
     assert scheduler._state.models["a"].state is ModelState.UNLOADING
     assert [effect for effect in effects if isinstance(effect, KillAfter)] == [KillAfter("w1", 5.0)]
     assert sent(submit(scheduler, model="b")) == [CheckModel(spec("b"))]
-    scheduler.model_checked("w2", 0, 0)
+    scheduler.model_checked("w2", MemoryEstimate())
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [], "only one model may be loaded"
     scheduler.worker_gone("w1", FAILURE, NOW)
+    scheduler.memory_read([], {}, NOW)
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [StartEngine(spec("b"))]
 

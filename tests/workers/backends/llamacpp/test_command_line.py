@@ -74,6 +74,7 @@ def test_a_program_that_may_compute_on_a_gpu_gets_its_own_batch(
         context=0,
         gpu_layers=layers,
         threads=1,
+        prompt_cache=256,
         saved=tmp_path,
         quiet=False,
         dev=tmp_path,

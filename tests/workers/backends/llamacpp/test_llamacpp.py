@@ -15,16 +15,18 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
+from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.models.tiny_models import tiny_models
-from workers.backends.base import ModelFacts
+from workers.backends.engine_facts import ModelFacts
 from workers.backends.flag_table import FlagError
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.backends.llamacpp.context_check import MAX_READ_BYTES
+from workers.backends.llamacpp.command_line import prompt_cache_mebibytes
 from workers.backends.llamacpp.flags import FLAGS, parse
+from workers.backends.llamacpp.requests.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args
 from workers.backends.registry import ARGUMENT_CHECKS
 
@@ -117,6 +119,41 @@ def test_the_command_line() -> None:
     assert "--reranking" in made("reranking").command(5)
 
 
+def test_a_context_that_is_chosen_by_the_memory() -> None:
+    """Until it is chosen, the model's own counts."""
+    backend, encoder = made(ctx_size=-1), made("embedding", ctx_size=-1)
+    backend.model_facts = ModelFacts(0, 512)
+    encoder.model_facts = ModelFacts(0, 512, cached=False)
+    assert pair(backend.command(5), "--ctx-size") == "2048"
+    assert pair(encoder.command(5), "--ctx-size") == "8192"
+
+
+def test_the_memory_of_a_context_that_is_to_be_chosen() -> None:
+    path = str(tiny_models() / "models" / "tiny-chat.gguf")
+    backends = [
+        LlamaCppBackend(ModelSpec("x", "x", "llamacpp", "cpu", "llm", path, options=options), Settings())
+        for options in ({"ctx_size": -1}, {"ctx_size": 1024})
+    ]
+    for backend in backends:
+        backend.model_facts = backend.examine()
+    chosen, given = (backend.memory() for backend in backends)
+    assert (chosen.context, chosen.largest_context, chosen.slots) == (0, 32_768, 4)
+    assert (given.context, given.largest_context, given.slots) == (1024, 0, 4)
+    assert given.parts["cache"] == 1024 * 4 * 2 * 2 * 2 * 32
+    assert chosen.need(1024)[HOST] >= given.need()[HOST]
+
+
+@pytest.mark.parametrize(("slot_caches", "mebibytes"), [(0, 256), (1, 4), (100 << 20, 100), (1 << 40, 256)])
+def test_the_memory_for_prompts_that_no_slot_has(slot_caches: int, mebibytes: int) -> None:
+    assert prompt_cache_mebibytes(slot_caches) == mebibytes
+
+
+def test_a_small_model_keeps_no_more_prompts_than_its_slots() -> None:
+    backend = made(ctx_size=1000)
+    backend.model_facts = ModelFacts(0, 0, 0, 25_000)
+    assert pair(backend.command(5), "--cache-ram") == "96"
+
+
 def test_a_model_whose_slots_take_no_memory_has_more_of_them() -> None:
     backend, given = made("embedding", ctx_size=0), made("embedding", ctx_size=0, slots=3)
     for each in (backend, given):
@@ -145,7 +182,7 @@ def test_the_environment() -> None:
         "PYTHONPATH": "p",
     }
     ours, system = made(), made(backend="system")
-    always = {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300"}
+    always = {"PATH": "/dev/null", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GOMP_SPINCOUNT": "300"}
     assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "LLAMA_API_KEY": ours.key}
     assert system.environment(inherited) == {**always, "LLAMA_API_KEY": system.key}
     assert len({ours.key, system.key, "k", ""}) == 4, "a random key for each engine"
@@ -300,6 +337,7 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
         "GOMP_SPINCOUNT": "300",
         "LLAMA_API_KEY": backend.key,
         "PATH": "/dev/null",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
 
 

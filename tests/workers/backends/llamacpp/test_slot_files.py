@@ -10,7 +10,7 @@ from msgspec import structs
 
 from protocol.config.settings import Settings
 from tests.workers.direct_engine import spec_of
-from workers.backends.base import EngineFacts, SlotReport
+from workers.backends.engine_facts import EngineFacts
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.slot_files import (
     CacheFacts,
@@ -20,6 +20,7 @@ from workers.backends.llamacpp.slot_files import (
     identify_files,
     relevant_arguments,
 )
+from workers.backends.slot_files import SlotReport
 
 FACTS = CacheFacts([FileIdentity("/m.gguf", 5, 7)], "cpu b1", 4096, 4, 0, ["-fa", "on"])
 ENGINE = EngineFacts(4, 4096, "b1")

@@ -139,7 +139,7 @@ def test_a_language_that_the_model_does_not_know(tmp_path: Path, words: int, lan
 
 def test_the_environment() -> None:
     inherited = {"PATH": "/bin", "WHISPER_API_KEY": "k", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p"}
-    always = {"PATH": "/dev/null", "GOMP_SPINCOUNT": "300", "GGML_NO_BACKTRACE": "1"}
+    always = {"PATH": "/dev/null", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GOMP_SPINCOUNT": "300", "GGML_NO_BACKTRACE": "1"}
     ours = made()
     assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "WHISPER_API_KEY": ours.key}
     assert "s" not in made(key="s").environment(inherited).values()

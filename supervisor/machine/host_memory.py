@@ -1,0 +1,66 @@
+"""The machine's own memory: what the kernel has available, and what the control groups above this process leave of it.
+
+Pure: reads files under a root, in less than a millisecond. Page cache counts as free unless a process has mapped it: the kernel
+could drop the weights of a loaded model, but its engine would read them from the disk again for every token.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.models.memory import HOST, Capacity
+from protocol.runtime.control_groups import find_cgroups
+from supervisor.machine.cgroups import mapped_files, read_memory
+from supervisor.machine.pci import read_text
+
+_LINE: Final = re.compile(r"^([A-Za-z_()0-9]+):\s+(\d+)(?: kB)?$", re.MULTILINE)
+_KIBI: Final = 1024
+
+
+class HostMemory(NamedTuple):
+    """The machine's memory at one moment, in bytes."""
+
+    total: int
+    free: int
+    """What is available, without the files that processes have mapped."""
+    headroom: int
+    """What is available with them, and with swap: when it is used up, the kernel kills a process."""
+
+
+def read_host_memory(machine: Path) -> Capacity:
+    """Return the memory of the host. ``machine`` has the ``proc`` that describes it.
+
+    ``total`` is without pages reserved as huge pages, which engines cannot use; ``free`` is without swap.
+    """
+    total, free, _ = read_machine_memory(machine)
+    limit = ""
+    for group in find_cgroups(process_root(machine)):
+        memory = read_memory(group)
+        if memory is not None and memory.limit < total:
+            total = memory.limit
+        if memory is not None and memory.free < free:
+            free, limit = memory.free, group.name
+    return Capacity(HOST, total, free, limit)
+
+
+def process_root(machine: Path) -> Path:
+    """Return the root of the files about this process.
+
+    Its control groups are where it sees them itself, even if ``machine`` is the host of its container. Only a recorded
+    machine has its own; there ``self`` is a folder, and not the link that a kernel shows.
+    """
+    own = machine / "proc/self"
+    return machine if own.is_dir() and not own.is_symlink() else Path("/")
+
+
+def read_machine_memory(machine: Path) -> HostMemory:
+    """Return the machine's memory, whatever control groups leave of it."""
+    text = read_text(machine / "proc/meminfo") or read_text(Path("/proc/meminfo"))
+    facts = {name: int(number) * _KIBI for name, number in _LINE.findall(text)}
+    available = facts.get("MemAvailable", facts.get("MemFree", 0))
+    mapped = mapped_files(facts.get("Mapped", 0), facts.get("Shmem", 0), facts.get("Mlocked", 0))
+    cached = facts.get("Active(file)", 0) + facts.get("Inactive(file)", 0)
+    total = facts.get("MemTotal", 0) - facts.get("Hugetlb", 0)
+    return HostMemory(total, max(0, available - min(mapped, cached)), available + facts.get("SwapFree", 0))

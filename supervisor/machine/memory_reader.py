@@ -1,0 +1,69 @@
+"""Reads the memory for the scheduler: what this machine has, and what each engine holds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from protocol.models.memory import Capacity
+from supervisor.machine.device_readings import DeviceReadings
+from supervisor.machine.host_memory import read_host_memory
+from supervisor.scheduler.scheduler import Scheduler
+
+
+class MachineMemory:
+    """What the machine has, by place."""
+
+    def __init__(self, machine_dir: str, devices: Callable[[], list[Capacity]]) -> None:
+        """``machine_dir`` has the ``proc`` of the machine; ``devices`` returns the last readings, with their ages."""
+        self._machine, self._devices = Path(machine_dir), devices
+
+    def read(self) -> list[Capacity]:
+        """Return the host's memory, then that of each device with memory of its own. Takes less than a millisecond, and never waits."""
+        return [read_host_memory(self._machine), *self._devices()]
+
+
+class MemoryReader:
+    """Reads only while something depends on it: a model waits to be loaded, or an eviction is to be logged.
+
+    The host is read at once. If there are devices, a job reads them first, which takes some milliseconds: meanwhile, the
+    scheduler starts no engine.
+    """
+
+    def __init__(
+        self,
+        machine: MachineMemory,
+        devices: DeviceReadings,
+        held_by: Callable[[str], Mapping[str, int]],
+        scheduler: Scheduler,
+    ) -> None:
+        """``held_by`` returns what the engine of a worker holds, by place; places that are not known are missing."""
+        self._machine, self._devices, self._held_by, self._scheduler = machine, devices, held_by, scheduler
+        self.on_read: Callable[[], None] = lambda: None
+        """Called when the scheduler has got figures that it waited for."""
+        self._changes_before: int | None = None
+        """How often the memory had changed when the present reading of devices began; None if there is none."""
+
+    def read_if_wanted(self, now: float) -> None:
+        """Tell the scheduler about the memory if it wants to know, now or when the devices were read."""
+        view = self._scheduler.view
+        if self._changes_before is not None or not view.wants_memory(now):
+            return
+        if self._devices.capacities():
+            self._changes_before = view.memory_changes
+            self._devices.refresh(lambda: self._devices_read(now))
+        else:
+            self._read(now)
+
+    def _devices_read(self, began: float) -> None:
+        is_current = self._changes_before == self._scheduler.view.memory_changes
+        self._changes_before = None
+        if is_current:
+            self._read(began)
+        self.on_read()  # if something has changed meanwhile, this reads again
+
+    def _read(self, now: float) -> None:
+        """Read what is free and what engines hold at one moment, because the scheduler adds them."""
+        engines = [each.worker for each in self._scheduler.view.workers() if each.model]
+        held = {worker: self._held_by(worker) for worker in engines}
+        self._scheduler.memory_read(self._machine.read(), held, now)

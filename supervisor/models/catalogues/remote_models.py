@@ -1,0 +1,76 @@
+"""``remote_models.json``: the models of other servers (``[remotes.NAME]``), as each of them has listed them last.
+
+The file keeps them while a server is away, and for the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Code, Failure, printable
+from protocol.messages.remote_models import RemoteModel
+from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
+from workers.backends.registry import DESCRIPTORS
+
+FILE: Final = "remote_models.json"
+_RECIPE: Final = next(each.recipe for each in DESCRIPTORS.values() if each.elsewhere)
+
+
+class RemoteModels:
+    """The file, and the entries of the servers that the configuration names."""
+
+    def __init__(self, path: Path, remotes: Iterable[str], finish: FinishWrite = finish_write) -> None:
+        """Read the file. A broken one is moved aside. ``remotes``: the names of the sections."""
+        self._file = StateFile(path, finish)
+        self.problems: list[str] = self._file.problems
+        """Errors in the file. The reader of this list empties it."""
+        self._remotes = frozenset(remotes)
+        self._models: dict[str, list[RemoteModel]] = {}
+        if not self._remotes:
+            return
+        try:
+            self._models = msgspec.convert(self._file.read(), dict[str, list[RemoteModel]])
+        except ValueError as problem:
+            self.problems.append(f"{printable(str(problem), 300)}; {self._file.move_aside()}")
+        except OSError as problem:
+            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+
+    @property
+    def entries(self) -> dict[str, CatalogueEntry]:
+        """The entries by their names, ``REMOTE/MODEL``."""
+        return {
+            f"{remote}/{model.id}": CatalogueEntry(
+                name=f"{remote}/{model.id}",
+                checkpoint="",
+                recipe=_RECIPE,
+                labels=list(model.labels),
+                suggested=True,
+                configured=True,
+            )
+            for remote in sorted(self._remotes)
+            for model in self._models.get(remote, [])
+        }
+
+    def listed(self, remote: str) -> bool:
+        """Return whether models of a server are listed."""
+        return remote in self._remotes and bool(self._models.get(remote))
+
+    def take(self, remote: str, models: Sequence[RemoteModel]) -> bool:
+        """Take the list of a server; return whether it differs. Raises ``internal_error`` if it cannot be written."""
+        if remote not in self._remotes or self._models.get(remote) == list(models):
+            return False
+        changed = {name: listed for name, listed in self._models.items() if name in self._remotes} | {
+            remote: list(models)
+        }
+        try:
+            self._file.replace(msgspec.to_builtins(changed))
+        except OSError as problem:
+            reason = f"{FILE} could not be written: {problem.strerror}"
+            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+        self._models = changed
+        return True

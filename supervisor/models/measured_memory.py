@@ -1,0 +1,98 @@
+"""``measured_memory.json``: how far the memory that engines took was from what was estimated, for each model with its options.
+
+An engine that has just started has touched only a part of what it will use. So not what it took is kept, but by how much it
+differs from what it was expected to take at that time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol import RELEASE
+from protocol.models.memory import MemoryEstimate
+from protocol.models.recipes import ModelSpec
+from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
+
+FILE: Final = "measured_memory.json"
+MAX_RECORDS: Final = 512
+"""The records that were not used for the longest time are dropped."""
+LEAST_CHANGE: Final = 1 << 20
+"""A record that would change by less is not written again."""
+_CHOSEN: Final = "ctx_size"
+"""The option that may differ: an estimate has a part that is proportional to it."""
+
+
+class _MemoryRecord(msgspec.Struct, frozen=True):
+    model: str
+    differences: dict[str, int]
+    """Place → bytes that the engine took beyond the estimate; below zero if it took less."""
+
+
+class MeasuredMemory:
+    """What is known of former loads."""
+
+    def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
+        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`."""
+        self._file = StateFile(path, finish)
+        self.problems: list[str] = self._file.problems
+        """Errors in the file. The reader of this list empties it."""
+        self._records: dict[str, _MemoryRecord] = {}
+        """The one that was used last is the last one."""
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            self._records = msgspec.convert(self._file.read(), dict[str, _MemoryRecord])
+        except msgspec.ValidationError as problem:
+            self.problems.append(f"{FILE}: {problem}; {self._file.move_aside()}")
+        except ValueError as problem:
+            self.problems.append(f"{problem}; {self._file.move_aside()}")
+        except OSError as problem:
+            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+
+    def corrected(self, spec: ModelSpec, estimate: MemoryEstimate) -> MemoryEstimate:
+        """Return an estimate for a model, corrected by what its last engine with these options took."""
+        key = fingerprint(spec)
+        record = self._records.pop(key, None)
+        if record is None:
+            return estimate
+        self._records[key] = record
+        return estimate.corrected(record.differences)
+
+    def note(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
+        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`."""
+        key = fingerprint(spec)
+        former = self._records.pop(key, None)
+        known = former.differences if former is not None else {}
+        self._records[key] = _MemoryRecord(spec.name, {**known, **differences})
+        for oldest in list(self._records)[: max(0, len(self._records) - MAX_RECORDS)]:
+            del self._records[oldest]
+        if all(place in known and abs(size - known[place]) < LEAST_CHANGE for place, size in differences.items()):
+            return
+        try:
+            self._file.replace({each: msgspec.to_builtins(record) for each, record in self._records.items()})
+        except OSError as problem:
+            self.problems.append(f"{FILE} could not be written: {problem.strerror}")
+
+
+def fingerprint(spec: ModelSpec) -> str:
+    """Return what a measurement is valid for: the model's files, its engine, its options except the context."""
+    options = {name: value for name, value in spec.options.items() if name != _CHOSEN}
+    parts = (
+        RELEASE,
+        spec.recipe,
+        spec.backend,
+        spec.path,
+        spec.size,
+        spec.mmproj,
+        spec.devices,
+        options,
+        spec.env,
+        spec.engine,
+    )
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]

@@ -1,0 +1,141 @@
+"""What one supervisor leaves to the next one: whether the server is drained, which models failed at the start, how engines died.
+
+It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
+the keeper hold that: a supervisor that dies meanwhile leaves the former state, whole.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Failure, printable
+from protocol.messages.health import EngineDeath, EngineDeaths
+from protocol.messages.readiness import ServerReadiness
+from protocol.runtime import logs
+
+MAX_DEATHS: Final = 5
+"""Deaths of a model's engines that are kept."""
+MAX_MODELS: Final = 64
+"""Models whose deaths are kept."""
+_REASON_LENGTH: Final = 300
+_READ_BYTES: Final = 4 * 1024 * 1024
+"""More than a record can have."""
+
+log = logs.get_logger()
+
+
+class _Death(msgspec.Struct):
+    """``at``: by the monotonic clock of the keeper's machine, which all its supervisors share."""
+
+    at: float
+    code: str
+    reason: str
+
+
+class _Deaths(msgspec.Struct):
+    count: int = 0
+    last: list[_Death] = []
+
+
+class _Kept(msgspec.Struct, omit_defaults=True):
+    """The record, in a form that every release understands: only new fields with defaults may be added."""
+
+    drained: bool = False
+    failed_at_start: dict[str, Failure] = {}
+    """Registered name → why it could not be loaded at the start, until it is loaded."""
+    deaths: dict[str, _Deaths] = {}
+    """Registered name → how its engines died; the model whose engine died last is the last one."""
+
+
+class ServerRecord:
+    """The record. Until :meth:`keep`, nothing outlives this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing yet. ``clock``: returns the monotonic time of this machine."""
+        self._clock = clock
+        self._kept = _Kept()
+        self._hold: Callable[[int], None] = lambda _: None
+        self.ready = False
+        """Whether each model for the start was loaded or has failed for good. The keeper holds this by itself."""
+
+    def keep(self, descriptor: int, hold: Callable[[int], None]) -> None:
+        """Take over an earlier supervisor's record (-1: there is none), and let the keeper ``hold`` later ones."""
+        self._hold = hold
+        if descriptor < 0:
+            return
+        try:
+            self._kept = msgspec.msgpack.decode(os.pread(descriptor, _READ_BYTES, 0), type=_Kept)
+        except msgspec.MsgspecError as problem:  # another release has written it
+            log.warning("the last supervisor's record cannot be read: a drain has ended", problem=str(problem))
+        finally:
+            os.close(descriptor)
+
+    @property
+    def readiness(self) -> ServerReadiness:
+        """What the gateways must know."""
+        return ServerReadiness(self.ready, self._kept.drained)
+
+    @property
+    def drained(self) -> bool:
+        """Whether an operator has drained the server."""
+        return self._kept.drained
+
+    def set_drained(self, drained: bool) -> None:
+        """Note whether the server is drained."""
+        self._kept.drained = drained
+        self._write()
+
+    @property
+    def failed_at_start(self) -> dict[str, Failure]:
+        """Models that could not be loaded at the start, and have not been loaded since, by their names."""
+        return dict(self._kept.failed_at_start)
+
+    def start_failed(self, model: str, failure: Failure) -> None:
+        """Note that a model cannot be loaded at the start."""
+        self._kept.failed_at_start[model] = failure
+        self._write()
+
+    def loaded(self, model: str) -> None:
+        """Note that a model was loaded."""
+        if self._kept.failed_at_start.pop(model, None) is not None:
+            self._write()
+
+    @property
+    def deaths(self) -> list[EngineDeaths]:
+        """How engines died, by model, the one whose engine died last first."""
+        now = self._clock()
+        return [
+            EngineDeaths(
+                model, deaths.count, [EngineDeath(now - each.at, each.code, each.reason) for each in deaths.last]
+            )
+            for model, deaths in reversed(self._kept.deaths.items())
+        ]
+
+    def engine_died(self, model: str, failure: Failure) -> None:
+        """Note how an engine of a model died, or its worker."""
+        deaths = self._kept.deaths
+        before = deaths.pop(model, None) or _Deaths()
+        death = _Death(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
+        deaths[model] = _Deaths(before.count + 1, [death, *before.last][:MAX_DEATHS])
+        while len(deaths) > MAX_MODELS:
+            del deaths[next(iter(deaths))]
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            descriptor = os.memfd_create("server_record", os.MFD_CLOEXEC)
+        except OSError as problem:
+            log.warning("the next supervisor will not know of this change", problem=str(problem))
+            return
+        try:
+            os.write(descriptor, msgspec.msgpack.encode(self._kept))
+            self._hold(descriptor)
+        except OSError as problem:
+            log.warning("the next supervisor will not know of this change", problem=str(problem))
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,146 @@
+"""Dry runs of loads: a spare worker checks a model, the caller is told what a load would do, and nothing changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.models import LoadPlan, PlannedEviction
+from protocol.messages.peers import CheckModel
+from protocol.models.memory import MemoryEstimate
+from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerEvent, WorkerState
+from supervisor.scheduler import load_assignment, spare_workers
+from supervisor.scheduler.effects import AnswerCall, SendMessage
+from supervisor.scheduler.eviction import (
+    Blocked,
+    Evict,
+    Fits,
+    Insufficient,
+    LoadedModel,
+    LoadLimits,
+    LoadRequest,
+    Verdict,
+    decide_eviction,
+)
+from supervisor.scheduler.memory import fitting, memory_events
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.scheduled_model import NEVER, PendingPlan, ScheduledModel, ScheduledWorker, satisfies
+from supervisor.scheduler.state import SchedulerState
+
+
+def plan_requested(state: SchedulerState, peer: str, number: int, spec: ModelSpec) -> None:
+    """A caller wants to know what a load of this model would do."""
+    state.plans.append(PendingPlan(peer, number, spec))
+    state.settled = False
+
+
+def forget_plans(state: SchedulerState, peer: str, number: int | None = None) -> None:
+    """A caller is gone, or all callers of a peer. A check in progress goes on."""
+    state.plans = [plan for plan in state.plans if plan.peer != peer or number not in (None, plan.number)]
+
+
+def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimate) -> None:
+    """A worker has checked a model, perhaps for a plan."""
+    worker = state.workers[worker_id]
+    if worker.plan is not None and worker.state is WorkerState.CHECKING:
+        worker.plan.estimate = estimate
+        worker.transition(WorkerEvent.CHECKED)
+        worker.transition(WorkerEvent.RELEASE)
+        worker.plan = None
+        state.memory.changed()
+
+
+def check_failed(state: SchedulerState, worker_id: str, failure: Failure) -> None:
+    """The check of a model failed, perhaps for a plan."""
+    worker = state.workers[worker_id]
+    if worker.plan is not None and worker.state is WorkerState.CHECKING:
+        _refuse(state, worker.plan, failure)
+        worker.transition(WorkerEvent.CHECK_FAILED)
+        worker.plan = None
+
+
+def worker_gone(state: SchedulerState, worker_id: str, failure: Failure) -> None:
+    """A worker is gone that perhaps checked a model for a plan."""
+    worker = state.workers.get(worker_id)
+    if worker is not None and worker.plan is not None:
+        _refuse(state, worker.plan, failure)
+
+
+def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], now: float) -> None:
+    """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
+    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
+    due = state.due_plans()
+    for plan in list(state.plans):
+        refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)
+        if plan.estimate is not None and not state.memory.unknown:
+            state.emit(AnswerCall(plan.peer, plan.number, _plan(state, plan, plan.estimate, candidates, now)))
+            state.plans.remove(plan)
+        elif refusal is not None:
+            _refuse(state, plan, refusal)
+        elif spares and plan in due:
+            _begin(state, plan, spares.pop())
+
+
+def _begin(state: SchedulerState, plan: PendingPlan, worker: ScheduledWorker) -> None:
+    plan.begun, worker.plan, worker.idle_since = True, plan, None
+    worker.transition(WorkerEvent.CHECK)
+    state.emit(SendMessage(worker.id, CheckModel(plan.spec)))
+
+
+def _refuse(state: SchedulerState, plan: PendingPlan, failure: Failure) -> None:
+    if plan in state.plans:
+        state.plans.remove(plan)
+        state.refuse(RequestKey(plan.peer, plan.number, 0), failure)
+
+
+def _plan(
+    state: SchedulerState, plan: PendingPlan, estimate: MemoryEstimate, candidates: Iterable[ScheduledModel], now: float
+) -> LoadPlan:
+    spec, available = plan.spec, memory_events.available_memory(state, now)
+    loaded = load_assignment.models_as_seen_by(spec.name, state, candidates, now)
+    groups = state.policies.of(spec.name).groups
+    limits = LoadLimits(state.limits.models, available, state.policies.groups)
+    verdict = decide_eviction(LoadRequest(spec.name, spec.type, estimate, spec.npu, groups), loaded, limits)
+    names = dict(zip(verdict.models, verdict.reasons, strict=True)) if isinstance(verdict, Evict) else {}
+    staying = [each for each in loaded if not each.leaving]
+    free_now = available.beside(each.memory for each in staying)
+    free_then = fitting.more(
+        free_now,
+        *(each.memory.used for each in loaded if each.leaving),
+        *(each.memory.whole for each in staying if each.model in names),
+    )
+    context = fitting.largest_context(estimate, free_then)
+    return LoadPlan(
+        spec.name,
+        spec.checkpoint,
+        spec.recipe,
+        decision=_decision(state, spec, verdict),
+        need=estimate.need(context) if context else fitting.least_need(estimate),
+        available={place: max(0, bytes_) for place, bytes_ in free_now.items()},
+        reserved={place: available.reserve(place) for place in available.capacities},
+        capacities=list(available.capacities.values()),
+        parts=estimate.parts,
+        measured=estimate.measured,
+        context=context or estimate.context,
+        slots=estimate.slots,
+        evictions=[_eviction(each, names[each.model].value, now) for each in staying if each.model in names],
+        refusal=load_assignment.refusal_of(spec.name, estimate, verdict),
+    )
+
+
+def _decision(state: SchedulerState, spec: ModelSpec, verdict: Verdict) -> str:
+    own = state.models.get(spec.name)
+    if own is not None and own.worker is not None and own.worker.serves and satisfies(spec, own.spec):
+        return "loaded"
+    if isinstance(verdict, Insufficient | Blocked):
+        return "refuse"
+    if isinstance(verdict, Evict):
+        return "evict"
+    return "load" if isinstance(verdict, Fits) else "wait"
+
+
+def _eviction(loaded: LoadedModel, reason: str, now: float) -> PlannedEviction:
+    idle_s = None if loaded.last_use == NEVER else round(now - loaded.last_use, 3)
+    return PlannedEviction(loaded.model, reason, loaded.busy, idle_s, loaded.memory.whole)

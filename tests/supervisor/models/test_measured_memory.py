@@ -1,0 +1,107 @@
+"""What is kept of the memory that engines took, and how it corrects the next estimate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.recipes import ModelSpec
+from supervisor.models.measured_memory import FILE, LEAST_CHANGE, MAX_RECORDS, MeasuredMemory
+
+SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m.gguf", options={"slots": 2, "ctx_size": 4096}, size=100)
+CARD = "0000:01:00.0"
+MIB = 1 << 20
+ESTIMATE = MemoryEstimate(
+    {HOST: PlaceNeed(900 * MIB, 2.0, 500 * MIB, 100 * MIB), CARD: PlaceNeed(50 * MIB)}, context=10
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / FILE
+
+
+def test_an_estimate_is_corrected_by_the_last_measurement(file: Path) -> None:
+    measured = MeasuredMemory(file)
+    assert measured.corrected(SPEC, ESTIMATE) is ESTIMATE
+    measured.note(SPEC, {HOST: 30 * MIB})
+    measured.note(SPEC, {CARD: -5 * MIB})
+    for each in (measured, MeasuredMemory(file)):
+        corrected = each.corrected(SPEC, ESTIMATE)
+        assert corrected.measured
+        assert corrected.need() == {HOST: 930 * MIB + 20, CARD: 45 * MIB}
+        assert corrected.parts["measured difference"] == 25 * MIB
+    measured.note(SPEC, {HOST: -20 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 880 * MIB + 20
+
+
+def test_an_estimate_never_gets_lower_than_what_the_engine_may_yet_touch(file: Path) -> None:
+    measured = MeasuredMemory(file)
+    measured.note(SPEC, {HOST: -800 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).places[HOST].fixed == 600 * MIB
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"options": {"slots": 2, "ctx_size": -1}}, True),
+        ({"options": {"ctx_size": 4096, "slots": 2}}, True),
+        ({"name": "other", "labels": ["x"]}, True),
+        ({"options": {"slots": 3, "ctx_size": 4096}}, False),
+        ({"options": {"slots": 2, "llamacpp_args": "-ub 64"}}, False),
+        ({"path": "/n.gguf"}, False),
+        ({"size": 101}, False),
+        ({"mmproj": "/p.gguf"}, False),
+        ({"devices": ["1"]}, False),
+        ({"backend": "system"}, False),
+        ({"env": {"A": "b"}}, False),
+    ],
+)
+def test_what_a_measurement_is_valid_for(file: Path, changed: dict[str, object], same: bool) -> None:
+    measured = MeasuredMemory(file)
+    measured.note(SPEC, {HOST: MIB})
+    assert measured.corrected(replace(SPEC, **changed), ESTIMATE).measured == same
+
+
+def test_a_small_change_is_not_written(file: Path) -> None:
+    measured = MeasuredMemory(file)
+    measured.note(SPEC, {HOST: 10 * MIB})
+    before = file.read_bytes()
+    measured.note(SPEC, {HOST: 10 * MIB + LEAST_CHANGE - 1})
+    assert file.read_bytes() == before
+    measured.note(SPEC, {HOST: 12 * MIB})
+    assert file.read_bytes() != before
+
+
+def test_the_records_that_were_not_used_for_the_longest_time_are_dropped(file: Path) -> None:
+    measured = MeasuredMemory(file, lambda _draft, _path, done: done(None))
+    specs = [replace(SPEC, path=f"/{number}.gguf") for number in range(MAX_RECORDS + 1)]
+    for spec in specs[:-1]:
+        measured.note(spec, {HOST: MIB})
+    assert measured.corrected(specs[0], ESTIMATE).measured
+    measured.note(specs[-1], {HOST: MIB})
+    assert [measured.corrected(spec, ESTIMATE).measured for spec in specs[:3]] == [True, False, True]
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"x": 1}', '{"x": {"model": "m", "differences": {"host": "y"}}}'])
+def test_a_broken_file_is_moved_aside(file: Path, content: str) -> None:
+    file.parent.mkdir()
+    file.write_text(content)
+    measured = MeasuredMemory(file)
+    (problem,) = measured.problems
+    assert FILE in problem
+    assert "moved aside" in problem
+    measured.note(SPEC, {HOST: MIB})
+    assert MeasuredMemory(file).corrected(SPEC, ESTIMATE).measured
+
+
+def test_a_file_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    measured = MeasuredMemory(tmp_path / "state" / FILE)
+    measured.problems.clear()
+    measured.note(SPEC, {HOST: MIB})
+    assert measured.problems == [f"{FILE} could not be written: File exists"]
+    assert measured.corrected(SPEC, ESTIMATE).measured

@@ -1,0 +1,72 @@
+"""State files: a pipe or a large file of the same name does not block the server, and no changes are lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.failures import LemonbusError
+from protocol.small_files import MAX_BYTES
+from supervisor.handlers.models import sampling_defaults
+from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
+from supervisor.models import measured_memory
+from supervisor.models.catalogues import user_models
+from supervisor.models.options import saved_options
+from supervisor.persistence import state_files
+from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
+
+FILES = [user_models.FILE, saved_options.FILE, sampling_defaults.FILE]
+
+
+def grown(path: Path) -> Path:
+    """Make a file that is too large to be read."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_instead_of_a_file_is_reported_and_not_waited_for(make: MakeModels, tmp_path: Path, name: str) -> None:
+    models = make()
+    path = tmp_path / "state" / name
+    path.parent.mkdir()
+    os.mkfifo(path)
+    for again in (models, make()):
+        assert again.resolve(SMOL).recipe
+        again.entries(show_all=True)
+        problems = list(again.problems)
+        SamplingDefaultsStore(tmp_path / "state" / sampling_defaults.FILE, problems.append)
+        assert problems == [f"{name} cannot be read: not a regular file"]
+    assert path.is_fifo()
+
+
+def test_nothing_is_registered_over_a_pipe(make: MakeModels, tmp_path: Path) -> None:
+    models = make()
+    (tmp_path / "state").mkdir()
+    os.mkfifo(tmp_path / "state" / user_models.FILE)
+    with pytest.raises(LemonbusError, match="cannot be read, so it stays as it is: not a regular file"):
+        models.register("user.Phi", PHI)
+
+
+@pytest.mark.parametrize("name", [*FILES, measured_memory.FILE])
+def test_a_file_that_is_too_large_is_moved_aside_at_the_start(make: MakeModels, tmp_path: Path, name: str) -> None:
+    path = grown(tmp_path / "state" / name)
+    problems = make().problems
+    SamplingDefaultsStore(tmp_path / "state" / sampling_defaults.FILE, problems.append)
+    (aside,) = path.parent.iterdir()
+    assert aside.stat().st_size > MAX_BYTES
+    assert problems == [f"{name}: larger than 4 MiB; moved aside to {aside.name}"]
+
+
+def test_registered_models_stay_while_their_file_is_too_large(make: MakeModels, tmp_path: Path) -> None:
+    models = make()
+    models.register("user.Phi", PHI)
+    grown(tmp_path / "state" / user_models.FILE)
+    assert models.resolve("user.Phi").recipe
+    assert models.problems == [f"{user_models.FILE}: larger than 4 MiB"]
+    with pytest.raises(LemonbusError, match="stays as it is"):
+        models.register("user.Other", PHI)
+    assert state_files.file_version(tmp_path / "state" / user_models.FILE) is not None

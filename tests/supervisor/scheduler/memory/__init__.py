@@ -1,0 +1,1 @@
+"""Memory as the scheduler counts it."""

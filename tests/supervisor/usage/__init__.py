@@ -1,0 +1,1 @@
+"""Who used what: its counts, its file, and its journal."""

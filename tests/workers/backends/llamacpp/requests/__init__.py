@@ -1,0 +1,1 @@
+"""Requests as llama-server takes them."""

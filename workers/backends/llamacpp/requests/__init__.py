@@ -1,0 +1,4 @@
+"""Requests as llama-server takes them: checked against the model, translated, and completed where it ignores a part. Pure.
+
+Outside, import `translation`.
+"""
