@@ -13,9 +13,10 @@ from gateway.http.client_disconnect import CLIENT_LEFT, CUT_DELAY_S, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import CLIENT_LEFT_CODES, Code, Failure
+from protocol.messages.caller import RateLimits
 from protocol.messages.calls import REPETITIONS, AbandonCall, CallResult, Progress
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogSnapshot
-from protocol.messages.work import QueueStatus, RateLimits
+from protocol.messages.work import QueueStatus
 from protocol.runtime import logs
 from protocol.wire.envelope import pack_payload, unpack_payload
 

@@ -25,6 +25,7 @@ from gateway.requests.received_ends import ReceivedEnds
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure, LemonbusError
 from protocol.messages import metrics, peers, recovery, work
+from protocol.messages.caller import KeyUsage
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.events import Event
 from protocol.messages.log_stream import LogBatch
@@ -110,7 +111,7 @@ class MessageHandlers:
         """Our own exceptions that the supervisor knows about, or that precede this session with it."""
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
-            work.KeyUsage: self._key_usage,
+            KeyUsage: self._key_usage,
             work.QueueStatus: self._queue_status,
             work.Refused: self._refused,
             CallResult: self._deliver_to_call,
@@ -196,7 +197,7 @@ class MessageHandlers:
         if exchange is not None and exchange.queue_status is None:
             exchange.queue_status = message
 
-    def _key_usage(self, message: work.KeyUsage, _: bytes) -> None:
+    def _key_usage(self, message: KeyUsage, _: bytes) -> None:
         exchange = self._pending.exchanges.get(message.number)
         if exchange is not None:
             exchange.take_rate_limits(message.limits)

@@ -19,7 +19,7 @@ from gateway.http.rate_limit_headers import openai_limit_headers
 from gateway.http.request_context import request_context
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
-from protocol.messages.work import RateLimits
+from protocol.messages.caller import RateLimits
 
 _REMEMBERED: Final = 64
 """How many paths are remembered with their format."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from protocol.messages.work import LimitStatus, RateLimits
+from protocol.messages.caller import LimitStatus, RateLimits
 
 Headers = dict[str, str]
 LIMITED: Final = ("requests", "tokens", "tokens-day", "tokens-month")

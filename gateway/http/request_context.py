@@ -12,8 +12,9 @@ from gateway.http.body_memory import HeldBody
 from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
+from protocol.messages.caller import Caller, RateLimits
 from protocol.messages.events import Outcome
-from protocol.messages.work import Caller, QueueStatus, RateLimits
+from protocol.messages.work import QueueStatus
 
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""

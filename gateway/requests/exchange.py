@@ -26,8 +26,9 @@ from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.caller import Caller, RateLimits
 from protocol.messages.events import Event, Outcome
-from protocol.messages.work import BYTE_STREAMS, ENGINE_STATE_ENDPOINTS, Caller, QueueStatus, RateLimits
+from protocol.messages.work import BYTE_STREAMS, ENGINE_STATE_ENDPOINTS, QueueStatus
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(

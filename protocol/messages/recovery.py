@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, ModelInUse
-from protocol.messages.work import AttemptEnded, Caller
+from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from protocol.times import Age
 from protocol.wire.envelope import control_message

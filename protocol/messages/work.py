@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.calls import Repetition, call_message
 from protocol.messages.events import Outcome
 from protocol.times import Age, IdleTime, Seconds
@@ -19,51 +19,6 @@ ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
 """Reads of an engine's properties and state. They are refused while the model is not loaded."""
 BYTE_STREAMS: Final = frozenset({SPEECH})
 """Endpoints whose answers are bytes, not JSON: see ``EventKind.DELTA``. Their requests are always streamed."""
-
-
-class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The API key of a request, by its name, with its limits. The supervisor counts requests but knows no keys.
-
-    ``max_tokens``: how many tokens the client lets this request generate; 0: unspecified, or irrelevant.
-    """
-
-    key: str
-    models: list[str] = []
-    """Shell patterns of the registered model names that it may use; empty: all models."""
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
-    concurrent: int = 0
-    max_tokens: int = 0
-    tokens_per_day: int = 0
-    tokens_per_month: int = 0
-
-    @classmethod
-    def of(cls, key: ApiKey) -> Caller:
-        """Return the caller with this key."""
-        return cls(
-            key=key.name,
-            models=key.models,
-            requests_per_minute=key.requests_per_minute,
-            tokens_per_minute=key.tokens_per_minute,
-            concurrent=key.concurrent,
-            tokens_per_day=key.tokens_per_day,
-            tokens_per_month=key.tokens_per_month,
-        )
-
-    @property
-    def limited(self) -> bool:
-        """Whether the key has any limit."""
-        return bool(self.requests_per_minute or self.concurrent or self.counts_tokens)
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether its tokens of a day or a month are limited."""
-        return bool(self.tokens_per_day or self.tokens_per_month)
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether any limit is one of tokens."""
-        return bool(self.tokens_per_minute or self.has_budget)
 
 
 @control_message
@@ -162,32 +117,6 @@ class Refused(msgspec.Struct, frozen=True):
     number: int
     attempt: int
     failure: Failure
-
-
-class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
-    """One limit of a key, with ``remaining`` left; ``reset`` seconds until it is full again."""
-
-    limit: int
-    remaining: int
-    reset: Seconds
-
-
-class RateLimits(msgspec.Struct, frozen=True, array_like=True):
-    """The limits of a key; None for each that it does not have. ``requests`` and ``tokens`` are those of a minute."""
-
-    requests: LimitStatus | None = None
-    tokens: LimitStatus | None = None
-    tokens_of_day: LimitStatus | None = None
-    tokens_of_month: LimitStatus | None = None
-
-
-@control_message
-class KeyUsage(msgspec.Struct, frozen=True):
-    """Supervisor → gateway, before a request of a key with limits is granted or refused: the values of the response's headers."""
-
-    number: int
-    attempt: int
-    limits: RateLimits
 
 
 @control_message

@@ -9,7 +9,7 @@ from msgspec import structs
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.ids import RequestKey
-from protocol.messages.work import KeyUsage, RateLimits
+from protocol.messages.caller import KeyUsage, RateLimits
 from protocol.models.checkpoints import hub_cache
 from protocol.models.memory import HOST
 from protocol.runtime.loop import Loop

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from protocol.ids import RequestKey
-from protocol.messages.work import Caller, RateLimits
+from protocol.messages.caller import Caller, RateLimits
 from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
@@ -25,7 +25,7 @@ from supervisor.metrics.snapshot import RemainingLimit
 from supervisor.scheduler.scheduler import Scheduler
 
 _LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "tokens_per_day", "tokens_per_month")
-"""The fields of :class:`~protocol.messages.work.RateLimits`, by the names of the limits."""
+"""The fields of :class:`~protocol.messages.caller.RateLimits`, by the names of the limits."""
 Report = Callable[[RequestKey, RateLimits], None]
 
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure
-from protocol.messages.work import Caller, LimitStatus, RateLimits
+from protocol.messages.caller import Caller, LimitStatus, RateLimits
 from supervisor.limits.token_bucket import TokenBucket
 
 MAX_IDLE_KEYS: Final = 1024

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure
-from protocol.messages.work import Caller, LimitStatus
+from protocol.messages.caller import Caller, LimitStatus
 from protocol.times import day_of
 
 _RUNNING_RETRY_S: Final = 1.0

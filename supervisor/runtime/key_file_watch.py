@@ -9,7 +9,7 @@ from typing import Final
 
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
-from protocol.messages.work import Caller
+from protocol.messages.caller import Caller
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 

@@ -11,9 +11,9 @@ from msgspec import Struct, structs
 from protocol import worker_states
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, LoadProgressed
-from protocol.messages.work import Caller
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.state_table import next_state

@@ -9,10 +9,11 @@ from msgspec import structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.peers import EngineReady
-from protocol.messages.work import AttemptProgress, Caller
+from protocol.messages.work import AttemptProgress
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.times import NEVER_UNLOADED

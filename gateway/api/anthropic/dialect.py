@@ -12,7 +12,7 @@ from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
 from gateway.http.rate_limit_headers import anthropic_limit_headers
 from protocol.failures import Failure
-from protocol.messages.work import RateLimits
+from protocol.messages.caller import RateLimits
 
 
 class AnthropicDialect(Dialect):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
-from protocol.messages.work import AttemptProgress, Caller, SubmitRequest
+from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler.crash_record import RequestOrigin
 

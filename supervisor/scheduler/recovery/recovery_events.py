@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, Shutdown
-from protocol.messages.work import Caller, Cancel
+from protocol.messages.work import Cancel
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, worker_deaths, worker_events

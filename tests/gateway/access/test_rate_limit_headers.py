@@ -12,7 +12,7 @@ import pytest
 from gateway.http.rate_limit_headers import anthropic_limit_headers, openai_limit_headers
 from protocol.failures import Code, Failure
 from protocol.messages import work
-from protocol.messages.work import KeyUsage, LimitStatus, RateLimits
+from protocol.messages.caller import KeyUsage, LimitStatus, RateLimits
 from tests.gateway.access.key_files import bearer, key, store
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.app_client import AppClient, StreamedAnswer
@@ -78,7 +78,7 @@ def test_an_answer_waits_for_a_report_that_comes_after_its_events(
 ) -> None:
     """The supervisor sends the report first, but the events come from a worker, so they may arrive in any order."""
     answer = app.bus._answer
-    late: list[work.KeyUsage] = []
+    late: list[KeyUsage] = []
     deliver = app.bus.handlers.on_message
 
     def keep_back(message: Any, payload: bytes) -> None:

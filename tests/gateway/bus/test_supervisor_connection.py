@@ -10,11 +10,12 @@ from gateway.bus import supervisor_connection
 from gateway.requests.admission_states import AdmissionState
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.caller import Caller, KeyUsage, RateLimits
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
 from protocol.messages.peers import WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
-from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, KeyUsage, RateLimits, Refused, SubmitRequest
+from protocol.messages.work import Cancel, Granted, GrantedAttempt, Refused, SubmitRequest
 from tests.gateway.bus.session_harness import SessionHarness
 
 KEY = ApiKey(name="team", sha256="0" * 64, concurrent=2)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from protocol.messages.work import Caller, SubmitRequest
+from protocol.messages.caller import Caller
+from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.handlers.model_targets import ModelTargets, serves
 from supervisor.models.registry import ModelRegistry

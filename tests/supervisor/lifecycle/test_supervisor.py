@@ -16,11 +16,12 @@ import pytest
 from protocol import VERSION, ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.messages.caller import Caller
 from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth
 from protocol.messages.model_files import DeleteModel, PullModel
 from protocol.messages.peers import Peer
-from protocol.messages.work import Caller, Refused, ReserveRequest, SubmitRequest
+from protocol.messages.work import Refused, ReserveRequest, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory

@@ -8,8 +8,9 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.peers import Ping
-from protocol.messages.work import Caller, Refused
+from protocol.messages.work import Refused
 from protocol.runtime.loop import Loop
 from supervisor.bus.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
 from supervisor.internal_errors import InternalErrors

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.failures import Code
-from protocol.messages.work import Caller, LimitStatus, RateLimits
+from protocol.messages.caller import Caller, LimitStatus, RateLimits
 from supervisor.limits import rate_limiter
 from supervisor.limits.rate_limiter import RateLimiter
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.failures import Code
-from protocol.messages.work import Caller, LimitStatus
+from protocol.messages.caller import Caller, LimitStatus
 from supervisor.limits.token_budgets import SpentTokens, TokenBudgets
 
 

@@ -14,9 +14,10 @@ import zmq
 
 from protocol import VERSION, ids
 from protocol.config.settings import Settings
+from protocol.messages.caller import Caller
 from protocol.messages.peers import EngineReady, Hello
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
-from protocol.messages.work import Caller, SubmitRequest
+from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
+from protocol.messages.caller import Caller, KeyUsage
 from protocol.messages.calls import AbandonCall
 from protocol.messages.model_files import Pulled, StartInspection, StartPull
 from protocol.messages.peers import Pong, Shutdown, Welcome, WorkerGone, WorkerUp
@@ -21,7 +22,7 @@ from protocol.messages.recovery import (
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import AttemptEnded, Caller, Cancel, Granted, KeyUsage, Refused, ReserveRequest, Run
+from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, ReserveRequest, Run
 from protocol.wire import endpoints, envelope
 from protocol.worker_states import WorkerState
 from supervisor.recovery import kept_messages, takeover

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
-from protocol.messages.work import Caller, SubmitRequest
+from protocol.messages.work import SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code
-from protocol.messages.work import Caller, SubmitRequest
+from protocol.messages.caller import Caller
+from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.crash_record import MAX_CRASHES, MAX_REMEMBERED, REMEMBERED_S, CrashRecord, RequestOrigin
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 
 from protocol.ids import RequestKey
-from protocol.messages.work import Caller, SubmitRequest
+from protocol.messages.caller import Caller
+from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.queue.fair_share import QUANTUM, FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import QueuedRequest, key_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code, Failure
+from protocol.messages.caller import Caller
 from protocol.messages.health import QueueShare
-from protocol.messages.work import Caller
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view import ModelView
 from tests.supervisor.scheduler.simulation import Simulation, loaded

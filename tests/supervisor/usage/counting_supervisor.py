@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
-from protocol.messages.work import AttemptEnded, Caller
+from protocol.messages.work import AttemptEnded
 from protocol.runtime.loop import Loop
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets

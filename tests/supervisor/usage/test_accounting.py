@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.messages.caller import LimitStatus
 from protocol.messages.metrics import DURATION_BUCKETS, FailedRequests, RequestSeries, RequestsObserved
 from protocol.messages.usage import UsageRow, total
-from protocol.messages.work import AnswerLost, LimitStatus
+from protocol.messages.work import AnswerLost
 from supervisor.usage import accounting as accounting_module
 from tests.supervisor.usage.counting_supervisor import CALLER, DAY, NOON, OUTCOME, CountingSupervisor, end
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.peers import EngineReady
 from protocol.messages.recovery import (
     AttemptSnapshot,
@@ -14,7 +15,7 @@ from protocol.messages.recovery import (
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import AttemptEnded, Caller
+from protocol.messages.work import AttemptEnded
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import AttemptAt

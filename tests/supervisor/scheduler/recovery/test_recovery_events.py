@@ -6,10 +6,11 @@ from typing import Any
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
-from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
+from protocol.messages.work import Cancel, QueueStatus, Refused, SubmitRequest
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
