@@ -10,7 +10,7 @@ llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, re
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /metrics; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
 Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
-To no dialect belong /live, /health and /readyz, for process monitors, and /openapi.json and /docs, which describe all routes.
+To no dialect belong /live (/livez, /healthz), /health and /readyz, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 
 from __future__ import annotations

@@ -23,13 +23,20 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
-OPEN_PATHS: Final = frozenset({"/live", "/health", "/readyz", "/openapi.json", "/docs"})
+LIVENESS_PATHS: Final = ("/live", "/livez", "/healthz")
+"""Paths of the probe of one process: ours, and those that Kubernetes' own components have."""
+_PROBE_PATHS: Final = (*LIVENESS_PATHS, "/health", "/readyz")
+OPEN_PATHS: Final = frozenset({*_PROBE_PATHS, "/openapi.json", "/docs"})
 """Paths that are answered without a key, even while the server starts or stops."""
-MONITORING_PATHS: Final = ("/live", "/health", "/readyz", "/logs/stream", "/metrics")
-"""Paths that monitors ask for again and again."""
+_MONITORING_PATHS: Final = (*_PROBE_PATHS, "/logs/stream", "/metrics")
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED})
+
+
+def is_monitoring(path: str) -> bool:
+    """Return whether monitors ask for this path again and again."""
+    return path.rstrip("/").endswith(_MONITORING_PATHS)
 
 
 def is_question(method: str) -> bool:
@@ -180,7 +187,7 @@ class RequestContext(msgspec.Struct, eq=False):
         """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
-        return "debug" if path.endswith(MONITORING_PATHS) else "info"
+        return "debug" if is_monitoring(path) else "info"
 
     def log_fields(self) -> dict[str, Any]:
         """Return the fields of its log line that only the application knows."""

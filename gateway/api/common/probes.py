@@ -1,4 +1,4 @@
-"""``/live``, ``/health`` and ``/readyz``: probes for process monitors and load balancers, without a version prefix.
+"""``/live`` with its other names, ``/health`` and ``/readyz``: probes for process monitors and load balancers, without a version prefix.
 
 Only ``/readyz`` may ask the supervisor: until the server is ready for the first time, and about a single model.
 """
@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.api.common.operations import NO_MODEL
 from gateway.api.common.routes import HttpCaller, Nothing, route
+from gateway.http.request_context import LIVENESS_PATHS
 from gateway.requests.admission_states import AdmissionState
 from protocol.failures import Code, LemonbusError
 from protocol.messages.calls import CallResult
@@ -30,7 +31,7 @@ class Probe(msgspec.Struct):
     """``recovering``: requests are accepted, and wait until the next supervisor has taken over."""
 
 
-@route("GET", "/live")
+@route("GET", LIVENESS_PATHS[0], also=LIVENESS_PATHS[1:])
 def show_liveness(_caller: HttpCaller, _request: Nothing) -> Probe:
     """Whether this process answers."""
     return Probe("ok")

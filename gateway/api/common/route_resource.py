@@ -101,7 +101,7 @@ def _check_texts(request: msgspec.Struct) -> None:
 
 def _paths(route: Route[Any, Any]) -> list[str]:
     """Return all paths of a route. A declared path without its first slash is below each version prefix."""
-    given = [path for path in (route.path, route.also) if path]
+    given = (route.path, *route.also)
     whole = [path for path in given if path.startswith("/")]
     return whole + [f"{prefix}/{path}" for prefix in VERSION_PREFIXES for path in given if path not in whole]
 

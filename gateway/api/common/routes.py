@@ -90,8 +90,8 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """Whether monitors use it: a key for metrics suffices."""
     scope: Scope | None = None
     """The scope that a key needs. None means inference for a GET that changes nothing, otherwise admin."""
-    also: str = ""
-    """Another path of it."""
+    also: tuple[str, ...] = ()
+    """Its other paths."""
     secret: bool = False
     """Whether no cache may store the answer."""
     status_of: Callable[[Any], int] | None = None

@@ -8,11 +8,11 @@ from protocol.config.api_keys import Scope
 from protocol.failures import Code, Failure
 
 
-def unsupported(method: str, path: str, what: str, cure: str, also: str = "") -> Route[Nothing, None]:
+def unsupported(method: str, path: str, what: str, cure: str, also: tuple[str, ...] = ()) -> Route[Nothing, None]:
     """Declare such a route.
 
-    It refuses ``what`` (a subject with its verb). ``cure`` names an alternative, or what support would need. ``also``: another path
-    of it.
+    It refuses ``what`` (a subject with its verb). ``cure`` names an alternative, or what support would need. ``also``: its other
+    paths.
     """
     failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 

@@ -256,7 +256,7 @@ def unload_model(caller: HttpCaller, request: UnloadRequest) -> UnloadedModels:
 @route(
     "POST",
     "pin",
-    also="/internal/pin",  # as Lemonade calls it
+    also=("/internal/pin",),  # as Lemonade calls it
     changes=True,
     needs=NAME_FIELDS,
     failures=CHANGE,

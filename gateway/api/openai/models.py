@@ -85,7 +85,7 @@ class ModelList(msgspec.Struct, kw_only=True):
     last_id: str | None
 
 
-@route("GET", "models", also="/models")  # llama-server answers it with and without a prefix
+@route("GET", "models", also=("/models",))  # llama-server answers it with and without a prefix
 def list_models(caller: HttpCaller, query: ModelsQuery) -> ModelList:
     """Lists models."""
     check_cache_dir(query.cache_dir, caller.session.settings)
@@ -93,7 +93,7 @@ def list_models(caller: HttpCaller, query: ModelsQuery) -> ModelList:
     return model_list([entry for entry in entries if caller.context.may_use(entry.id)], query)
 
 
-@route("POST", "/v0/models", also="/api/v0/models", scope=Scope.INFERENCE, body_required=False, failures=BODY)
+@route("POST", "/v0/models", also=("/api/v0/models",), scope=Scope.INFERENCE, body_required=False, failures=BODY)
 def list_models_of_preview(caller: HttpCaller, request: ModelsQuery) -> ModelList:
     """Lists models. The fields are in the body, as in the preview's example."""
     return list_models.handler(caller, request)

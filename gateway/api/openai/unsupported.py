@@ -14,5 +14,5 @@ vary_image = unsupported(
     *("POST", "images/variations", "variations of pictures are"), "no engine has them; recipe sd-cpp has images/edits"
 )
 # llama-server answers it with and without a prefix. A WebSocket begins with a GET.
-open_live_audio = unsupported("GET", "realtime", *_LIVE_AUDIO, also="/realtime")
-send_live_audio = unsupported("POST", "realtime", *_LIVE_AUDIO, also="/realtime")
+open_live_audio = unsupported("GET", "realtime", *_LIVE_AUDIO, also=("/realtime",))
+send_live_audio = unsupported("POST", "realtime", *_LIVE_AUDIO, also=("/realtime",))

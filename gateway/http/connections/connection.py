@@ -20,7 +20,7 @@ from gateway.http.connections.request_parser import HttpRequest, InvalidRequestE
 from gateway.http.connections.response import HttpResponseWriter
 from gateway.http.connections.start_queue import StartQueue
 from gateway.http.errors import ErrorFormats
-from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
+from gateway.http.request_context import MEMORY_KEY, RequestContext, is_monitoring, request_context
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol import ids
@@ -186,7 +186,7 @@ class ClientConnection:
 
         Raises ``ConnectionResetError`` if the client left meanwhile.
         """
-        if not self._answered and not path.endswith(MONITORING_PATHS):
+        if not self._answered and not is_monitoring(path):
             may_begin = self._process.start_queue.wait(self._socket.is_closed_by_client)
             if not may_begin:
                 self._process.request_counts.observe(path, _LEFT.http_status, 0.0, _LEFT.code.value)

@@ -78,7 +78,7 @@ def find_model(caller: HttpCaller, item: NamedItem) -> None:
     caller.ask(lambda number: GetModel(number, item.name), ModelEntry)
 
 
-@route("GET", "/toy/nothing", also="/toy/none", monitors=True)
+@route("GET", "/toy/nothing", also=("/toy/none",), monitors=True)
 def nothing(_caller: HttpCaller, _request: Nothing) -> ItemDone:
     """Answers."""
     return ItemDone("", 0)

@@ -13,6 +13,7 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.health_reports import report_for
 from gateway.api.lemonade.health import server_health
 from gateway.api.lemonade.stats import request_stats
+from gateway.http.request_context import RequestContext
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.times import NEVER_UNLOADED
@@ -161,10 +162,25 @@ def test_stats_of_one_model_and_of_none(ask: AppClient) -> None:
     assert (body["tokens_per_second"], body["decode_token_times"], body["model"]) == (0.0, [], None)
 
 
-def test_live_is_only_at_the_root_and_sends_no_message(ask: AppClient) -> None:
-    assert ask("GET", "/live").text == '{"status":"ok"}'
-    head = ask("HEAD", "/live")
+@pytest.mark.parametrize("path", ["/live", "/livez", "/healthz"])
+def test_live_has_its_names_only_at_the_root_and_sends_no_message(tmp_path: Path, path: str) -> None:
+    ask = AppClient(tmp_path, api_key="k" * 32)
+    assert ask("GET", path).text == '{"status":"ok"}', "without the key"
+    head = ask("HEAD", path)
     assert (head.status_code, head.text) == (200, "")
+    key = {"Authorization": f"Bearer {'k' * 32}"}
     for prefix in VERSION_PREFIXES:
-        is_error(ask("GET", f"{prefix}/live"), 404, "not_found")
+        is_error(ask("GET", f"{prefix}{path}", headers=key), 404, "not_found")
     assert not ask.bus.sent
+
+
+@pytest.mark.parametrize(
+    "path", ["/live", "/livez", "/healthz", "/health", "/readyz", "/v1/health", "/metrics", "/live/"]
+)
+def test_what_monitors_ask_again_and_again_is_logged_for_debugging_only(path: str) -> None:
+    assert RequestContext("label").level(path) == "debug"
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/v1/models", "/healthzz"])
+def test_other_requests_are_logged(path: str) -> None:
+    assert RequestContext("label").level(path) == "info"
