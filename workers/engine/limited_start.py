@@ -18,7 +18,7 @@ from protocol.models.engine_limits import EngineLimits
 from protocol.runtime.accounts import check_user
 
 _LIMIT: Final = """
-import ctypes, json, os, sys
+import ctypes, json, os, stat, sys
 parent, given, program = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
 try:
     for file in given["join"]:
@@ -33,6 +33,9 @@ try:
             pass
     if given["account"]:
         user, group, groups = given["account"]
+        for output in 1, 2:
+            if stat.S_ISFIFO(os.fstat(output).st_mode):
+                os.fchown(output, user, -1)
         os.setgroups(groups)
         os.setgid(group)
         os.setuid(user)
@@ -46,7 +49,7 @@ except OSError as problem:
 """Arguments: the parent's pid, what to do as JSON, then the program and its arguments.
 
 The order counts: another user could no longer join a group. A change of the user removes the bond to the parent, which
-therefore comes last. If the parent is already dead, nothing is run. A negative nice value needs a privilege; the server has said at
+therefore comes last. Only the owner of a pipe may open it again as ``/dev/stdout``. If the parent is already dead, nothing is run. A negative nice value needs a privilege; the server has said at
 its start that it lacks it.
 """
 
@@ -58,11 +61,12 @@ def limited_command(command: list[str], limits: EngineLimits, groups: list[str])
     only, chosen at random, so that two engines seldom have the same. Raises like :func:`~protocol.runtime.accounts.check_user`.
     """
     quota = any((Path(file).parent / name).exists() for file in groups for name in ("cpu.max", "cpu.cfs_quota_us"))
+    account = check_user(limits.user)
     given = {
         "join": groups,
         "processors": [] if quota or not limits.cpus else some_processors(limits.whole_cpus),
         "nice": limits.nice,
-        "account": check_user(limits.user),
+        "account": account and account[:3],
     }
     encoded = msgspec.json.encode(given).decode()
     return [sys.executable, "-I", "-S", "-c", _LIMIT, str(os.getpid()), encoded, *command]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from protocol.runtime import logs, memory
-from protocol.runtime.accounts import account_of
+from protocol.runtime.accounts import check_user
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineProgress
@@ -60,9 +60,9 @@ class EngineProcess:
         self._memory_kills = memory_kills()
         limits = backend.spec.limits
         self.group = EngineGroup(limits.cpus, backend.memory_limit)
-        self.reserved_port = ReservedPort(
-            shared=backend.shares_port, user=account_of(limits.user).user if limits.user else None
-        )
+        account = check_user(limits.user)
+        inherited = account.environment(os.environ) if account else dict(os.environ)
+        self.reserved_port = ReservedPort(shared=backend.shares_port, user=account.user if account else None)
         try:
             self.port = self.reserved_port.number
             self.command = backend.command(self.port)
@@ -75,7 +75,7 @@ class EngineProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=backend.environment(dict(os.environ)),
+                    env=backend.environment(inherited),
                     cwd=backend.working_directory,
                     bufsize=0,
                 )

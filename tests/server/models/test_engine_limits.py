@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from protocol.runtime.control_groups import CPU, MEMORY, parent_of_engines
+from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.configuration_file import ConfiguredServer
 from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 MIB = 1 << 20
+IDS = ("Uid", "Gid", "Groups")
+PERL = "/usr/bin/perl"
+"""An essential package of Debian. Not every user may run the Python of these tests, which may be in a home directory."""
+PERL_SERVER = r"""
+use IO::Socket::INET;
+my $listener = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 9, ReuseAddr => 1) or die $@;
+my $answer = '{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hi"}}]}';
+while (my $client = $listener->accept) {
+    my $length = 0;
+    while (my $line = <$client>) {
+        $length = $1 if $line =~ /^content-length: (\d+)/i;
+        last if $line =~ /^\r\n$/;
+    }
+    read $client, my $body, $length;
+    print $client "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: ", length $answer, "\r\n\r\n", $answer;
+    close $client;
+}
+"""
 LIMITS = f'[models."{CHAT}"]\nmemory_limit = {400 * MIB}\ncpus = 1.5\nnice = 4\n'
 
 
@@ -104,3 +124,38 @@ def test_what_cannot_be_applied_is_said(changing_server: ConfiguredServer) -> No
     wait_for(lambda: [line for line in server.lines if line["event"] == event], "the log says so")
     text = f'models."{CHAT}".user: the model cannot be loaded: user: this machine has no user no-such-user'
     assert text in server.state()["problems"]
+
+
+def test_an_engine_runs_as_another_user(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can start an engine as another user")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    account = pwd.getpwnam("nobody")
+    command = [PERL, "-e", PERL_SERVER, "{port}", "models/{name}"]
+    models = {
+        "own": {"command": command, "user": "nobody"},
+        "homed": {"command": command, "user": str(account.pw_uid), "env": {"HOME": "/srv/engines"}},
+    }
+    server = start_server(models=models, gateway_workers=1)
+    for model, home in (("own", account.pw_dir), ("homed", "/srv/engines")):
+        assert server.client.chat(model).status == 200
+        engine, worker = server.engine_pid(model), server.worker_pid(model)
+        lines = Path(f"/proc/{engine}/status").read_text().splitlines()
+        status = {
+            name: set(map(int, ids.split())) for name, _, ids in (line.partition(":") for line in lines) if name in IDS
+        }
+        groups = set(os.getgrouplist("nobody", account.pw_gid))
+        assert status == {"Uid": {account.pw_uid}, "Gid": {account.pw_gid}, "Groups": groups}
+        pairs = Path(f"/proc/{engine}/environ").read_text().split("\0")
+        variables = dict(pair.split("=", 1) for pair in pairs if pair)
+        assert [variables[name] for name in ("HOME", "USER", "LOGNAME")] == [home, "nobody", "nobody"]
+        assert "XDG_CONFIG_HOME" not in variables
+        assert Path(f"/proc/{worker}").stat().st_uid == 0
+    engine = server.engine_pid("own")
+    assert server.client.post("/v1/unload", {"model_name": "own"}).status == 200
+    assert not processes.alive(engine)
+    engine = server.engine_pid("homed")
+    processes.kill(server.worker_pid("homed"))
+    wait_for(lambda: not processes.alive(engine), "the engine of another user ends with its worker")

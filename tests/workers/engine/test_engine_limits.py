@@ -167,9 +167,36 @@ def test_another_user() -> None:
     if os.geteuid():
         pytest.skip("only root can start a process as another user")
     account = account_of("daemon")
-    command = limited_command(["/bin/sh", "-c", "id -u; id -g"], EngineLimits(user="daemon"), [])
+    script = "id -u; id -g; id -G; echo written > /dev/stdout; echo an error > /dev/stderr"
+    command = limited_command(["/bin/sh", "-c", script], EngineLimits(user="daemon"), [])
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == [str(account.user), str(account.group)]
+    user, group, groups, written = done.stdout.splitlines()
+    assert (user, group, written) == (str(account.user), str(account.group), "written")
+    assert set(map(int, groups.split())) == set(account.groups)
+    assert done.stderr == "an error\n"
+
+
+def test_output_to_a_file_does_not_change_its_owner(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can start a process as another user")
+    with (tmp_path / "log").open("w") as log:
+        command = limited_command(["/bin/true"], EngineLimits(user="daemon"), [])
+        subprocess.run(command, stdout=log, stderr=log, check=True, timeout=60)
+    assert (tmp_path / "log").stat().st_uid == 0
+
+
+def test_another_users_program_gets_the_variables_of_that_user() -> None:
+    entry = pwd.getpwnam("daemon")
+    given = {"HOME": "/root", "USER": "root", "XDG_CACHE_HOME": "/root/.cache", "XDG_RUNTIME_DIR": "/run/user/0"}
+    assert account_of("daemon").environment({**given, "PATH": "/bin", "HF_HOME": "/srv/hf"}) == {
+        "PATH": "/bin",
+        "HF_HOME": "/srv/hf",
+        "HOME": entry.pw_dir,
+        "USER": "daemon",
+        "LOGNAME": "daemon",
+        "SHELL": entry.pw_shell,
+    }
+    assert account_of(str(entry.pw_uid)) == account_of("daemon")
 
 
 def test_an_engine_of_another_user_dies_with_its_worker() -> None:
