@@ -16,6 +16,7 @@ import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
 from protocol.config.settings import SECTIONS, Bytes, BytesOrNone, Settings
+from protocol.models.recipes import AUTOMATIC
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags, because every user of the machine can read command lines."""
@@ -83,6 +84,11 @@ class SettingField(NamedTuple):
         return list(self.annotation.__args__) if isinstance(self.type, LiteralType) else []
 
     @property
+    def may_be_automatic(self) -> bool:
+        """Whether it is a number that lemonbus chooses if it is -1, so that it may also be :data:`AUTOMATIC`."""
+        return isinstance(self.type, IntType) and self.type.ge == -1
+
+    @property
     def expected(self) -> str:
         """Its allowed values, in words."""
         if self.name in _EXPECTED:
@@ -95,7 +101,7 @@ class SettingField(NamedTuple):
             case ListType():
                 return "a list of texts without control characters"
             case IntType() as whole:
-                return "a whole number" + _bounds(whole)
+                return "a whole number" + _bounds(whole) + (f', or "{AUTOMATIC}"' if self.may_be_automatic else "")
             case FloatType() as number:
                 return "a number" + _bounds(number)
             case StrType(pattern=str()):
@@ -123,7 +129,8 @@ class SettingField(NamedTuple):
 
     def checked(self, value: object) -> Any:
         """Return the value as its type; raises ValueError if it has another type or is out of bounds."""
-        good: Any = msgspec.convert(value, self.annotation)
+        given = -1 if self.may_be_automatic and value == AUTOMATIC else value
+        good: Any = msgspec.convert(given, self.annotation)
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
                 raise ValueError("a control character or broken UTF-8")

@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     whisper_server: NonEmptyText = "whisper-server"
     """The ``system`` backend's executable for recordings: a name on PATH or a path."""
     ctx_size: Annotated[int, Meta(ge=-1, le=16_777_216)] = 4096
-    """Context tokens of each request; 0: what the model was trained for; -1: as much of that as fits into memory."""
+    """Context tokens of each request; 0: what the model was trained for; -1 or "auto": as much of that as fits into memory."""
     slots: Annotated[int, Meta(ge=0, le=256)] = 0
     """Parallel requests per engine; 0: the backend's default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -155,9 +155,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     memory_limit: BytesOrNone = 0
     """Bytes of memory that an engine may use, mapped model files included; beyond it the engine is ended. 0: no limit."""
     memory_reserve: BytesOrAutomatic = -1
-    """Bytes of the host's memory that stay free for everything but models; -1: a twentieth of it, at most 1 GiB."""
+    """Bytes of the host's memory that stay free for everything but models; -1 or "auto": a twentieth of it, at most 1 GiB."""
     device_memory_reserve: BytesOrAutomatic = -1
-    """The same for each device; -1: a twentieth of its memory, at most 1 GiB."""
+    """The same for each device; -1 or "auto": a twentieth of its memory, at most 1 GiB."""
     load_timeout: Seconds = 600.0
     """Longest time in which a model must become ready; after it, the load has failed."""
     subscribe_timeout: Seconds = 2.0

@@ -14,6 +14,8 @@ OptionValue = bool | int | float | str
 """The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
 """The recipe of a checkpoint that does not hint at one."""
+AUTOMATIC: Final = "auto"
+"""The word for -1, where that means that lemonbus chooses a number."""
 AUTOMATIC_CTX_SIZE: Final = -1
 """The ``ctx_size`` that means: the largest context that fits into the memory, up to the model's own."""
 MAX_CTX_SIZE: Final = 2**24
@@ -77,6 +79,14 @@ class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
     least: float | None = None
     most: float | None = None
     choices: list[str] = []
+    automatic: bool = False
+    """Whether -1 means that lemonbus chooses the number, so that it may also be :data:`AUTOMATIC`."""
+
+
+def context_option(text: str) -> LoadOption:
+    """Return the option ``ctx_size`` of a recipe. ``text``: what 0 and -1 mean to it."""
+    about = f"tokens that each request may use; {text}"
+    return LoadOption("ctx_size", "int", about, 4096, AUTOMATIC_CTX_SIZE, MAX_CTX_SIZE, automatic=True)
 
 
 class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -50,15 +50,10 @@ def text_of(body: JsonObject, key: str) -> str:
     return value
 
 
-CONTEXT_OPTION: Final = "ctx_size"
-AUTOMATIC: Final = "auto"
-"""In a load: the largest context that fits into memory."""
-
-
 def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
     """Return load options without null and the default values that Lemonade's app sends: "" and -1.
 
-    So a context that is to be chosen, which is -1 everywhere else, is called ``auto`` here.
+    So a context that is to be chosen, which may be -1 everywhere else, can only be called ``auto`` here.
 
     This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe. Raises
     ``invalid_request`` naming the wrong one.
@@ -66,9 +61,6 @@ def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
     options: dict[str, OptionValue] = {}
     for key, value in fields.items():
         if value is None or value in ("", -1):
-            continue
-        if key == CONTEXT_OPTION and value == AUTOMATIC:
-            options[key] = -1
             continue
         if not isinstance(value, int | float | str):
             raise invalid(f"`{key}` must be a number, a string or a boolean", key)

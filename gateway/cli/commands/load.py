@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.exceptions import Exit
 
-from gateway.api.common.request_fields import AUTOMATIC, CONTEXT_OPTION
 from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, UnloadRequest, load_model, unload_model
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
 from gateway.cli.exit_codes import FAILED, CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 from gateway.cli.progress import ensure_downloaded
+from protocol.models.recipes import AUTOMATIC, AUTOMATIC_CTX_SIZE
+
+_CONTEXT: Final = "ctx_size"
 
 
 def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def _option_value(text: str) -> bool | int | float | str:
 
 @click.command(short_help="Load a model, or load it again with other options.")
 @model_argument()
-@click.option("--ctx-size", type=click.IntRange(min=-1), help="Context tokens of each request; -1: as many as fit.")
+@click.option("--ctx-size", metavar="TOKENS", help="Context tokens of each request; auto: as many as fit.")
 @click.option(
     "--option",
     "-o",
@@ -64,7 +66,7 @@ def _option_value(text: str) -> bool | int | float | str:
 @server_option
 def load(
     model: str,
-    ctx_size: int | None,
+    ctx_size: str | None,
     options: dict[str, Any],
     save_options: bool,
     pin: bool | None,
@@ -80,9 +82,9 @@ def load(
     request = LemonadeLoadRequest(
         model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl, dry_run=dry_run or None
     )
-    more = options if ctx_size is None else {**options, CONTEXT_OPTION: ctx_size}
-    if more.get(CONTEXT_OPTION) == -1:
-        more[CONTEXT_OPTION] = AUTOMATIC
+    more = options if ctx_size is None else {**options, _CONTEXT: _option_value(ctx_size)}
+    if more.get(_CONTEXT) == AUTOMATIC_CTX_SIZE:
+        more[_CONTEXT] = AUTOMATIC
     if not dry_run:
         ensure_downloaded(server, model)
     answer = server.ask(load_model, request, None, more)

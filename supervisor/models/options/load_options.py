@@ -15,7 +15,7 @@ from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid, printable
 from protocol.models import checkpoints
 from protocol.models.devices import is_gpu_number
-from protocol.models.recipes import LoadOption, ModelSpec, OptionValue, RecipeDescriptor
+from protocol.models.recipes import AUTOMATIC, LoadOption, ModelSpec, OptionValue, RecipeDescriptor
 from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, FLAGS
 from workers.backends.user_arguments import check_argument_numbers, check_client_arguments
 
@@ -71,10 +71,13 @@ def _switch(option: LoadOption, value: Any) -> bool:
 
 
 def _number(option: LoadOption, value: Any) -> OptionValue:
+    if option.automatic and value == AUTOMATIC:
+        return -1
     kinds = (int,) if option.kind == "int" else (int, float)
     finite = not isinstance(value, float) or math.isfinite(value)
     if isinstance(value, bool) or not isinstance(value, kinds) or not finite:
         what = "a whole number" if option.kind == "int" else "a number"
+        what += f' or "{AUTOMATIC}"' if option.automatic else ""
         raise invalid(f"{option.name} must be {what}, not {_in_words(value)}", option.name)
     if (option.least is not None and value < option.least) or (option.most is not None and value > option.most):
         least = f" from {option.least:.15g}" if option.least is not None else ""
@@ -137,7 +140,7 @@ class SectionProblem(NamedTuple):
 def section_options(descriptor: RecipeDescriptor, section: RecipeDefaults) -> Options:
     """Return the options of a section that the recipe accepts."""
     return {
-        name: value
+        name: check_option(descriptor, name, value)
         for name, value in _given(descriptor, section).items()
         if not _option_problem(descriptor, name, value)
     }

@@ -43,6 +43,7 @@ OLD = ("/v0", "/api/v0")
             {"model_name": "m", "ctx_size": -1, "llamacpp_args": "", "cfg_scale": -1.0, "gpu_layers": 0},
             LoadModel(0, "m", {"gpu_layers": 0}),
         ),
+        ({"model_name": "m", "ctx_size": "auto"}, LoadModel(0, "m", {"ctx_size": "auto"})),
         ({"model_name": "m", "merge_args": True}, LoadModel(0, "m", merge_args=True)),
         ({"model_name": "m", "merge_args": False}, LoadModel(0, "m", merge_args=False)),
         ({"model_name": "m", "ttl": 0}, LoadModel(0, "m", ttl=NEVER_UNLOADED)),

@@ -93,7 +93,7 @@ def test_a_dry_run_of_a_load_that_would_be_refused_fails(server: FakeServer, lem
     assert "A cannot be loaded: too large" in shown
 
 
-@pytest.mark.parametrize("words", ["--ctx-size -1", "-o ctx_size=-1", "-o ctx-size=auto"])
+@pytest.mark.parametrize("words", ["--ctx-size -1", "--ctx-size auto", "-o ctx_size=-1", "-o ctx-size=auto"])
 def test_an_automatic_context_is_asked_for_by_its_name_in_the_api(
     server: FakeServer, lemonbus: Ends, words: str
 ) -> None:

@@ -68,11 +68,21 @@ def test_the_more_specific_source_wins(
         ("state_dir", "~/models", "/home/me/models"),
         ("extra_models_dir", "./x", "/here/x"),
         ("llama_server", "llama-server", "llama-server"),
+        ("ctx_size", "auto", -1),
+        ("memory_reserve", "-1", -1),
+        ("device_memory_reserve", "auto", -1),
     ],
 )
 def test_variables_mean(name: str, text: str, value: object) -> None:
     found = resolved(environment={f"LEMONBUS_{name.upper()}": text, "HOME": "/home/me"})
     assert getattr(found.settings, name) == value
+
+
+@pytest.mark.parametrize("name", ["ctx_size", "memory_reserve", "device_memory_reserve"])
+def test_what_lemonbus_chooses_is_called_auto_or_minus_one(name: str) -> None:
+    for text in (f'{name} = "auto"', f"{name} = -1"):
+        assert getattr(resolved({}, {}, text).settings, name) == -1
+    assert getattr(resolved({name: "auto"}).settings, name) == -1
 
 
 def test_repeated_flags_make_a_list_and_are_not_split_at_commas() -> None:

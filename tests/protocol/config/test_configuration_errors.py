@@ -46,6 +46,13 @@ from tests.support.accepted_share import accepted_share
         ),
         ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected printable ASCII characters"),
         ({}, {}, "host = '::'\nport = 'x'", f"{PATH}:2: port: expected a whole number from 0 up to 65535, got 'x'"),
+        ({}, {}, "port = 'auto'", f"{PATH}:1: port: expected a whole number from 0 up to 65535, got 'auto'"),
+        (
+            {},
+            {},
+            "ctx_size = 'all'",
+            f"{PATH}:1: ctx_size: expected a whole number from -1 up to 16777216, or \"auto\", got 'all'",
+        ),
         ({}, {}, "port = true", f"{PATH}:1: port: expected a whole number from 0 up to 65535, got true"),
         ({}, {}, "port = 1.5", f"{PATH}:1: port: expected a whole number"),
         ({}, {}, "[port]\nx = 1", f"{PATH}:1: port: expected a whole number"),

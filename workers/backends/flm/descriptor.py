@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.devices import Device
-from protocol.models.recipes import AUTOMATIC_CTX_SIZE, MAX_CTX_SIZE, IdleCheck, LoadOption, ModelType, RecipeDescriptor
 from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, RecipeDescriptor, context_option
 
 DESCRIPTOR: Final = RecipeDescriptor(
     recipe="flm",
@@ -22,14 +22,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         )
     ],
     options=[
-        LoadOption(
-            "ctx_size",
-            "int",
-            "tokens that each request may use; 0 and -1: the model's own choice",
-            4096,
-            AUTOMATIC_CTX_SIZE,
-            MAX_CTX_SIZE,
-        ),
+        context_option("0 and -1: the model's own choice"),
         LoadOption("flm_args", "args", "further arguments for flm serve", ""),
     ],
     checkpoint_scheme="flm",

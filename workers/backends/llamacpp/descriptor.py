@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import (
-    AUTOMATIC_CTX_SIZE,
-    MAX_CTX_SIZE,
     IdleCheck,
     LoadOption,
     ModelFileKind,
     ModelType,
     Provision,
     RecipeDescriptor,
+    context_option,
 )
-from protocol.models.recipes import BackendDescriptor as Program
 from workers.backends.flag_table import MAX_THREADS
 from workers.backends.llamacpp.flags import MAX_SLOTS
 from workers.backends.recipe import FileHead, Identity
@@ -86,14 +85,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         _release("metal", "a Mac", Device.APPLE_GPU, systems=("darwin",)),
     ],
     options=[
-        LoadOption(
-            "ctx_size",
-            "int",
-            "tokens that each request may use; 0: what the model was trained for; -1: as much of that as fits into memory",
-            4096,
-            AUTOMATIC_CTX_SIZE,
-            MAX_CTX_SIZE,
-        ),
+        context_option('0: what the model was trained for; -1 or "auto": as much of that as fits into memory'),
         LoadOption(
             "llamacpp_backend",
             "string",

@@ -12,17 +12,16 @@ from typing import Final
 from msgspec import structs
 
 from protocol.models.devices import HYBRID, Device
+from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import (
-    AUTOMATIC_CTX_SIZE,
-    MAX_CTX_SIZE,
     IdleCheck,
     LoadOption,
     ModelFileKind,
     ModelType,
     Provision,
     RecipeDescriptor,
+    context_option,
 )
-from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.repository_files import GENAI_CONFIG
 from workers.backends.flag_table import MAX_THREADS
 
@@ -59,14 +58,7 @@ def _recipe(
     name: str, title: str, *backends: Program, hint_devices: Sequence[str] = (), folder_file: str = ""
 ) -> RecipeDescriptor:
     options = [
-        LoadOption(
-            "ctx_size",
-            "int",
-            "tokens that each request may use; 0: what the model was made for; -1: as much of that as fits into memory",
-            4096,
-            AUTOMATIC_CTX_SIZE,
-            MAX_CTX_SIZE,
-        ),
+        context_option('0: what the model was made for; -1 or "auto": as much of that as fits into memory'),
         LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, MAX_THREADS),
     ]
     if len(backends) > 1:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from protocol.config.model_settings import RecipeDefaults
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from supervisor.models.options import load_options
@@ -35,12 +36,22 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
     assert load_options.check(LLAMACPP, given_options) == given_options
 
 
+@pytest.mark.parametrize("recipe", ["llamacpp", "flm", "oga-cpu"])
+def test_an_automatic_context_has_a_word(recipe: str) -> None:
+    descriptor = DESCRIPTORS[recipe]
+    assert load_options.check(descriptor, {"ctx_size": "auto"}) == {"ctx_size": -1}
+    section = RecipeDefaults(options={"ctx_size": "auto"})
+    assert not list(load_options.section_problems(descriptor, section))
+    assert load_options.section_options(descriptor, section) == {"ctx_size": -1}
+
+
 @pytest.mark.parametrize(
     ("given_options", "param", "expected"),
     [
         ({"ctx_size": -2}, "ctx_size", "from -1"),
         ({"ctx_size": 2**24 + 1}, "ctx_size", "up to 16777216"),
-        ({"ctx_size": "4096"}, "ctx_size", "a string"),
+        ({"ctx_size": "4096"}, "ctx_size", 'a whole number or "auto", not a string'),
+        ({"slots": "auto"}, "slots", "a whole number, not a string"),
         ({"ctx_size": True}, "ctx_size", "a boolean"),
         ({"keep_prompt_cache": 1}, "keep_prompt_cache", "true or false, not a number"),
         ({"keep_prompt_cache": "true"}, "keep_prompt_cache", "true or false, not a string"),
