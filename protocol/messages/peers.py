@@ -16,7 +16,7 @@ from protocol.models.memory import EngineDevice, MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
-from protocol.times import Seconds
+from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message, stable_message
 
 
@@ -145,6 +145,8 @@ class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """The context of each request that was chosen because the options leave it open; 0: as the options say."""
     need: dict[str, int] = {}
     """Bytes by place that the model counts with. The worker keeps them for a new supervisor."""
+    age: Age = 0.0
+    """Since the load began, which was before this message. The worker goes on counting for a new supervisor."""
 
 
 @control_message

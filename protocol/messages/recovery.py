@@ -11,7 +11,7 @@ import msgspec
 
 from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, ModelInUse
+from protocol.messages.peers import EngineReady, LoadProgressed, ModelInUse
 from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from protocol.times import Age
@@ -64,6 +64,10 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """As in the last ``StartEngine``."""
     need: dict[str, int] = {}
     """As in the last ``StartEngine``."""
+    load_age: Age = 0.0
+    """While it loads: since the load began."""
+    progress: LoadProgressed | None = None
+    """While it loads: what it reported last."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

@@ -107,7 +107,7 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
             model_changes.begin_check(state, model, spec, spares.pop())
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
-            model_changes.start_engine(state, model, spec, worker)
+            model_changes.start_engine(state, model, spec, worker, now)
     return claims
 
 

@@ -157,12 +157,15 @@ def finish_check(model: ScheduledModel, worker: ScheduledWorker, estimate: Memor
     worker.estimate = model.estimate = estimate
 
 
-def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, worker: ScheduledWorker) -> None:
+def start_engine(
+    state: SchedulerState, model: ScheduledModel, spec: ModelSpec, worker: ScheduledWorker, now: float
+) -> None:
     """Start the engine of a model after its check, or again after its death: with the context that was chosen for it."""
     model.transition(ModelEvent.LOAD)
     worker.transition(WorkerEvent.LOAD)
     worker.held, worker.progress = {}, None
-    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need))))
+    age = now - model.load_began if model.load_began is not None else 0.0
+    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need), age)))
 
 
 def choose_context(worker: ScheduledWorker, context: int) -> None:

@@ -94,7 +94,7 @@ def _restart(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     elif model.pending_spec is not None:
         model_changes.reload(state, model, worker)
     elif model.backoff.pause(now) == 0.0:
-        model_changes.start_engine(state, model, model.spec, worker)
+        model_changes.start_engine(state, model, model.spec, worker, now)
         state.count("restarts")
 
 

@@ -212,7 +212,7 @@ class WorkerController:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
         self._transition(WorkerEvent.LOAD)
-        self._model.started(order)
+        self._model.started(order, self._loop.now())
         engine = self._session.engine
         groups = {"control_groups": engine.control_groups} if engine.control_groups else {}
         command = " ".join(without_secrets(engine.command))
@@ -232,6 +232,7 @@ class WorkerController:
     def load_progressed(self, progress: LoadProgressed) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
         if self._state is WorkerState.LOADING:
+            self._model.progress = progress
             self._bus.send(progress)
 
     def memory_grew(self, session: EngineSession) -> None:
@@ -266,8 +267,9 @@ class WorkerController:
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
         if session.caches_unusable and state is WorkerState.LOADING:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
-            order = StartEngine(self._model.spec or session.spec, self._model.context, self._model.need)
-            self._answer_load(order.spec, partial(self._start_engine, order, restore_caches=False))
+            spec, age = self._model.spec or session.spec, self._loop.now() - self._model.load_began
+            order = StartEngine(spec, self._model.context, self._model.need, age)
+            self._answer_load(spec, partial(self._start_engine, order, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, StartEngine
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, StartEngine
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
@@ -43,13 +43,18 @@ class ModelRecord(msgspec.Struct):
     """How its engine ended, if it did."""
     context: int = 0
     need: dict[str, int] = {}
+    load_began: float = 0.0
+    """By this process's clock."""
+    progress: LoadProgressed | None = None
+    """What was reported of the load last."""
 
-    def started(self, order: StartEngine) -> None:
+    def started(self, order: StartEngine, now: float) -> None:
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
         if self.spec is None or self.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
         self.spec, self.context, self.need = order.spec, order.context, order.need
-        self.facts = self.report = None
+        self.load_began = now - order.age
+        self.facts = self.report = self.progress = None
 
 
 def unread(report: SentReport | None, pings: int) -> EngineReport | None:
@@ -87,4 +92,6 @@ def worker_snapshot(
         remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
         context=model.context if state is not WorkerState.SPARE else 0,
         need=model.need if state is not WorkerState.SPARE else {},
+        load_age=now - model.load_began if state is WorkerState.LOADING else 0.0,
+        progress=model.progress if state is WorkerState.LOADING else None,
     )

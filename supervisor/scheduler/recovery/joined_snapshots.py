@@ -114,4 +114,6 @@ def _running_worker(
         remembered=snapshot.remembered,
         context=snapshot.context,
         need=snapshot.need,
+        load_began=arrived - snapshot.load_age if snapshot.state is WorkerState.LOADING else None,
+        progress=snapshot.progress,
     )

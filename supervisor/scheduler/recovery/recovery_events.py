@@ -15,7 +15,7 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, Shutdown
+from protocol.messages.peers import EngineReady, LoadProgressed, Shutdown
 from protocol.messages.work import Cancel
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
@@ -58,6 +58,10 @@ class RunningWorker(NamedTuple):
     context: int = 0
     need: Mapping[str, int] = {}
     """The memory that its model counts with, in bytes by place."""
+    load_began: float | None = None
+    """Since when its model is being loaded, in monotonic seconds; None: it is not."""
+    progress: LoadProgressed | None = None
+    """What it reported of the load last."""
 
 
 class AttemptAt(NamedTuple):
@@ -149,6 +153,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
     worker.context, worker.need = running.context, running.need
     taken_over_models.take_over(state, model, worker, running.state, running.facts)
     taken_over_models.restore_remembered(model, worker, running.remembered)
+    model.load_began, worker.progress = running.load_began, running.progress
     model.last_use = running.last_use or now
 
 

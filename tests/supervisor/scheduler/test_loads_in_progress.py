@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from protocol.messages.health import LoadInProgress
-from protocol.messages.peers import LoadProgressed, LoadStage
+from protocol.messages.peers import LoadProgressed, LoadStage, StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
+from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -25,6 +26,7 @@ def test_a_load_goes_through_its_stages_and_gets_older() -> None:
     sim.advance_to(WorkerState.LOADING)
     assert shown(sim) == {"a": LoadInProgress("a", LoadStage.STARTING, 5.0, 2)}
     worker = sim.serving("a")
+    assert StartEngine(spec("a"), age=5.0) in sim.workers[worker].commands, "the next supervisor will ask its worker"
     sim.scheduler.load_progressed(worker, LoadProgressed(LoadStage.LOADING, 3, 10, "tensors"))
     assert shown(sim) == {"a": LoadInProgress("a", LoadStage.LOADING, 5.0, 2, 3, 10, "tensors")}
     sim.scheduler.load_progressed(worker, LoadProgressed(LoadStage.WARMING_UP))

@@ -86,9 +86,11 @@ def test_a_supervisor_that_ends_before_the_worker_has_started(tmp_path: Path) ->
 
 def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
     with running_worker(tmp_path, mortal=True, llama_server=program(tmp_path, "slow_start")) as worker:
-        worker.send(StartEngine(FAKE))
+        worker.send(StartEngine(FAKE, age=500.0))
         assert_answers(worker)
-        assert worker.replace_supervisor() == WorkerSnapshot(WorkerState.LOADING, FAKE)
+        snapshot = worker.replace_supervisor()
+        assert structs.replace(snapshot, load_age=0.0, progress=None) == WorkerSnapshot(WorkerState.LOADING, FAKE)
+        assert snapshot.load_age > 500.0, "the load began before the engine was started"
         [engine] = children(worker.process.pid)
 
         def ready() -> EngineReady | None:

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, LoadProgressed, LoadStage
 from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,
@@ -102,6 +102,10 @@ def test_ages_are_subtracted_from_the_time_at_which_they_arrived() -> None:
     first, second = join_snapshots({"w1": used, "w2": never}, {}, ARRIVALS).workers
     assert ([each.began for each in first.attempts], first.last_use) == ([95.0], 97.0)
     assert second.last_use == 0.0
+    progress = LoadProgressed(LoadStage.LOADING, 1, 2)
+    loading = WorkerSnapshot(WorkerState.LOADING, spec("b"), load_age=30.0, progress=progress)
+    (other,) = join_snapshots({"w1": loading}, {}, ARRIVALS).workers
+    assert (first.load_began, other.load_began, other.progress) == (None, 70.0, progress)
     waiting = {
         "g1": GatewaySnapshot([RequestSnapshot(7, 1, 4.0, "w2"), RequestSnapshot(8, 1, 3.0, "w2")]),
         "g2": GatewaySnapshot([RequestSnapshot(9, 1, 4.5, "w2")]),

@@ -7,8 +7,9 @@ from typing import Any
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.messages.health import LoadInProgress
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
+from protocol.messages.peers import CheckModel, EngineReady, LoadProgressed, LoadStage, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, SubmitRequest
 from protocol.models.memory import MemoryEstimate
@@ -77,6 +78,16 @@ def test_a_load_goes_on_without_its_caller() -> None:
     assert sent(effects) == []
     scheduler.engine_ready("w1", FACTS, NOW)
     assert scheduler._state.models["a"].state is ModelState.READY
+
+
+def test_a_load_that_goes_on_is_as_old_as_it_was() -> None:
+    progress = LoadProgressed(LoadStage.LOADING, 3, 10, "tensors")
+    loading = RunningWorker("w1", WorkerState.LOADING, spec("a"), load_began=NOW - 70.0, progress=progress)
+    scheduler, _ = recovered(loading)
+    assert scheduler.view.loads(NOW + 5.0) == [LoadInProgress("a", LoadStage.LOADING, 75.0, 0, 3, 10, "tensors")]
+    scheduler.engine_ready("w1", FACTS, NOW)
+    scheduler.reconcile(NOW)
+    assert scheduler.view.loads(NOW) == []
 
 
 def test_an_engine_that_died_is_started_again() -> None:
