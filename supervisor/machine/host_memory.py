@@ -15,8 +15,11 @@ from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.cgroups import mapped_files, read_memory
 from supervisor.machine.pci import read_text
 
-_LINE: Final = re.compile(r"^([A-Za-z_()0-9]+):\s+(\d+)(?: kB)?$", re.MULTILINE)
+_LINE: Final = re.compile(r"^(?:Node \d+ )?([A-Za-z_()0-9]+):\s+(\d+) kB$", re.MULTILINE)
 _KIBI: Final = 1024
+_NODE: Final = re.compile(r"^Node:\s+(\d+)$", re.MULTILINE)
+_RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+"""What the kernel counts of a node as available, in part."""
 
 
 class HostMemory(NamedTuple):
@@ -57,10 +60,33 @@ def process_root(machine: Path) -> Path:
 
 def read_machine_memory(machine: Path) -> HostMemory:
     """Return the machine's memory, whatever control groups leave of it."""
-    text = read_text(machine / "proc/meminfo") or read_text(Path("/proc/meminfo"))
-    facts = {name: int(number) * _KIBI for name, number in _LINE.findall(text)}
+    facts = _sizes(machine / "proc/meminfo") or _sizes(Path("/proc/meminfo"))
     available = facts.get("MemAvailable", facts.get("MemFree", 0))
+    for node in _gpu_nodes(machine):
+        of_gpu = _sizes(node / "meminfo")
+        available -= sum(of_gpu.get(name, 0) for name in _RECLAIMABLE)
+        facts = {name: size - of_gpu.get(name, 0) for name, size in facts.items()}
     mapped = mapped_files(facts.get("Mapped", 0), facts.get("Shmem", 0), facts.get("Mlocked", 0))
     cached = facts.get("Active(file)", 0) + facts.get("Inactive(file)", 0)
     total = facts.get("MemTotal", 0) - facts.get("Hugetlb", 0)
+    available = max(0, available)
     return HostMemory(total, max(0, available - min(mapped, cached)), available + facts.get("SwapFree", 0))
+
+
+def _sizes(file: Path) -> dict[str, int]:
+    """Return the sizes in a ``meminfo``, of the machine or of one of its nodes, in bytes."""
+    return {name: int(number) * _KIBI for name, number in _LINE.findall(read_text(file))}
+
+
+def _gpu_nodes(machine: Path) -> list[Path]:
+    """Return the NUMA nodes that are the memory of GPUs (Grace Hopper), which the kernel counts in the machine's.
+
+    NVIDIA's driver names them. A node without processors alone may also be the host's: memory on CXL, or fast memory in the processor.
+    """
+    found = []
+    for file in machine.glob("proc/driver/nvidia/gpus/*/numa_status"):
+        number = _NODE.search(read_text(file))
+        node = machine / f"sys/devices/system/node/node{number[1]}" if number else None
+        if node is not None and node not in found and not read_text(node / "cpulist"):
+            found.append(node)
+    return found

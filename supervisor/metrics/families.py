@@ -6,9 +6,10 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from protocol.messages.health import LoadInProgress
 from supervisor.metrics.accumulators import Counter, Histogram, Labels
 from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
 from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
@@ -112,10 +113,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
 
 
 def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
-    ages = {each.model: each.age for each in now.loads[:MAX_LOADS]}
-    yield _gauge(
-        f"{prefix}model_load_age_seconds", "Since when a model that is not ready is being loaded", "model", ages
-    )
+    yield from _load_families(prefix, now.loads[:MAX_LOADS])
     failures, pauses = {}, {}
     for each in now.failed:
         if metrics.has_series(each.model):
@@ -127,6 +125,18 @@ def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) 
     yield _gauge(f"{prefix}model_retry_seconds", "Seconds until such a model may be started again", "model", pauses)
     expiries = dict(list(now.key_expiries.items())[:MAX_KEYS])
     yield _gauge(f"{prefix}key_expiry_timestamp_seconds", "When an API key expires, in Unix time", "key", expiries)
+
+
+def _load_families(prefix: str, loads: Sequence[LoadInProgress]) -> Iterator[Family]:
+    ages = {each.model: each.age for each in loads}
+    yield _gauge(
+        f"{prefix}model_load_age_seconds", "Since when a model that is not ready is being loaded", "model", ages
+    )
+    stages: dict[Labels, float] = {(each.model, each.stage): 1 for each in loads}
+    yield Family(f"{prefix}model_load_stage", "gauge", "How far a load is", ("model", "stage"), stages)
+    done = {each.model: min(1.0, each.done / each.total) for each in loads if each.total}
+    about = "The part of its present stage that a load has done, if its engine says so"
+    yield _gauge(f"{prefix}model_load_progress_ratio", about, "model", done)
 
 
 def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Family]:

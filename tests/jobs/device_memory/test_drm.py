@@ -35,6 +35,16 @@ drm-shared-vram0:\t0
 drm-resident-vram0:\t{mib} MiB
 drm-resident-vram1:\t1024
 """
+I915_FDINFO = """drm-driver:\ti915
+drm-client-id:\t7
+drm-pdev:\t{card}
+drm-total-system0:\t2 GiB
+drm-resident-system0:\t1 GiB
+drm-total-local0:\t4 GiB
+drm-shared-local0:\t0
+drm-resident-local0:\t3145728 KiB
+drm-engine-compute:\t9288864723 ns
+"""
 
 
 def process(machine: FakeMachine, pid: int, *descriptors: str, children: str = "") -> None:
@@ -137,6 +147,21 @@ def test_an_intel_card_whose_driver_shows_no_memory(tmp_path: Path) -> None:
     assert read(machine) == [DeviceReading("intel", "0000:03:00.0", "0000:03:00.0", problem=problem)]
     machine.write(f"{folder}/drm/card1/lmem_total_bytes", f"{16 * GIB}\n")
     assert [(each.total, each.free, each.problem) for each in read(machine)] == [(16 * GIB, 16 * GIB, "")]
+    process(machine, 5, I915_FDINFO.format(card="0000:03:00.0"))
+    assert [(each.free, each.processes) for each in read(machine)] == [(13 * GIB, {5: 3 * GIB})]
+
+
+def test_an_intel_card_whose_driver_shows_what_is_free(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    folder = machine.device("0000:03:00.0", "8086:56a0:08", "0x030000", "i915")
+    machine.write(f"{folder}/drm/card1/lmem_total_bytes", f"{16 * GIB}\n")
+    machine.write(f"{folder}/drm/card1/lmem_avail_bytes", f"{9 * GIB}\n")
+    process(machine, 5, I915_FDINFO.format(card="0000:03:00.0"))
+    assert [(each.free, each.processes) for each in read(machine)] == [(9 * GIB, {5: 3 * GIB})], (
+        "another program has the rest"
+    )
+    machine.write(f"{folder}/drm/card1/lmem_avail_bytes", "0\n")
+    assert read(machine)[0].free == 0
 
 
 def test_how_busy_intels_graphics_were_since_the_last_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,36 @@ def test_no_more_is_taken_off_than_the_page_cache_has(host: RecordedHost) -> Non
     assert read_host_memory(host.root).free == (23778736 - 1024) << 10
 
 
+def test_memory_of_a_gpu_that_is_a_node_of_the_host_is_not_the_hosts(host: RecordedHost) -> None:
+    grace, hopper = 480 << 20, 96 << 20
+    cache = {"Active_file": 1 << 20, "Inactive_file": 2 << 20}
+    host.meminfo(
+        MemTotal=grace + hopper, MemFree=(440 + 90) << 20, MemAvailable=(450 + 90) << 20, Mapped=3 << 20, **cache
+    )
+    host.node(0, "0-71", MemTotal=grace, MemFree=440 << 20, Mapped=3 << 20, **cache)
+    host.node(1, "", MemTotal=hopper, MemFree=90 << 20, Mapped=0, SReclaimable=0)
+    assert read_host_memory(host.root).total == (480 + 96) << 30, "it may be memory on CXL"
+    host.gpu_node("0009:01:00.0", -1)
+    assert read_host_memory(host.root).total == (480 + 96) << 30
+    host.gpu_node("0009:01:00.0", 1)
+    host.gpu_node("0019:01:00.0", 1)  # a node counts once
+    mapped = (3 << 30) - ((69776 + 19824) << 10)
+    assert read_host_memory(host.root) == Capacity(HOST, 480 << 30, (450 << 30) - mapped)
+
+
+def test_page_cache_on_a_gpus_node_is_not_the_hosts(host: RecordedHost) -> None:
+    host.meminfo(MemTotal=100 << 20, MemAvailable=60 << 20, MemFree=55 << 20, Active_file=5 << 20, Inactive_file=0)
+    host.node(1, "", MemTotal=40 << 20, MemFree=20 << 20, Active_file=5 << 20, SReclaimable=1 << 20)
+    host.gpu_node("0009:01:00.0", 1)
+    assert read_host_memory(host.root) == Capacity(HOST, 60 << 30, (60 - 26) << 30)
+
+
+def test_a_node_with_processors_is_the_hosts(host: RecordedHost) -> None:
+    host.node(0, "0-19", MemTotal=24684092, MemFree=18652828)
+    host.gpu_node("0000:01:00.0", 0)
+    assert read_host_memory(host.root) == Capacity(HOST, 24684092 << 10, 23778736 << 10)
+
+
 def test_a_kernel_that_shows_nothing_available(host: RecordedHost) -> None:
     host.write("proc/meminfo", "MemTotal: 4000 kB\nMemFree: 1000 kB\n")
     assert read_host_memory(host.root) == Capacity(HOST, 4000 << 10, 1000 << 10)

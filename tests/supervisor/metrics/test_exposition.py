@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from protocol.failures import Code, Failure
 from protocol.messages.devices import DeviceReading
 from protocol.messages.events import Outcome
-from protocol.messages.health import DiskSpace, FailedModel
+from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
 from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
+from protocol.messages.peers import LoadStage
 from protocol.models.memory import Capacity
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
@@ -140,7 +141,7 @@ def test_a_server_without_models_shows_every_family() -> None:
 
 def test_the_rules_for_names_are_kept() -> None:
     engine = EngineMetrics(LOADED.name, LLAMA % 5 + b"vllm:without_help 1\n")
-    now = snapshot(engine, models=(LOADED,))._replace(machine=MACHINE)
+    now = snapshot(engine, models=(LOADED,))._replace(machine=MACHINE, loads=LOADS)
     text = render(busy_metrics(), now, with_mullama=False).decode()
     assert broken_rules(text) == []
     assert promtool_problems(text) == ""
@@ -211,6 +212,23 @@ def test_failed_models_and_keys_that_expire_are_shown() -> None:
         'lemonbus_key_expiry_timestamp_seconds{key="dashboard"} 1900000000.0',
     ):
         assert line in lines, line
+
+
+LOADS = [
+    LoadInProgress("a", LoadStage.LOADING, 12.5, 1, done=30, total=120, unit="tensors"),
+    LoadInProgress("b", LoadStage.WAITING_FOR_MEMORY, 2.0, 1),
+]
+
+
+def test_loads_under_way_are_shown() -> None:
+    text = render(ServerMetrics(), snapshot()._replace(loads=LOADS), with_mullama=False).decode()
+    assert [line for line in text.splitlines() if line.startswith("lemonbus_model_load_") and "{" in line] == [
+        'lemonbus_model_load_age_seconds{model="a"} 12.5',
+        'lemonbus_model_load_age_seconds{model="b"} 2.0',
+        'lemonbus_model_load_stage{model="a",stage="loading"} 1.0',
+        'lemonbus_model_load_stage{model="b",stage="waiting for memory"} 1.0',
+        'lemonbus_model_load_progress_ratio{model="a"} 0.25',
+    ]
 
 
 # ---- the engines' own --------------------------------------------------------------------------------------------

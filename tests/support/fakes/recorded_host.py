@@ -30,6 +30,19 @@ class RecordedHost(FakeMachine):
         self.write("proc/meminfo", "".join(lines) + "HugePages_Total:       0\n")
         return self
 
+    def node(self, number: int, cpus: str, **facts: int) -> None:
+        """Add a NUMA node; ``facts`` in KiB. The machine's own figures include them."""
+        folder = f"sys/devices/system/node/node{number}"
+        named = {name.replace("_file", "(file)"): size for name, size in facts.items()}
+        lines = [f"Node {number} {name + ':':<16}{size:>8} kB\n" for name, size in named.items()]
+        self.write(f"{folder}/meminfo", "".join(lines) + f"Node {number} HugePages_Total:     0\n")
+        self.write(f"{folder}/cpulist", f"{cpus}\n")
+
+    def gpu_node(self, address: str, number: int) -> None:
+        """Say as NVIDIA's driver that a GPU's memory is a NUMA node; -1: it is not."""
+        status = "online" if number >= 0 else "disabled"
+        self.write(f"proc/driver/nvidia/gpus/{address}/numa_status", f"Node:      {number}\nStatus:    {status}\n")
+
     def process(self, cgroup: str, mounts: str) -> RecordedHost:
         self.write("proc/self/cgroup", cgroup)
         self.write("proc/self/mountinfo", f"23 28 0:21 / /proc rw - proc proc rw\n{mounts}\n")

@@ -1,7 +1,7 @@
 """The memory of AMD's and Intel's graphics by the files of the kernel's drivers: amdgpu, i915 and xe.
 
 amdgpu shows what a card has and uses. xe shows what it has; what is used there are the parts of all processes whose
-``fdinfo`` may be read. i915 shows the memory of a card only in Intel's own builds of it.
+``fdinfo`` may be read. i915 shows the memory of a card, and what is free of it, only in Intel's own builds.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class GraphicsCards:
         if not total:
             problem = f"The memory of {address} is unknown: the driver {driver} does not show it"
             return DeviceReading("intel", address, address, used_percent=busy, processes=processes, problem=problem)
-        free = max(0, total - sum(processes.values()))
+        shown = [int(text) for file in path.glob("drm/card*/lmem_avail_bytes") if (text := _text(file)).isdecimal()]
+        free = sum(shown) if shown else max(0, total - sum(processes.values()))
         return DeviceReading("intel", address, address, total=total, free=free, used_percent=busy, processes=processes)
 
     def _busy(self, path: Path) -> float | None:
