@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
@@ -117,8 +115,7 @@ class AttemptLifecycle:
             if phase is AttemptPhase.RUNNING:
                 fields = {"request_id": attempt.run.label, "code": failure.code, "tokens": attempt.tokens}
                 self._log.warning("request lost", **fields, by_request=by_request)
-                ended = _of_request(failure) if by_request else failure
-                self._outbox.failed(attempt.key, msgspec.structs.replace(ended, tokens_sent=attempt.answer.tokens_sent))
+                self._outbox.failed(attempt.key, attempt.answer.lost(failure, by_request=by_request))
         self._publisher.flush()
         return unfinished
 
@@ -296,8 +293,3 @@ class AttemptLifecycle:
         """Free the slot of a stopping attempt once the engine has stopped."""
         if self._cancellations is not None:
             self._cancellations.response_ended(attempt)
-
-
-def _of_request(failure: Failure) -> Failure:
-    message = f"{failure.message}; it was working on this request, which is not tried again"
-    return msgspec.structs.replace(failure, message=message, by_request=True)

@@ -233,6 +233,16 @@ class EngineAnswer:
         """Return a failure that says how many tokens the client has got."""
         return Failure(code, message, model=self._run.model, detail=detail, tokens_sent=self.tokens_sent)
 
+    def lost(self, failure: Failure, *, by_request: bool) -> Failure:
+        """Return what the client is told when the engine has died. ``by_request``: of this request."""
+        message = f"{failure.message}; it was working on this request, which is not tried again"
+        return msgspec.structs.replace(
+            failure,
+            message=message if by_request else failure.message,
+            by_request=by_request or failure.by_request,
+            tokens_sent=self.tokens_sent,
+        )
+
     def outcome(self, model: str) -> Outcome:
         """Return the cost of the finished generation of ``model``."""
         reader = self._bytes or self._stream

@@ -4,8 +4,7 @@ Invariants:
 
 * The state only changes along the worker's own table in `protocol/worker_states.py`.
 * There is a session exactly while an engine's process exists.
-* Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
-  `LoadFailed`, even when our own code raises.
+* Each `StartEngine` is answered with `EngineReady` or `LoadFailed`.
 * A worker that no supervisor has ever welcomed ends after ``peer_silence``: either the two run different code, or their
   sockets are gone, so no message would arrive.
 * The supervisor's end changes nothing: ``supervisor_link.py`` connects to the next one. The keeper's end is the
@@ -15,14 +14,14 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.metrics import CollectMetrics, MetricsCollected
 from protocol.messages.peers import (
@@ -39,22 +38,21 @@ from protocol.messages.peers import (
 )
 from protocol.messages.recovery import RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptsEnded, Cancel, Run
-from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.state_table import next_state
 from protocol.worker_states import OWN_TRANSITIONS, WorkerEvent, WorkerState
-from workers.backends import registry
-from workers.backends.engine_facts import EngineFacts, ModelFacts
+from workers.backends.engine_facts import EngineFacts
 from workers.engine.exit_cause import EngineExit, ExitCause
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.requests.worker_requests import WorkerRequests
+from workers.worker import engine_failures
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
-from workers.worker.engine_reports import engine_ready, load_failure, without_secrets
+from workers.worker.engine_reports import engine_ready
 from workers.worker.engine_session import EngineSession
-from workers.worker.load_check import check_model, with_context
+from workers.worker.model_loader import ModelLoader
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread, worker_snapshot
 from workers.worker.supervisor_link import SupervisorLink, hello
 
@@ -69,11 +67,10 @@ class WorkerController:
         self._log = logs.get_logger(worker=name)
         self._state = WorkerState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
+        self._loader = ModelLoader(loop, settings, self._requests, self, bus.send)
         self._session: EngineSession | None = None
         self._metrics: EngineMetricsReader | None = None
         """That of the ready engine."""
-        self._checked: tuple[ModelSpec, ModelFacts] | None = None
-        """The model that was checked last, and what the headers of its files contain."""
         self._model = ModelRecord()
         self._grace_timer: Timer | None = None
         self._save_caches = False
@@ -144,9 +141,9 @@ class WorkerController:
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():
-                self._answer_load(message.spec, partial(self._check_model, message))
+                self._loader.answer(message.spec, partial(self._loader.check, message))
             case StartEngine():
-                self._answer_load(message.spec, partial(self._start_engine, message))
+                self._loader.answer(message.spec, partial(self._start_engine, message))
             case CollectMetrics():
                 self._collect_metrics(message.number)
             case SamplingDefaults() | SetRequestRules():
@@ -163,60 +160,18 @@ class WorkerController:
 
     # Loading.
 
-    def _answer_load(self, spec: ModelSpec, step: Callable[[], None]) -> None:
-        """Take a step of a load. If it raises, report it as failed."""
-        try:
-            step()
-        except LemonbusError as problem:
-            self._bus.send(LoadFailed(problem.failure))
-        except Exception as error:
-            message = f"{spec.name} cannot be loaded: an internal error"
-            self._bus.send(LoadFailed(Failure(Code.INTERNAL, message, model=spec.name, detail=repr(error))))
-            raise
-
-    def _check_model(self, order: CheckModel) -> None:
-        spec = order.spec
-        backend = registry.backend_class(spec.recipe)(spec, self._settings)
-        backend.devices = order.devices
-        report, facts = check_model(spec, backend)
-        self._checked = (spec, facts)
-        self._bus.send(report)
-
     def _start_engine(self, order: StartEngine, *, restore_caches: bool = True) -> None:
-        spec = order.spec
         if WorkerEvent.LOAD not in OWN_TRANSITIONS[self._state]:
             self._log.warning(
-                "StartEngine ignored: not expected in this state", model=spec.name, state=self._state.name
+                "StartEngine ignored: not expected in this state", model=order.spec.name, state=self._state.name
             )
             return
-        self._log = logs.get_logger(worker=self._name, model=spec.name)
-        backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
-        if self._checked is None or self._checked[0] != spec:
-            self._checked = (spec, check_model(spec, backend)[1])
-        backend.model_facts = self._checked[1]
-        try:
-            backend.prepare()
-            self._session = EngineSession(
-                self._loop,
-                self._settings,
-                backend,
-                self._log,
-                self,
-                self._requests.busy,
-                self._requests.line_attribution,
-                self._requests.report_progress,
-                # What an engine had read when it died may be the reason.
-                restore_caches=restore_caches and self._state is not WorkerState.ENGINE_LOST,
-            )
-        except OSError as problem:
-            message = f"{spec.name} cannot be loaded: its engine cannot be started"
-            raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
+        self._log = logs.get_logger(worker=self._name, model=order.spec.name)
+        # What an engine had read when it died may be the reason.
+        restore_caches = restore_caches and self._state is not WorkerState.ENGINE_LOST
+        self._session = self._loader.start(order, self._log, restore_caches=restore_caches)
         self._transition(WorkerEvent.LOAD)
         self._model.started(order, self._loop.now())
-        engine = self._session.engine
-        groups = {"control_groups": engine.control_groups} if engine.control_groups else {}
-        command = " ".join(without_secrets(engine.command))
-        self._log.info("engine started", engine_pid=engine.pid, command=command, **groups)
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
@@ -225,8 +180,7 @@ class WorkerController:
         self._transition(WorkerEvent.READY)
         self._requests.open(session, self._log)
         self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
-        parameters = self._checked[1].parameters if self._checked else 0
-        self._model.facts = engine_ready(session, facts, parameters)
+        self._model.facts = engine_ready(session, facts)
         self._bus.send(self._model.facts)
 
     def load_progressed(self, progress: LoadProgressed) -> None:
@@ -254,9 +208,7 @@ class WorkerController:
         self._session = self._metrics = None
         state = self._state
         how = f"{session.backend.program} {exit_.reason}"
-        message = f"{session.backend.program} of {session.spec.name} {exit_.reason}"
-        code = Code.OUT_OF_MEMORY if exit_.cause is ExitCause.MEMORY else Code.BACKEND_DIED
-        failure = replace(session.failure or Failure(code, message, model=session.spec.name), detail=exit_.output)
+        failure = replace(session.failure or engine_failures.died(session.backend, exit_), detail=exit_.output)
         by_itself = failure.code is Code.OUT_OF_MEMORY or (session.failure is None and exit_.cause is ExitCause.CRASH)
         causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
         if state is WorkerState.LEAVING:
@@ -269,14 +221,15 @@ class WorkerController:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
             spec, age = self._model.spec or session.spec, self._loop.now() - self._model.load_began
             order = StartEngine(spec, self._model.context, self._model.need, age)
-            self._answer_load(spec, partial(self._start_engine, order, restore_caches=False))
+            self._loader.answer(spec, partial(self._start_engine, order, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:
             killed = session.failure is None and exit_.cause in (ExitCause.MEMORY, ExitCause.KILLED)
             self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes, killed=killed))
         else:
-            self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
+            failed = engine_failures.of_load(session.backend, session.failure, how, exit_.output)
+            self._report(LoadFailed(failed, started=True))
 
     # The worker's end.
 

@@ -1,4 +1,4 @@
-"""What a worker reports about its engine: that it is ready, or why the load failed, and its command line without secrets."""
+"""What a worker reports about its engine: that it is ready, and its command line without secrets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from protocol.failures import Code, Failure
 from protocol.messages.peers import EngineReady
 from workers.backends.engine_facts import EngineFacts
 from workers.worker.engine_session import EngineSession
@@ -18,8 +15,8 @@ _SECRET_FLAG: Final = re.compile(r"--?[\w-]*(?:key|token|secret|password|passwd)
 """``--api-key``, but not ``--api-key-file``, whose value is a path and not secret."""
 
 
-def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) -> EngineReady:
-    """Return the report about a ready engine. ``parameters``: of its model; 0 if unknown."""
+def engine_ready(session: EngineSession, facts: EngineFacts) -> EngineReady:
+    """Return the report about a ready engine."""
     engine = session.engine
     return EngineReady(
         slots=facts.slots,
@@ -32,23 +29,12 @@ def engine_ready(session: EngineSession, facts: EngineFacts, parameters: int) ->
         memory=engine.proportional(),
         memory_difference=session.memory_difference,
         trained_context=session.backend.trained_context,
-        parameters=parameters,
+        parameters=session.backend.model_facts.parameters,
         gpu_layers=session.backend.gpu_layers,
         command=without_secrets(engine.command),
         restored_tokens=session.restored_tokens,
         leave_seconds=session.leave_seconds,
     )
-
-
-def load_failure(session: EngineSession, how: str, output: str) -> Failure:
-    """Return why a load failed: our own reason if lemonbus ended the engine, then how it ended, then its last lines."""
-    name = session.spec.name
-    problem = session.backend.file_problem(output)
-    code, why = (
-        (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, session.backend.load_problem(output) or how)
-    )
-    failure = session.failure or Failure(code, f"{name} cannot be loaded: {why}", model=name)
-    return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Failure
 from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
@@ -30,6 +30,7 @@ from workers.engine.remote.engine import Engine, RemoteEngine
 from workers.engine.remote.servers import EnginePool, RemoteServers
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.engine_caches import EngineCaches
+from workers.worker import engine_failures
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
 from workers.worker.memory_difference import MemoryDifference
 
@@ -164,23 +165,18 @@ class EngineSession:
 
     def end_unusable(self, reason: str) -> None:
         """End an engine whose slots cannot be freed any more."""
-        message = f"{self.backend.program} of {self.spec.name} does not report whether it is idle, and was ended"
-        self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
+        self._end(engine_failures.unusable(self.backend, reason))
 
     def end_silent(self, reason: str, *, works: bool) -> None:
         """End an engine that does not answer. ``works``: see ``loops``."""
         self.loops = works
-        message = (
-            f"{self.backend.program} of {self.spec.name} did not answer for {self.backend.silence:g} s and was ended"
-        )
         self._log.error("engine hangs", engine_pid=self.engine.pid, silence=self.backend.silence, reason=reason)
-        self._end(Failure(Code.HUNG, message, model=self.spec.name, detail=reason))
+        self._end(engine_failures.silent(self.backend, reason))
 
     def end_useless(self) -> None:
         """End an engine that works on a request whose client left long ago."""
-        message = f"{self.backend.program} of {self.spec.name} worked on a request whose client had left {self.backend.silence:g} s ago"
         self._log.error("engine works for no client", engine_pid=self.engine.pid, silence=self.backend.silence)
-        self._end(Failure(Code.HUNG, f"{message}, and was ended", model=self.spec.name))
+        self._end(engine_failures.useless(self.backend))
 
     def save_and_stop(self) -> None:
         """End the idle engine when its prompt caches are saved, or cannot be."""
@@ -244,14 +240,13 @@ class EngineSession:
 
     def _load_failed(self, reason: str, shown: str = "did not become ready") -> None:
         self._stop_loading()
-        message = f"{self.spec.name} cannot be loaded: {self.backend.program} {shown}"
-        self._end(Failure(Code.LOAD_FAILED, message, model=self.spec.name, detail=reason))
+        self._end(engine_failures.not_loaded(self.backend, shown, reason))
 
     def _exited(self, exit_: EngineExit) -> None:
         if self._caches is not None and self._caches.engine_ended():
             self.caches_unusable = True
         if exit_.over_limit:
-            self._over_limit("tried to use")
+            self._note(engine_failures.over_limit(self.backend))
         self.close()
         self._owner.engine_exited(self, exit_)
 
@@ -262,28 +257,17 @@ class EngineSession:
     # Engines that hang or use too much memory: the monitors send the signals.
 
     def _load_hung(self) -> None:
-        silence = self.backend.silence
-        message = f"{self.spec.name} cannot be loaded: {self.backend.program} made no progress for {silence:g} s and was ended"
-        self._note(Failure(Code.LOAD_FAILED, message, model=self.spec.name))
-        self._log.error("engine hangs while it loads", engine_pid=self.engine.pid, silence=silence)
+        self._note(engine_failures.hangs_while_loading(self.backend))
+        self._log.error("engine hangs while it loads", engine_pid=self.engine.pid, silence=self.backend.silence)
 
     def _hung(self) -> None:
-        silence = self.backend.silence
-        message = f"{self.backend.program} of {self.spec.name} made no progress for {silence:g} s and was ended"
-        self._note(Failure(Code.HUNG, message, model=self.spec.name))
-        self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
+        self._note(engine_failures.hangs(self.backend))
+        self._log.error("engine hangs", engine_pid=self.engine.pid, silence=self.backend.silence)
 
     def _memory_exceeded(self, used: int) -> None:
-        self._over_limit(f"used {used / 1e9:.2f} GB of memory,")
+        self._note(engine_failures.over_limit(self.backend, used))
         limit = self.backend.memory_limit
         self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
-
-    def _over_limit(self, what: str) -> None:
-        message = (
-            f"{self.backend.program} of {self.spec.name} {what} more than memory_limit allows "
-            f"({self.backend.memory_limit / 1e9:.2f} GB), and was ended"
-        )
-        self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
 
 
 def name_lookup(loop: Loop) -> NameLookup:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
@@ -13,8 +11,6 @@ from protocol.models.recipes import ModelSpec
 from protocol.runtime.accounts import check_user
 from workers.backends.base import Backend
 from workers.backends.engine_facts import ModelFacts
-
-_GIB: Final = 1 << 30
 
 
 def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
@@ -42,7 +38,7 @@ def _check_limit(spec: ModelSpec, limit: int, estimate: MemoryEstimate) -> None:
     """Refuse a model whose weights alone exceed its limit. Of the rest, an engine may never touch all that is estimated."""
     weights = estimate.parts.get("weights", 0)
     if limit and weights > limit and not estimate.places.keys() - {HOST}:
-        needs = f"its weights are {weights / _GIB:.2f} GiB, and memory_limit allows {limit / _GIB:.2f} GiB"
+        needs = f"its weights are {weights / 1e9:.2f} GB, and memory_limit allows {limit / 1e9:.2f} GB"
         message = f"{spec.name} cannot be loaded: {needs}. Raise memory_limit, or choose a smaller quantization"
         raise Failure(Code.INSUFFICIENT_MEMORY, message, model=spec.name).raised()
 
