@@ -26,8 +26,9 @@ from workers.backends.llamacpp.command_line import (
 )
 from workers.backends.llamacpp.descriptor import DESCRIPTOR, SUFFIXES, UNCACHED, UNCACHED_SLOTS, identify
 from workers.backends.llamacpp.flags import FLAGS
+from workers.backends.llamacpp.memory.companions import read_companions
 from workers.backends.llamacpp.memory.device_choice import engine_devices, with_fitting_layers
-from workers.backends.llamacpp.memory.estimate import Companions, estimate
+from workers.backends.llamacpp.memory.estimate import estimate
 from workers.backends.llamacpp.memory.model_shape import model_shape
 from workers.backends.llamacpp.requests.translation import RequestFacts, engine_request
 from workers.backends.llamacpp.slot_files import CacheFacts, LlamaSlotFiles, cache_facts, slot_request
@@ -139,16 +140,7 @@ class LlamaCppBackend(ProgramBackend):
     def memory(self) -> MemoryEstimate:
         """See :meth:`Backend.memory`."""
         words = self._server_arguments(0)
-        draft = FLAGS.value_of(words, "--model-draft")
-        adapters = [
-            *(FLAGS.value_of(words, "--lora") or "").split(","),
-            *(each.rpartition(":")[0] for each in (FLAGS.value_of(words, "--lora-scaled") or "").split(",")),
-        ]
-        companions = Companions(
-            [header for part in gguf.parts_of(Path(draft)) if (header := _beside(part))] if draft else [],
-            self._projector,
-            [header for path in adapters if path and (header := _beside(Path(path)))],
-        )
+        companions = read_companions(words, self._projector)
         context = self.context or DEFAULT_CONTEXT
         devices = engine_devices(self._program, self.spec.devices, words, self.devices)
 
@@ -302,14 +294,6 @@ class LlamaCppBackend(ProgramBackend):
             sampling=self.sampling,
         )
         return engine_request(endpoint, body, stream, facts)
-
-
-def _beside(path: Path) -> gguf.GgufHeader | None:
-    """Return the header of a file that the user's arguments name; None if the engine will say what is wrong with it."""
-    try:
-        return gguf.read(path)
-    except (OSError, ValueError):
-        return None
 
 
 RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, FLAGS, check_llamacpp_args, identify, SUFFIXES)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from workers.backends.llamacpp.flags import ALL_LAYERS, FLAGS
 from workers.backends.llamacpp.memory.caches import CELL_STEP, cache_bytes, cells, checkpoint_bytes
+from workers.backends.llamacpp.memory.companions import Companions
 from workers.backends.llamacpp.memory.launch import MIB, Launch, number_reader, read_launch
 from workers.backends.llamacpp.memory.model_shape import MAX_LAYERS, ModelShape, model_shape
 from workers.backends.llamacpp.memory.tensor_placement import (
@@ -48,14 +49,6 @@ _SCORE_BYTES: Final = 4
 _MASK_BYTES: Final = 2
 _WORK_SHARE: Final = 1.07
 """Bytes of the processor's copy of an intermediate result, for each of its elements. It copies scores in 16 bits."""
-
-
-class Companions(NamedTuple):
-    """The headers of files beside the model."""
-
-    draft: Sequence[GgufHeader] = ()
-    projector: GgufHeader | None = None
-    adapters: Sequence[GgufHeader] = ()
 
 
 class _Need:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from protocol.models.memory import HOST, MemoryEstimate
 from tests.support.models import synthetic_gguf as synthetic
 from tests.support.models.synthetic_gguf import SyntheticModel
-from workers.backends.llamacpp.memory.estimate import Companions, compute_bytes, estimate
+from workers.backends.llamacpp.memory.companions import Companions
+from workers.backends.llamacpp.memory.estimate import compute_bytes, estimate
 from workers.backends.llamacpp.memory.launch import MIB, read_launch
 from workers.backends.llamacpp.memory.model_shape import model_shape
 from workers.backends.llamacpp.memory.tensor_placement import DeviceShare
