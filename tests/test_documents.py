@@ -11,6 +11,7 @@ import protocol
 from protocol import RELEASE, VERSION
 from protocol.messages.events import EventKind
 from protocol.wire import envelope
+from tests.support.source_code import DEPLOYED, FILES, TESTS, literals, name
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
@@ -87,8 +88,17 @@ def test_docstrings_name_modules_and_files_that_exist() -> None:
     assert wrong == []
 
 
+def test_strings_name_modules_that_exist() -> None:
+    """``"workers.jobs.probe"``: to start it, to look for its process, or to replace a part of it in a test."""
+    dotted = re.compile(rf"(?:{'|'.join(PACKAGES)}|tests)(?:\.(?!py$)\w+)+")
+    files = [*FILES, *DEPLOYED, *TESTS]
+    named = [(name(file), text) for file in files for text in literals(file) if dotted.fullmatch(text)]
+    assert len(named) > 20, "the test finds none"
+    assert [each for each in named if not is_defined(each[1])] == []
+
+
 def exists_as_module(path: Path) -> bool:
-    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists() or (path / "__main__.py").exists()
 
 
 def exists_near(file: Path, path: str) -> bool:
@@ -109,4 +119,7 @@ def is_defined(dotted: str) -> bool:
     if not rest or not source.exists():
         return not rest
     text = source.read_text()
-    return all(re.search(rf"^\s*(?:(?:class|def) |self\.)?{name}\b", text, re.MULTILINE) for name in rest)
+    return all(
+        re.search(rf"^\s*(?:(?:class|def) |self\.)?{name}\b|^from .* import .*\b{name}\b", text, re.MULTILINE)
+        for name in rest
+    )

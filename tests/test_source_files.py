@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol.models.recipes import DEFAULT_RECIPE
-from tests.support.source_code import DEPLOYED, FILES, TESTS, facts, name
+from tests.support.source_code import DEPLOYED, FILES, TESTS, facts, literals, name
 from workers.backends.registry import DESCRIPTORS, FLAGS
 
 LONG = 300
@@ -28,19 +28,6 @@ def test_files_are_of_a_size_to_be_read() -> None:
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
         print(f"{lines:5} {path}{'  to be split?' if lines > LONG else ''}")
     assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
-
-
-def literals(path: Path) -> set[str]:
-    """Return the strings of a file that are not docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    docstrings = {
-        id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    return {
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    }
 
 
 RECIPES = (

@@ -77,3 +77,16 @@ def name(path: Path) -> str:
 def within(module: str, package: str) -> bool:
     """Return whether a module is this package or in it."""
     return module == package or module.startswith(package + ".")
+
+
+def literals(path: Path) -> set[str]:
+    """Return the strings of a file that are not docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    docstrings = {
+        id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    }

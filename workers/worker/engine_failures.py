@@ -49,7 +49,7 @@ def not_loaded(backend: Backend, what: str, reason: str = "") -> Failure:
 
 
 def died(backend: Backend, exit_: EngineExit) -> Failure:
-    """Return how an engine has ended that nobody meant to end."""
+    """Return how an engine has ended that was not to end."""
     code = Code.OUT_OF_MEMORY if exit_.cause is ExitCause.MEMORY else Code.BACKEND_DIED
     return _of(backend, code, exit_.reason)
 
