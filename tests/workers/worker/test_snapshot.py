@@ -55,8 +55,8 @@ def test_a_report_is_unread_until_the_second_ping() -> None:
 
 def test_an_engine_that_starts_keeps_what_is_remembered_of_the_same_model() -> None:
     model = record(SentReport(DIED, 1))
-    model.started(StartEngine(SPEC))
+    model.started(StartEngine(SPEC), 0.0)
     assert model == ModelRecord(SPEC, None, PINNED, None)
     other = ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf")
-    model.started(StartEngine(other))
+    model.started(StartEngine(other), 0.0)
     assert model == ModelRecord(other)
