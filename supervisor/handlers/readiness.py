@@ -86,9 +86,10 @@ class ReadinessCalls:
         if model is not None and model.serves:
             return []
         state = model.state if model is not None else ModelState.ABSENT
-        troubled = self._view.failed_models(self._loop.now())
-        failed = (each.failure.message for each in troubled if each.model == entry.name)
-        return [AwaitedModel(entry.name, state.value, next(failed, ""))]
+        failures = self._record.failed_at_start
+        failures |= {each.model: each.failure for each in self._view.failed_models(self._loop.now())}
+        failure = failures.get(entry.name)
+        return [AwaitedModel(entry.name, state.value, failure.message if failure is not None else "")]
 
     def _tell_gateways(self) -> None:
         for gateway in self._peers.of("gateway"):

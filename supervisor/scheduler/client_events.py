@@ -128,7 +128,7 @@ def load_requested(
     """A caller wants a model loaded with these options.
 
     This ends the pause after a failed load, and forgets who crashed its engine. ``repeated``: the load has failed before,
-    and its failures still count.
+    and the server itself repeats it, so its failures still count, and it evicts no other model.
     """
     key = RequestKey(peer, number, 0)
     failure = _refused_before(state, target, now)
@@ -139,7 +139,8 @@ def load_requested(
         return
     state.settled = False
     model = model_changes.find_or_add(state, target, load=True)
-    caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
+    wanted = None if target.any else target.spec
+    caller = PendingCall(peer, number, next(state.order), wanted, target.options, repeated=repeated)
     model_changes.request_options(model, target)
     if not repeated:
         model.backoff.ready()

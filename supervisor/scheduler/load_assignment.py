@@ -183,7 +183,9 @@ def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[s
 
 def _may_displace(model: ScheduledModel, now: float) -> bool:
     """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
-    return model.order is not None and (bool(model.loaders) or not model.backoff.recently_failed(now))
+    if model.order is None:
+        return False
+    return not model.backoff.recently_failed(now) or any(not each.repeated for each in model.loaders)
 
 
 def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failure | None:

@@ -18,8 +18,8 @@ from protocol.messages.calls import CallResult
 from protocol.messages.readiness import AwaitedModel, GetReadiness, ReadinessReport
 from protocol.wire import envelope
 
-_ANSWER_WAIT_S: Final = 2.0
-"""Seconds to wait for the supervisor's report. A probe that hangs would be taken for a server that does."""
+_ANSWER_WAIT_S: Final = 0.7
+"""Seconds to wait for the supervisor's report. A probe of Kubernetes has failed after one second, unless its manifest says otherwise."""
 _MAX_KEPT: Final = 256
 """Models whose last report is kept."""
 
@@ -56,7 +56,7 @@ class ReadinessQuery(msgspec.Struct):
 class Readiness(msgspec.Struct):
     """Whether requests should be sent here."""
 
-    status: Literal["ready", "loading", "starting", "draining", "drained", "supervisor_lost"]
+    status: Literal["ready", "not_ready", "starting", "draining", "drained", "supervisor_lost"]
     reason: str
     """Why they should not; empty if they should."""
     models: list[AwaitedModel]
@@ -89,7 +89,7 @@ def show_readiness(caller: HttpCaller, query: ReadinessQuery) -> Readiness:
     if report.ready:
         return Readiness("ready", "", [])
     names = ", ".join(each.model for each in report.awaited)
-    return Readiness("loading", f"not ready: {names}", report.awaited)
+    return Readiness("not_ready", f"not ready: {names}", report.awaited)
 
 
 def _not_accepting(problem: LemonbusError) -> Readiness:

@@ -39,7 +39,7 @@ def key_of(waiting: QueuedRequest) -> str:
 class PendingCall:
     """A call (load, unload) that waits for its answer."""
 
-    __slots__ = ("abandoned", "number", "options", "order", "peer", "spec")
+    __slots__ = ("abandoned", "number", "options", "order", "peer", "repeated", "spec")
 
     def __init__(
         self,
@@ -48,16 +48,19 @@ class PendingCall:
         order: int,
         spec: ModelSpec | None = None,
         options: Mapping[str, OptionValue] | None = None,
+        repeated: bool = False,
     ) -> None:
         """``peer`` waits under its ``number``. A load waits for this ``spec``, or for any if it is None.
 
         ``options``: what a load asked for while the model was not downloaded, so that there was no spec yet.
+        ``repeated``: the server itself asks again, after a failure.
         """
         self.peer = peer
         self.number = number
         self.order = order
         self.spec = spec
         self.options = options or {}
+        self.repeated = repeated
         self.abandoned = False
         """Whether its caller hung up: it gets no answer, but its request is still carried out."""
 

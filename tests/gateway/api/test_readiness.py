@@ -21,7 +21,7 @@ from protocol.messages.readiness import (
 from protocol.messages.work import SubmitRequest
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import HEALTH
-from tests.gateway.app_client import AppClient
+from tests.gateway.app_client import AppClient, SeveralMessages
 
 LOADING = [AwaitedModel("big", "loading", "the engine exited with code 3"), AwaitedModel("small", "queued", "")]
 INFERENCE = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
@@ -37,7 +37,7 @@ def test_until_the_models_for_the_start_are_loaded_it_says_which_are_awaited(ask
     answer = ask("GET", "/readyz")
     assert answer.status_code == 503
     assert answer.json == {
-        "status": "loading",
+        "status": "not_ready",
         "reason": "not ready: big, small",
         "models": [
             {"model": "big", "state": "loading", "reason": "the engine exited with code 3"},
@@ -73,6 +73,15 @@ def test_one_model_is_asked_about_and_its_last_report_counts_while_no_supervisor
     ask.session.supervisor_ended()
     assert ask("GET", "/readyz?model=big").status_code == 200
     assert len(ask.asked(GetReadiness)) == 2, "it was not asked again"
+
+
+def test_the_last_report_about_a_model_counts_while_a_supervisor_hangs(ask: AppClient) -> None:
+    ask.reports[GetReadiness] = ReadinessReport(ready=True)
+    assert ask("GET", "/readyz?model=big").status_code == 200
+    ask.reports[GetReadiness] = SeveralMessages()
+    assert ask("GET", "/readyz?model=big").json["status"] == "ready"
+    answer = ask("GET", "/readyz?model=small")
+    assert (answer.status_code, answer.json["status"]) == (503, "supervisor_lost")
 
 
 def test_an_unknown_model_is_404(ask: AppClient) -> None:

@@ -43,7 +43,7 @@ def test_it_is_ready_when_each_model_for_the_start_is_loaded_or_has_failed_for_g
     )
     wait_for(lambda: awaited(server) == [CHAT], "the file that is not a model has failed for good")
     status, body = readiness(server)
-    assert (status, body["status"]) == (503, "loading")
+    assert (status, body["status"]) == (503, "not_ready")
     assert server.client.get("/health").status == 200, "requests are accepted, and wait for their model"
     wait_for(lambda: any(NONSENSE in each for each in server.health()["problems"]), "health names it")
     kill_supervisor(server)

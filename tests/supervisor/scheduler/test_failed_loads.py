@@ -82,6 +82,22 @@ def test_a_model_that_was_loaded_once_stays_known() -> None:
     assert sim.forgotten == []
 
 
+@pytest.mark.parametrize(("repeated", "evicts"), [(True, False), (False, True)])
+def test_a_load_that_the_server_repeats_after_a_failure_evicts_no_other_model(repeated: bool, evicts: bool) -> None:
+    sim = Simulation(models=1)
+    fail_load(sim, "failing")
+    sim.load("good", 701)
+    sim.run_until_idle()
+    target = ModelTarget("failing", "llm", spec("failing"))
+    sim.scheduler.load_requested("g1", 702, target, sim.now, repeated=repeated)
+    sim.settle()
+    sim.run_until_idle()
+    assert ("good" in sim.state.models) is not evicts
+    refused = sim.refusals.get(RequestKey("g1", 702, 0))
+    assert (refused is None) is evicts
+    assert refused is None or "displaces no other model" in refused.message
+
+
 def test_a_failure_is_forgotten_after_a_while() -> None:
     sim = Simulation()
     fail_load(sim, "a")

@@ -1,0 +1,38 @@
+"""What ``/readyz?model=NAME`` says of a model that is not loaded."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from protocol.failures import Code, Failure
+from protocol.messages.health import FailedModel
+from protocol.messages.readiness import AwaitedModel, GetReadiness, ReadinessReport
+from supervisor.handlers.readiness import ReadinessCalls
+from supervisor.persistence.server_record import ServerRecord
+
+AT_START = Failure(Code.BACKEND_NOT_INSTALLED, "its program was not found")
+LATER = Failure(Code.LOAD_FAILED, "its engine exited with code 3")
+
+
+@pytest.mark.parametrize(
+    ("failed", "reason"), [([], AT_START.message), ([FailedModel("m", LATER, 1, 2.0)], LATER.message)]
+)
+def test_the_reason_is_the_last_known_failure(failed: list[FailedModel], reason: str) -> None:
+    record, calls = ServerRecord(), Mock()
+    record.start_failed("m", AT_START)
+    readiness = ReadinessCalls(
+        loop=Mock(),
+        bus=Mock(),
+        peers=Mock(),
+        models=Mock(find=lambda _: SimpleNamespace(name="m")),
+        view=Mock(model=lambda _: None, failed_models=lambda _: failed),
+        record=record,
+        calls=calls,
+        awaited=list,
+    )
+    readiness.handlers()[GetReadiness]("g1", GetReadiness(1, "alias"), b"")
+    calls.answer.assert_called_once_with("g1", 1, ReadinessReport(False, [AwaitedModel("m", "absent", reason)]))
+    assert list(record.failed_at_start) == ["m"]
