@@ -263,18 +263,9 @@ def test_folders_do_not_import_each_other_in_a_circle(folder: str) -> None:
         (
             "workers/backends",
             {
-                *(
-                    "base",
-                    "engine_facts",
-                    "engine_request",
-                    "error_texts",
-                    "flag_table",
-                    "generation_request",
-                    "slot_files",
-                ),
-                *("accepted_audio", "package_version", "program_backend", "recipe", "request_rules", "visible_devices"),
-                *("llama_server_api", "openai_forms", "openai_server", "sampling_defaults"),
-                "user_arguments",
+                *("base", "engine_facts", "engine_request", "error_texts", "flag_table", "llama_server_api"),
+                *("openai_server", "package_version", "program_backend", "recipe", "requests", "slot_files"),
+                *("user_arguments", "visible_devices"),
             },
         ),
         ("gateway/cli/commands", set()),

@@ -34,7 +34,7 @@ MAX_REPEATED_GROUP_CHARACTERS: Final = 50_000
 MAX_RANGE_DIGITS: Final = 20_000
 """Digits in all ``minimum`` and ``maximum`` of a request's schemas: the rules for one pair grow with their square."""
 LARGE_MAXIMUM: Final = 10_000
-"""An engine does not get a ``maxLength`` or ``maxItems`` from this value on (``workers/backends/generation_request.py``)."""
+"""An engine does not get a ``maxLength`` or ``maxItems`` from this value on (``workers/backends/requests/generation_request.py``)."""
 MAX_PROPERTIES: Final = 500
 """``properties`` of one object of a schema: the work grows with the square of the number of optional ones."""
 MAX_OPTIONAL_PAIRS: Final = 500_000

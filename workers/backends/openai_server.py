@@ -22,13 +22,13 @@ from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code, Failure
 from protocol.models.recipes import IdleCheck, ModelSpec, ModelType
 from protocol.wire import form_data
 from protocol.wire.speech import SPEECH
-from workers.backends import openai_forms
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.generation_request import count_prompts, positive_number
-from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.requests import openai_forms
+from workers.backends.requests.generation_request import count_prompts, positive_number
+from workers.backends.requests.sampling_defaults import apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.transcript_events import streamed
 

@@ -14,8 +14,8 @@ from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
+from workers.engine.connections.exchange import BufferedResponse, OnResponse
 from workers.engine.error_responses import failure_in_body
-from workers.engine.exchange import BufferedResponse, OnResponse
 from workers.engine.remote.servers import EnginePool
 
 FIRST_POLL_S: Final = 0.006

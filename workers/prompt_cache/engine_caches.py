@@ -10,7 +10,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.engine_facts import EngineFacts
 from workers.backends.slot_files import SlotFiles
-from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.connections.connection_pool import EngineConnectionPool
 from workers.prompt_cache.disk_thread import in_disk_thread
 from workers.prompt_cache.restore import CacheRestore
 from workers.prompt_cache.save import COMMIT_LIMIT_S, CacheSave

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from workers.engine.exchange import BufferedResponse
+from workers.engine.connections.exchange import BufferedResponse
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.slot_transfer import CacheLinks, SlotTransfer
 from workers.prompt_cache.store import SavedCache

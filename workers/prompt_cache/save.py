@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.runtime.loop import Timer
-from workers.engine.exchange import BufferedResponse, EngineExchange
+from workers.engine.connections.exchange import BufferedResponse, EngineExchange
 from workers.prompt_cache.disk_thread import DiskResult, in_disk_thread
 from workers.prompt_cache.slot_transfer import CacheLinks, SlotTransfer
 from workers.prompt_cache.store import Draft, SavedCache, SavedSlot

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.slot_files import SlotFiles
-from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.connections.connection_pool import EngineConnectionPool
 from workers.prompt_cache.store import PromptCacheStore, slot_file
 
 _PREFIX: Final = ".prompt-cache-"

@@ -20,8 +20,8 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from workers.backends.base import Backend
 from workers.backends.engine_request import EngineRequest
-from workers.backends.request_rules import apply_request_rules
-from workers.engine.exchange import EngineExchange
+from workers.backends.requests.request_rules import apply_request_rules
+from workers.engine.connections.exchange import EngineExchange
 from workers.requests.engine_answer import AnswerFacts, Clock, EngineAnswer
 
 END_BATCH_DELAY_S: Final = 0.002
@@ -80,7 +80,7 @@ class AttemptOwner(Protocol):
 
 
 class Attempt:
-    """One attempt. It is the :class:`~workers.engine.exchange.ResponseHandler` of its exchange."""
+    """One attempt. It is the :class:`~workers.engine.connections.exchange.ResponseHandler` of its exchange."""
 
     def __init__(self, run: Run, body: bytes, backend: AnswerFacts, owner: AttemptOwner, clock: Clock) -> None:
         """Wait; ``backend`` is the engine's."""
@@ -129,7 +129,7 @@ class Attempt:
         self._reported_at = now
         return True
 
-    # What the connection reports; see :class:`~workers.engine.exchange.ResponseHandler`.
+    # What the connection reports; see :class:`~workers.engine.connections.exchange.ResponseHandler`.
 
     def began(self, status: int) -> None:
         """Take the status."""

@@ -172,7 +172,7 @@ class EngineAnswer:
     def finish(self, until_close: bool) -> bytes:
         """Judge whether the response, which has ended, is complete; return what is still to be sent to the client.
 
-        ``until_close``: see :class:`~workers.engine.exchange.ResponseHandler`.
+        ``until_close``: see :class:`~workers.engine.connections.exchange.ResponseHandler`.
         """
         body, stream = b"".join(self._body_parts), self._stream
         if not self._succeeded:

@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.ids import RequestKey
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.exchange import BufferedResponse, OnResponse
+from workers.engine.connections.exchange import BufferedResponse, OnResponse
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.requests.interfaces import RequestEngine
 

@@ -11,7 +11,7 @@ from typing import Final
 from protocol.messages.metrics import MetricsCollected
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
-from workers.engine.exchange import BufferedResponse
+from workers.engine.connections.exchange import BufferedResponse
 from workers.engine.remote.servers import EnginePool
 
 ENGINE_DEADLINE_S: Final = 0.15

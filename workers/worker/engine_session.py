@@ -21,7 +21,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, EngineProgress
-from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.connections.connection_pool import EngineConnectionPool
 from workers.engine.exit_cause import EngineExit
 from workers.engine.process import EngineProcess
 from workers.engine.readiness import ReadinessProbe

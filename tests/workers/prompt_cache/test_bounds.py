@@ -16,8 +16,8 @@ from protocol.runtime.loop import Loop
 from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.slot_files import SlotReport
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.exchange import ResponseHandler
+from workers.engine.connections.connection_pool import EngineConnectionPool
+from workers.engine.connections.exchange import ResponseHandler
 from workers.prompt_cache import restore, save
 from workers.prompt_cache.restore import CacheRestore
 from workers.prompt_cache.save import CacheSave

@@ -17,7 +17,7 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.engine.exchange import BufferedResponse
+from workers.engine.connections.exchange import BufferedResponse
 from workers.engine.process_usage import ProcessUsage
 from workers.requests.attempt import Attempt
 from workers.requests.cancellation import (

@@ -7,8 +7,8 @@ import pytest
 from tests.conftest import StartServer
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
-from workers.backends.generation_request import generation_request
 from workers.backends.llamacpp.requests.native_request import native_request
+from workers.backends.requests.generation_request import generation_request
 
 HOPELESS = 'root ::= "a" root "b" | "a" root "c"'
 """Each letter doubles the possible continuations."""

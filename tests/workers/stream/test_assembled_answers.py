@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.workers.direct_engine import DirectEngine, running_engine
-from workers.backends.generation_request import SHORT_BODY_BYTES
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.requests.generation_request import SHORT_BODY_BYTES
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import SseFilter
 from workers.stream.usage import with_usage_of_all

@@ -11,8 +11,8 @@ import pytest
 
 from tests.workers.direct_engine import DirectEngine, running_engine
 from workers.backends.engine_request import EngineRequest
-from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.requests.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 
 SAY: dict[str, Any] = {"prompt": "hi", "n_predict": 12, "temperature": 0, "seed": 1}

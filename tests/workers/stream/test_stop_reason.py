@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.workers.direct_engine import running_engine
-from workers.backends.generation_request import generation_request
+from workers.backends.requests.generation_request import generation_request
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.stop_reason import StopReasonTranslator
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.workers.direct_engine import DirectEngine, running_engine
-from workers.backends.generation_request import SHORT_BODY_BYTES
 from workers.backends.llamacpp.backend import LlamaCppBackend
-from workers.backends.openai_forms import whole_answer
+from workers.backends.requests.generation_request import SHORT_BODY_BYTES
+from workers.backends.requests.openai_forms import whole_answer
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.sse_filter import SseFilter
 from workers.stream.usage import with_usage_of_all

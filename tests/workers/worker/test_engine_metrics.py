@@ -11,7 +11,7 @@ import pytest
 from protocol.messages.metrics import MetricsCollected
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.engine.exchange import BufferedResponse
+from workers.engine.connections.exchange import BufferedResponse
 from workers.worker.engine_metrics import ENGINE_DEADLINE_S, MAX_METRICS_BYTES, EngineMetricsReader
 
 

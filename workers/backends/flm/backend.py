@@ -20,7 +20,6 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.wire import form_data
-from workers.backends.accepted_audio import check_measured
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
@@ -30,7 +29,8 @@ from workers.backends.flm.flags import FLAGS
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.flm.user_arguments import OPTION, check_flm_args
 from workers.backends.recipe import Recipe
-from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.requests.accepted_audio import check_measured
+from workers.backends.requests.sampling_defaults import apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.transcript_events import streamed
 

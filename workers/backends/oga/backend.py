@@ -16,12 +16,12 @@ from workers.backends import llama_server_api
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
-from workers.backends.generation_request import generation_request, positive_number
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.oga.descriptor import DESCRIPTORS
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
-from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.requests.generation_request import generation_request, positive_number
+from workers.backends.requests.sampling_defaults import apply_sampling_defaults
 from workers.files import genai
 from workers.stream.chunk_translator import ChunkTranslator
 

@@ -20,13 +20,13 @@ from protocol.models.recipes import RecipeDescriptor
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
-from workers.backends.accepted_audio import check_measured
 from workers.backends.engine_facts import EngineFacts, EngineProgress, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.flag_table import FlagError, FlagTable
 from workers.backends.package_version import package_version
 from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
+from workers.backends.requests.accepted_audio import check_measured
 from workers.backends.whispercpp import flags
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, SUFFIXES, TRANSLATIONS, identify
 from workers.backends.whispercpp.memory import whisper_memory

@@ -6,10 +6,10 @@ import math
 
 from protocol.config.server_address import ServerAddress
 from protocol.runtime.loop import Loop
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.engine_socket import EngineSocket, begin_connection
+from workers.engine.connections.connection_pool import EngineConnectionPool
+from workers.engine.connections.engine_socket import EngineSocket, begin_connection
+from workers.engine.connections.tls_socket import TlsSocket
 from workers.engine.remote.addresses import Found, find_address, is_literal
-from workers.engine.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
 
@@ -34,7 +34,7 @@ class RemoteServer(EngineConnectionPool):
         self.failed_at = -math.inf
 
     def open_socket(self) -> tuple[EngineSocket, int]:
-        """See :class:`~workers.engine.connection.ConnectionOwner`."""
+        """See :class:`~workers.engine.connections.connection.ConnectionOwner`."""
         if self.found is None:
             raise OSError("its name was not found")
         opened, error = begin_connection(*self.found)

@@ -20,9 +20,9 @@ from protocol.config.server_address import ServerAddress
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection import EngineConnection
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.exchange import BufferedResponse, EngineExchange, ResponseHandler
+from workers.engine.connections.connection import EngineConnection
+from workers.engine.connections.connection_pool import EngineConnectionPool
+from workers.engine.connections.exchange import BufferedResponse, EngineExchange, ResponseHandler
 from workers.engine.remote.addresses import Found, NameLookup
 from workers.engine.remote.server import RemoteServer
 from workers.stream.read_batching import ReadBatcher
@@ -43,7 +43,7 @@ _FINAL: Final = frozenset({501, 508})
 
 
 class RemoteServers:
-    """The servers of one model. It is used like the :class:`~workers.engine.connection_pool.EngineConnectionPool` of an engine."""
+    """The servers of one model. It is used like the :class:`~workers.engine.connections.connection_pool.EngineConnectionPool` of an engine."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _RemoteExchange(EngineExchange):
     def _shown(self, reason: str) -> str:
         return f"{self._server.address.url}: {reason}" if self._server is not None else reason
 
-    # What the connection reports; see :class:`~workers.engine.exchange.ResponseHandler`.
+    # What the connection reports; see :class:`~workers.engine.connections.exchange.ResponseHandler`.
 
     def began(self, status: int) -> None:
         """Pass on an answer, unless another server may have a better one."""

@@ -21,7 +21,6 @@ from tests.support.accepted_share import accepted_share
 from tests.support.models.tiny_models import tiny_models
 from workers.backends.engine_facts import ModelFacts
 from workers.backends.flag_table import FlagError
-from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.command_line import prompt_cache_mebibytes
@@ -29,6 +28,7 @@ from workers.backends.llamacpp.flags import FLAGS, parse
 from workers.backends.llamacpp.requests.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args
 from workers.backends.registry import ARGUMENT_CHECKS
+from workers.backends.requests.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.generation_request import generation_request
 from workers.backends.llamacpp.backend import DESCRIPTOR
+from workers.backends.requests.generation_request import generation_request
 
 CHAT = "chat/completions"
 TEXT = "completions"

@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, invalid
 from workers.backends.engine_request import EngineRequest
-from workers.backends.generation_request import answer_token_limit
+from workers.backends.requests.generation_request import answer_token_limit
 from workers.stream.sse_parser import EventTranslator
 
 _ASKED: Final = b'"logprobs"'

@@ -15,7 +15,7 @@ from protocol.requests.request_limits import MAX_PROBABILITIES
 from protocol.requests.text_limits import longest_text
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import shorten_advice
-from workers.backends.generation_request import answer_token_limit
+from workers.backends.requests.generation_request import answer_token_limit
 
 MAX_TOKEN_BYTES: Final = 64
 """The most bytes of JSON that a token of a text has on average; single tokens may have more."""

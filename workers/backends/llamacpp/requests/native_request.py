@@ -13,7 +13,7 @@ import msgspec
 from protocol.failures import DECODE_ERRORS, Code, Failure
 from protocol.models.sampling import SamplingValue
 from workers.backends.engine_request import EngineRequest
-from workers.backends.generation_request import (
+from workers.backends.requests.generation_request import (
     SHORT_BODY_BYTES,
     UNSTREAMED_MAX_TOKENS,
     answer_token_limit,
@@ -22,7 +22,7 @@ from workers.backends.generation_request import (
     has_grammar,
     positive_number,
 )
-from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.requests.sampling_defaults import apply_sampling_defaults
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TRUE: Final = msgspec.Raw(b"true")
@@ -36,7 +36,7 @@ def native_request(
 ) -> EngineRequest:
     """Ask for a stream unless the answer is short: only then llama-server notices that the client hangs up.
 
-    ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
+    ``defaults`` and ``names``: see :func:`workers.backends.requests.sampling_defaults.apply_sampling_defaults`.
     """
     try:
         fields = _OBJECT.decode(body)

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from protocol.failures import invalid
 from protocol.models.sampling import SamplingValue
 from workers.backends.engine_request import EngineRequest
-from workers.backends.generation_request import SHORT_BODY_BYTES, generation_request
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.requests.chosen_logprobs import (
     check_drafted_logprobs,
@@ -18,7 +17,8 @@ from workers.backends.llamacpp.requests.chosen_logprobs import (
 from workers.backends.llamacpp.requests.context_check import check_context, check_probabilities, check_read
 from workers.backends.llamacpp.requests.native_request import native_request
 from workers.backends.llamacpp.requests.offered_tools import offered_tools
-from workers.backends.request_rules import CHATS
+from workers.backends.requests.generation_request import SHORT_BODY_BYTES, generation_request
+from workers.backends.requests.request_rules import CHATS
 
 _READS: Final = {
     "tokenize": "/tokenize",

@@ -25,9 +25,9 @@ from typing import Final, Protocol
 import httptools
 
 from protocol.runtime.loop import Loop
-from workers.engine.engine_socket import CONNECTING, EngineSocket, is_empty
-from workers.engine.exchange import EngineExchange, request_bytes
-from workers.engine.tls_socket import TlsSocket
+from workers.engine.connections.engine_socket import CONNECTING, EngineSocket, is_empty
+from workers.engine.connections.exchange import EngineExchange, request_bytes
+from workers.engine.connections.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
 _LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})

@@ -104,7 +104,7 @@ class EngineExchange:
     """One request and its response."""
 
     def __init__(self, read_batcher: ReadBatcher, request: EngineRequest, handler: ResponseHandler) -> None:
-        """Created by :meth:`workers.engine.connection_pool.EngineConnectionPool.send`."""
+        """Created by :meth:`workers.engine.connections.connection_pool.EngineConnectionPool.send`."""
         self._read_batcher = read_batcher
         self.request = request
         self.handler = handler

@@ -14,7 +14,7 @@ from protocol.models.sampling import TOKEN_LIMIT_FIELDS, SamplingValue
 from protocol.requests.grammar_limits import GRAMMAR_FIELDS, SCHEMA_FIELDS, is_large_maximum
 from protocol.requests.text_limits import first_byte
 from workers.backends.engine_request import EngineRequest
-from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.backends.requests.sampling_defaults import apply_sampling_defaults
 from workers.stream.stop_reason import StopReasonTranslator
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -54,7 +54,7 @@ def generation_request(
     ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice. The last
     chunk of a verbose stream names it.
 
-    ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
+    ``defaults`` and ``names``: see :func:`workers.backends.requests.sampling_defaults.apply_sampling_defaults`.
     """
     try:
         fields = _OBJECT.decode(body)

@@ -13,9 +13,9 @@ import pytest
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection import MAX_HEAD_BYTES
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.exchange import BufferedResponse
+from workers.engine.connections.connection import MAX_HEAD_BYTES
+from workers.engine.connections.connection_pool import EngineConnectionPool
+from workers.engine.connections.exchange import BufferedResponse
 
 DEADLINE = 5.0
 REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")

@@ -10,9 +10,9 @@ from typing import Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connection import EngineConnection
-from workers.engine.engine_socket import EngineSocket, begin_connection
-from workers.engine.exchange import EngineExchange, ResponseHandler
+from workers.engine.connections.connection import EngineConnection
+from workers.engine.connections.engine_socket import EngineSocket, begin_connection
+from workers.engine.connections.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
 READ_BUFFER_BYTES: Final = 65_536
@@ -59,7 +59,7 @@ class EngineConnectionPool:
             self.send_on_new_connection(exchange)
 
     def open_socket(self) -> tuple[EngineSocket, int]:
-        """See :class:`~workers.engine.connection.ConnectionOwner`."""
+        """See :class:`~workers.engine.connections.connection.ConnectionOwner`."""
         return begin_connection(socket.AF_INET, ("127.0.0.1", self.port))
 
     def path_of(self, path: str) -> str:

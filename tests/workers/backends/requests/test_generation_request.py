@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from workers.backends.generation_request import generation_request
 from workers.backends.llamacpp.requests.native_request import native_request
+from workers.backends.requests.generation_request import generation_request
 
 LARGE = {"type": "object", "properties": {"script": {"type": "string", "minLength": 1, "maxLength": 524_288}}}
 PLAIN = {"type": "object", "properties": {"script": {"type": "string", "minLength": 1}}}

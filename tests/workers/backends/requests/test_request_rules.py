@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.requests.request_rules import RequestRules
-from workers.backends.request_rules import ENDPOINTS, apply_request_rules
+from workers.backends.requests.request_rules import ENDPOINTS, apply_request_rules
 
 CHAT = "chat/completions"
 USER = {"role": "user", "content": "Hi"}

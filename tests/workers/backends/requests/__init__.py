@@ -1,0 +1,1 @@
+"""What translations of several recipes share."""
