@@ -13,7 +13,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
 from gevent.event import Event as GreenletEvent
 
 from gateway.bus.admission import GatewayAdmission
@@ -31,7 +30,7 @@ from gateway.requests.admission_states import (
     AdmissionState,
 )
 from gateway.requests.exchange import RequestExchange
-from gateway.requests.inference_request import InferenceRequest, token_limit
+from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
@@ -139,8 +138,8 @@ class SupervisorSession:
         self._admit(request, reservation)
         context.check_access()
         caller = context.caller
-        if caller is not None and caller.counts_tokens:
-            caller = msgspec.structs.replace(caller, max_tokens=token_limit(request.body, request.weight))
+        if caller is not None:
+            caller = caller.reserving(request.reserved_tokens)
         exchange = RequestExchange(
             self,
             request,

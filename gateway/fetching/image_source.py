@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gateway.bus.session import SupervisorSession
+from gateway.requests.inference_request import DEFAULT_ANSWER_TOKENS
 from gateway.requests.request_session import reserve
 from protocol.failures import invalid
 
@@ -36,4 +38,6 @@ def image_source(session: SupervisorSession, env: dict[str, Any], endpoint: str,
         return only_inline
     from gateway.fetching.request_images import RequestImages  # noqa: PLC0415 - urllib3 is not for every server
 
-    return RequestImages(session.settings, env, lambda: reserve(session, env, endpoint, model or ""))
+    # The rest of the request has not been read yet.
+    begin = partial(reserve, session, env, endpoint, model or "", DEFAULT_ANSWER_TOKENS)
+    return RequestImages(session.settings, env, begin)

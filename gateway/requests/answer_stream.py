@@ -124,6 +124,7 @@ class AnswerStream:
             earlier=earlier,
             more=self._pieces.left,
             after=self._exchange.number,
+            reserved_tokens=max(0, self._request.reserved_tokens - earlier.prompt_tokens - earlier.output_tokens),
         )
         context = self._context
         try:

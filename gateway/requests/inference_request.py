@@ -1,17 +1,23 @@
-"""An inference request as an API family makes it, for the gateway's side of the bus, and its limit of tokens. Pure."""
+"""An inference request as an API family makes it, for the gateway's side of the bus, and the tokens that it reserves. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from protocol.failures import DECODE_ERRORS
 from protocol.messages.events import Outcome
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
+from protocol.requests.text_limits import Pause, RequestFields, estimated_tokens, no_pause
 
-MAX_TOKEN_LIMIT: Final = 10**12
+DEFAULT_ANSWER_TOKENS: Final = 4096
+"""What is reserved for an answer whose request has no limit of its own: more than most answers have."""
+MAX_RESERVED_TOKENS: Final = 10**12
+_GENERATIONS: Final = frozenset({"chat/completions", "completions", "completion", "infill"})
+"""Endpoints whose engines generate tokens."""
+_WITHOUT_TOKENS: Final = ("audio/", "images/")
+"""Prefixes of endpoints whose engines do not count tokens."""
 
 
 class InferenceRequest(msgspec.Struct, frozen=True):
@@ -20,7 +26,8 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     ``body``: an OpenAI request for ``endpoint`` (see ``protocol.messages.work.SubmitRequest``), with the client's name
     for the ``model`` in it. ``weight``: slots that it uses; 0 for reads. ``label``: the request id. ``ttl``,
     ``context``, ``earlier``, ``more``, ``after``, ``address``, ``digest``, ``via``: as in ``SubmitRequest``.
-    ``preparation`` and ``answer_stream`` set the last six.
+    ``preparation`` and ``answer_stream`` set the last seven.
+    ``reserved_tokens``: see :func:`reserved_tokens`; 0 if no limit of its key counts tokens.
     ``names``: the names of fields of ``body`` in the client's request, where they differ.
     """
 
@@ -40,18 +47,21 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     address: str = ""
     digest: str = ""
     via: list[str] = []
+    reserved_tokens: int = 0
 
 
-_decode: Final = msgspec.json.Decoder(
-    msgspec.defstruct("_Limits", [(name, Any, None) for name in TOKEN_LIMIT_FIELDS])
-).decode
+def reserved_tokens(endpoint: str, answers: int, fields: RequestFields, pause: Pause = no_pause) -> int:
+    """Return how many tokens a request may use: its prompts, by their bytes, and what its ``answers`` together may have.
 
-
-def token_limit(body: bytes, answers: int) -> int:
-    """Return the tokens of all ``answers`` of a request together, 0 if it does not say."""
-    try:
-        limits = _decode(body)
-    except DECODE_ERRORS:
+    ``fields``: of its body in the internal format. ``pause``: called between the parts of a large one.
+    """
+    if not answers or endpoint.startswith(_WITHOUT_TOKENS):
         return 0
-    each = max((limit for limit in msgspec.structs.astuple(limits) if type(limit) is int), default=0)
-    return max(0, min(MAX_TOKEN_LIMIT, each * max(1, answers)))
+    each = _answer_limit(fields) if endpoint in _GENERATIONS else 0
+    return min(MAX_RESERVED_TOKENS, estimated_tokens(fields, pause) + answers * each)
+
+
+def _answer_limit(fields: RequestFields) -> int:
+    """Return the tokens that an answer may have; a negative limit is none."""
+    given = [msgspec.json.decode(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
+    return max((limit for limit in given if type(limit) is int and limit >= 0), default=DEFAULT_ANSWER_TOKENS)

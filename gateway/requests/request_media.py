@@ -80,7 +80,7 @@ def with_decoded_media(
     body_decoding.pause(len(request.body))
     if len(media) > MAX_MEDIA:
         raise invalid(f"the request has {len(media)} images and recordings; the limit is {MAX_MEDIA}", media[-1].field)
-    reserve(session, env, request.endpoint, request.model)
+    reserve(session, env, request.endpoint, request.model, request.reserved_tokens)
     # What was within the limit stays so with a header of its own.
     size = max(session.settings.body_limit, sum(len(medium.data) for medium in media)) + _HEADER_BYTES * len(media)
     max_seconds = MAX_RECORDING_S if request.endpoint in _FORMS else MAX_CHAT_AUDIO_S

@@ -52,15 +52,18 @@ class RequestSession(Protocol):
         """
 
 
-def reserve(session: RequestSession, env: dict[str, Any], endpoint: str, model: str) -> None:
+def reserve(session: RequestSession, env: dict[str, Any], endpoint: str, model: str, tokens: int) -> None:
     """Reserve the inference request that the HTTP request of ``env`` will become, unless that was done.
 
     Call it before anything is done for the request that a refused one must not cause. Raises ``LemonbusError`` if it is refused.
+    ``tokens``: what it may use, or a guess.
     """
     context = request_context(env)
     if context.reservation is not None:
         return
     caller, refusal = context.caller, context.download_refusal
+    if caller is not None:
+        caller = caller.reserving(tokens)
     call = session.start_call(
         env, lambda number: ReserveRequest(number, model, endpoint, caller, refusal), endless=True
     )

@@ -12,7 +12,7 @@ from protocol.wire.envelope import control_message
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """The API key of a request, by its name, with its limits. The supervisor counts requests but knows no keys.
 
-    ``max_tokens``: how many tokens the client lets this request generate; 0: unspecified, or irrelevant.
+    ``reserved_tokens``: how many tokens this request may use, as its gateway estimates; 0 if no limit of the key counts tokens.
     """
 
     key: str
@@ -21,7 +21,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
-    max_tokens: int = 0
+    reserved_tokens: int = 0
     tokens_per_day: int = 0
     tokens_per_month: int = 0
 
@@ -37,6 +37,10 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
             tokens_per_day=key.tokens_per_day,
             tokens_per_month=key.tokens_per_month,
         )
+
+    def reserving(self, tokens: int) -> Caller:
+        """Return the caller of a request that may use this many tokens."""
+        return msgspec.structs.replace(self, reserved_tokens=tokens) if self.counts_tokens else self
 
     @property
     def limited(self) -> bool:

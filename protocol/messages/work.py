@@ -81,6 +81,7 @@ class ReserveRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call: refuse it as ``SubmitRequest`` would be, or count it against its key's limits → None.
 
     The call stays open. The request counts as running until its ``SubmitRequest`` has come, or the call is abandoned.
+    The ``reserved_tokens`` of its caller may be a guess: its texts are not known yet.
     """
 
     number: int

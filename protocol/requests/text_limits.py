@@ -156,15 +156,22 @@ def text_bytes(name: str, raw: msgspec.Raw, pause: Pause = no_pause) -> int:
 def estimated_prompt_tokens(body: bytes) -> int:
     """Estimate the tokens of all prompts of a request from the bytes of their texts; 0 for what is not a JSON object."""
     try:
-        fields = json_fields(body)
-        texts = sum(_all_text_bytes(name, fields[name]) for name in PROMPT_FIELDS & fields.keys())
+        return estimated_tokens(json_fields(body))
+    except DECODE_ERRORS:
+        return 0
+
+
+def estimated_tokens(fields: RequestFields, pause: Pause = no_pause) -> int:
+    """Estimate the same from the request's fields; 0 if a text of them cannot be read."""
+    try:
+        texts = sum(_all_text_bytes(name, fields[name], pause) for name in PROMPT_FIELDS & fields.keys())
     except DECODE_ERRORS:
         return 0
     return -(-texts // BYTES_PER_TOKEN)
 
 
-def _all_text_bytes(name: str, raw: msgspec.Raw) -> int:
-    return text_bytes(name, raw) if name == "messages" else memoryview(raw).nbytes
+def _all_text_bytes(name: str, raw: msgspec.Raw, pause: Pause) -> int:
+    return text_bytes(name, raw, pause) if name == "messages" else memoryview(raw).nbytes
 
 
 def _message_bytes(raw: msgspec.Raw, pause: Pause) -> int:

@@ -137,11 +137,16 @@ class KeyAdmission:
         reserved = sum(each.key == caller.key for each in self._reserved.values())
         return self._scheduler.view.requests_of_key(caller.key) + reserved
 
+    def _reserved_tokens(self, caller: Caller) -> int:
+        """Return the tokens that a key's waiting, running and reserved requests may use."""
+        reserved = sum(each.reserved_tokens for each in self._reserved.values() if each.key == caller.key)
+        return self._scheduler.view.reserved_tokens(caller.key) + reserved
+
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()
-        promised = self._scheduler.view.promised_tokens(caller.key) if caller.counts_tokens else 0
-        failure = self._limits.refusal(caller, self._open(caller), now, promised)
-        failure = self._budgets.refusal(caller, self._clock(), promised) or failure
+        reserved = self._reserved_tokens(caller) if caller.counts_tokens else 0
+        failure = self._limits.refusal(caller, self._open(caller), now, reserved)
+        failure = self._budgets.refusal(caller, self._clock(), reserved) or failure
         if failure is None:
             self._limits.accept(caller, now)
             self._remember(caller.key)

@@ -3,8 +3,8 @@
 * ``requests_per_minute`` counts accepted requests. A refused one costs nothing, so that a client that asks again too
   early is not locked out forever.
 * ``tokens_per_minute`` counts the tokens of prompts and answers once they are known; a key in debt waits until it is
-  paid. While a request waits or runs, the tokens that it may generate are reserved, so that concurrent requests do not
-  each use up the limit.
+  paid. While a request waits or runs, the tokens that it may use are reserved, so that concurrent requests do not each use
+  up the limit.
 * ``concurrent`` bounds the requests that wait or run; the scheduler knows their number.
 """
 
@@ -56,17 +56,17 @@ class RateLimiter:
         """Nothing is used."""
         self._usage: dict[str, _KeyBuckets] = {}
 
-    def refusal(self, caller: Caller, running: int, now: float, promised: int = 0) -> Failure | None:
+    def refusal(self, caller: Caller, running: int, now: float, reserved: int = 0) -> Failure | None:
         """Return why a key may not send another request now.
 
-        ``running``: its requests that wait or run. ``promised``: the tokens that these may generate.
+        ``running``: its requests that wait or run. ``reserved``: the tokens that these may use.
         """
         usage = self._usage_of(caller, now)
         if usage.requests is not None and (wait := usage.requests.wait_for(1, now)):
             return _refusal(caller, f"{caller.requests_per_minute} requests a minute", wait)
         if usage.tokens is not None and (wait := usage.tokens.wait_for(_LEAST_TOKENS, now)):
             return _refusal(caller, f"{caller.tokens_per_minute} tokens a minute", wait)
-        if usage.tokens is not None and usage.tokens.wait_for(promised + _LEAST_TOKENS, now):
+        if usage.tokens is not None and usage.tokens.wait_for(reserved + _LEAST_TOKENS, now):
             limit = f"{caller.tokens_per_minute} tokens a minute, and its running requests may use what is left"
             return _refusal(caller, limit, _RUNNING_RETRY_S)
         if caller.concurrent and running >= caller.concurrent:

@@ -1,7 +1,7 @@
 """What each API key has used of its tokens of a day and of a month. Pure: times are arguments, in Unix seconds.
 
 Days and months are those of UTC. Like the limits of a minute, a budget counts tokens once they are known, and reserves
-what running requests may generate.
+what running requests may use.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class TokenBudgets:
             spent.of_day += of_day
             spent.of_month += of_month
 
-    def refusal(self, caller: Caller, now: float, promised: int = 0) -> Failure | None:
-        """Return why a key may not send another request now. ``promised``: the tokens that its running ones may generate."""
+    def refusal(self, caller: Caller, now: float, reserved: int = 0) -> Failure | None:
+        """Return why a key may not send another request now. ``reserved``: the tokens that its running ones may use."""
         budgets = self._budgets(caller, now)
         for period, limit, spent, reset in sorted(map(msgspec.structs.astuple, budgets), key=lambda each: -each[3]):
             if spent >= limit:
                 return _refusal(caller, Code.QUOTA, f"{limit} tokens a {period}, in UTC", reset)
         for period, limit, spent, _ in map(msgspec.structs.astuple, budgets):
-            if spent + promised >= limit:
+            if spent + reserved >= limit:
                 what = f"{limit} tokens a {period}, and its running requests may use what is left"
                 return _refusal(caller, Code.RATE_LIMITED, what, _RUNNING_RETRY_S)
         return None

@@ -278,10 +278,10 @@ class SchedulerView:
         """Return how many requests of an API key wait or run, by its name; a long list also between two of its pieces."""
         return len(self._running_of_key(key)) + sum(model.queue.count_of(key) for model in self._state.models.values())
 
-    def promised_tokens(self, key: str) -> int:
-        """Return how many tokens the waiting and running requests of an API key may generate, as their clients asked."""
-        running = sum(caller.max_tokens for caller in self._running_of_key(key))
-        return running + sum(model.queue.promised_to(key) for model in self._state.models.values())
+    def reserved_tokens(self, key: str) -> int:
+        """Return how many tokens the waiting and running requests of an API key reserve."""
+        running = sum(caller.reserved_tokens for caller in self._running_of_key(key))
+        return running + sum(model.queue.tokens_reserved_by(key) for model in self._state.models.values())
 
     def _running_of_key(self, key: str) -> list[Caller]:
         models = self._state.models.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import falcon
@@ -30,9 +29,9 @@ from gateway.http.stream_headers import set_stream
 from gateway.requests.answer_stream import WholeAnswer
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.late_answer import AnswerFormat
+from gateway.requests.preparation import checked_fields
 from gateway.requests.request_session import reserve
 from protocol.failures import Code, LemonbusError
-from protocol.requests.request_limits import fields_within_limits
 
 ENDPOINT: Final = "chat/completions"
 """The endpoint of the internal format."""
@@ -117,10 +116,10 @@ class ResponsesResource:
     ) -> None:
         # Not in the background: by then, the response would be stored.
         data = msgspec.json.encode(body)
-        body_decoding.in_steps(len(data), req.env, partial(fields_within_limits, data, NAMES))
+        _, tokens = checked_fields(req.env, ENDPOINT, 1, data, NAMES)
         context = request_context(req.env)
         context.model = request.model or ""
-        reserve(self._session, req.env, ENDPOINT, context.model)
+        reserve(self._session, req.env, ENDPOINT, context.model, tokens)
         begun = builder.response("in_progress")
         stream = bool(request.stream)
         settings = self._session.settings

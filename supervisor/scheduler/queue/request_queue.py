@@ -26,7 +26,7 @@ class RequestQueue:
         self.bytes = 0
         """The sizes of all request bodies."""
         self._bytes_of: Counter[str] = Counter()
-        self._promised_to: Counter[str] = Counter()
+        self._reserved_by: Counter[str] = Counter()
         self.reads = 0
         """How many need no slot."""
 
@@ -45,7 +45,7 @@ class RequestQueue:
         self._unannounced.append(waiting)
         self.bytes += waiting.request.size
         self._bytes_of[key_of(waiting)] += waiting.request.size
-        self._promised_to[key_of(waiting)] += _may_generate(waiting)
+        self._reserved_by[key_of(waiting)] += _tokens_of(waiting)
         self.reads += waiting.is_read
 
     def has(self, key: RequestKey) -> bool:
@@ -61,9 +61,9 @@ class RequestQueue:
         del own[bisect.bisect_left(own, waiting.order, key=_order)]
         self.bytes -= waiting.request.size
         self._bytes_of[key_of(waiting)] -= waiting.request.size
-        self._promised_to[key_of(waiting)] -= _may_generate(waiting)
+        self._reserved_by[key_of(waiting)] -= _tokens_of(waiting)
         if not own:
-            del self._by_key[key_of(waiting)], self._bytes_of[key_of(waiting)], self._promised_to[key_of(waiting)]
+            del self._by_key[key_of(waiting)], self._bytes_of[key_of(waiting)], self._reserved_by[key_of(waiting)]
         self.reads -= waiting.is_read
         return True
 
@@ -85,9 +85,9 @@ class RequestQueue:
         """Return the total size of the bodies of an API key's waiting requests."""
         return self._bytes_of[api_key]
 
-    def promised_to(self, api_key: str) -> int:
-        """Return how many tokens an API key's requests that wait may generate, as their clients asked."""
-        return self._promised_to[api_key]
+    def tokens_reserved_by(self, api_key: str) -> int:
+        """Return how many tokens the waiting requests of an API key reserve."""
+        return self._reserved_by[api_key]
 
     def heads(self, before: int) -> dict[str, QueuedRequest]:
         """Return the first request of each API key that needs slots and came before the order ``before``."""
@@ -111,8 +111,8 @@ class RequestQueue:
         return self._requests.get(waiting.key) is waiting
 
 
-def _may_generate(waiting: QueuedRequest) -> int:
-    return waiting.request.caller.max_tokens if waiting.request.caller else 0
+def _tokens_of(waiting: QueuedRequest) -> int:
+    return waiting.request.caller.reserved_tokens if waiting.request.caller else 0
 
 
 def _order(waiting: QueuedRequest) -> int:

@@ -36,8 +36,8 @@ class Admission:
         self.pings: list[int] = []
         self.barrier = WorkerBarrier(self.loop, self)  # type: ignore[arg-type]
         self.scheduler = Scheduler(SchedulerLimits(), lambda: "w1")
-        self.promised = 0
-        monkeypatch.setattr(self.scheduler.view, "promised_tokens", lambda _key: self.promised)
+        self.reserved_tokens = 0
+        monkeypatch.setattr(self.scheduler.view, "reserved_tokens", lambda _key: self.reserved_tokens)
         monkeypatch.setattr(self.scheduler.view, "requests_of_key", self.running.count)
         monkeypatch.setattr(self.scheduler.view, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
         self.reports: list[Any] = []
@@ -150,13 +150,13 @@ def test_tokens_of_an_answer_count_before_the_next_request(gate: Admission) -> N
 
 
 def test_tokens_that_running_requests_may_generate_are_kept_for_them(gate: Admission) -> None:
-    caller = Caller("ci", tokens_per_minute=100, max_tokens=60)
+    caller = Caller("ci", tokens_per_minute=100, reserved_tokens=60)
     gate.admit(FIRST, caller)
-    gate.promised = 100
+    gate.reserved_tokens = 100
     gate.admit(SECOND, caller)
     gate.reported()
     assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
-    gate.promised = 60
+    gate.reserved_tokens = 60
     third = SECOND._replace(number=2)
     gate.admit(third, caller)
     gate.reported()
@@ -216,6 +216,18 @@ def test_a_reservation_counts_against_the_limits_before_its_request_comes(
     gate.admit(SECOND, caller)
     assert (gate.reserved, gate.submitted) == ([CALL], [])
     assert gate.refusals() == [("g2", 8, Code.RATE_LIMITED), ("g2", 1, Code.RATE_LIMITED)]
+
+
+def test_the_tokens_of_a_reservation_are_kept_until_its_request_comes(gate: Admission) -> None:
+    caller = Caller("ci", tokens_per_minute=100, reserved_tokens=100)
+    gate.reserve(CALL, caller)
+    gate.admit(SECOND, Caller("other", tokens_per_minute=100))
+    gate.admit(SECOND, caller)
+    assert (gate.submitted, gate.refusals()) == ([SECOND], [("g2", 1, Code.RATE_LIMITED)])
+    gate.come(FIRST, caller, CALL)
+    gate.admit(SECOND, caller)
+    gate.reported("ci")
+    assert gate.submitted == [SECOND, FIRST, SECOND], "the scheduler has its tokens now"
 
 
 @pytest.mark.parametrize("by", ["client", "gateway"])

@@ -80,13 +80,13 @@ def test_only_the_last_of_several_requests_at_once_may_go_beyond_the_limit() -> 
     """The tokens that running requests may use are reserved; at their end, the used tokens count instead."""
     limits, caller = RateLimiter(), Caller("ci", tokens_per_minute=100)
     assert limits.refusal(caller, 0, 0.0) is None
-    assert limits.refusal(caller, 1, 0.0, promised=99) is None
-    failure = limits.refusal(caller, 2, 0.0, promised=100)
+    assert limits.refusal(caller, 1, 0.0, reserved=99) is None
+    failure = limits.refusal(caller, 2, 0.0, reserved=100)
     assert failure is not None
     assert (failure.code, failure.retry_after) == (Code.RATE_LIMITED, 1.0)
     assert "running requests" in failure.message
     limits.use_tokens(caller.key, 10, 0.0)
-    assert limits.refusal(caller, 0, 0.0, promised=0) is None
+    assert limits.refusal(caller, 0, 0.0, reserved=0) is None
 
 
 def test_keys_do_not_share_limits() -> None:

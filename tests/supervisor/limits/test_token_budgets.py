@@ -61,8 +61,8 @@ def test_a_day_and_a_month_turn_at_midnight_in_utc() -> None:
 def test_the_tokens_that_running_requests_may_generate_are_kept_for_them() -> None:
     budgets = TokenBudgets()
     budgets.spend("ci", 40, NOON)
-    assert budgets.refusal(CALLER, NOON, promised=59) is None
-    failure = budgets.refusal(CALLER, NOON, promised=60)
+    assert budgets.refusal(CALLER, NOON, reserved=59) is None
+    failure = budgets.refusal(CALLER, NOON, reserved=60)
     assert failure is not None
     assert (failure.code, failure.retry_after) == (Code.RATE_LIMITED, 1.0)
     assert "running requests" in failure.message

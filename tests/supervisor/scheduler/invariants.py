@@ -31,11 +31,11 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert sum(granted.values()) == model.busy <= slots
         assert model.abandoned <= simulated.abandoned & set(simulated.running)
         assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
-        promised = Counter[str]()
+        reserved = Counter[str]()
         for waiting in model.queue:
             if caller := waiting.request.caller:
-                promised[caller.key] += caller.max_tokens
-        assert all(model.queue.promised_to(key) == tokens for key, tokens in promised.items())
+                reserved[caller.key] += caller.reserved_tokens
+        assert all(model.queue.tokens_reserved_by(key) == tokens for key, tokens in reserved.items())
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
     holding = [worker for worker in scheduler._state.workers.values() if worker.counts_as_loaded]

@@ -41,7 +41,7 @@ class Simulation(EffectPlayer):
         """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
-        of = Caller(caller, max_tokens=size) if caller else None
+        of = Caller(caller, reserved_tokens=size) if caller else None
         ask = SubmitRequest(
             key.number,
             key.attempt,

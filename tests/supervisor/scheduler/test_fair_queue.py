@@ -53,12 +53,12 @@ def test_tokens_are_kept_for_what_runs_and_waits() -> None:
     sim.submit("a", caller="other", size=500)
     sim.submit("b", caller="one", size=40)
     sim.submit("a", size=1000)
-    promised = sim.scheduler.view.promised_tokens
-    assert (promised("one"), promised("other"), promised("none")) == (1 + 2 + 10 + 20 + 40, 500, 0)
+    reserved = sim.scheduler.view.reserved_tokens
+    assert (reserved("one"), reserved("other"), reserved("none")) == (1 + 2 + 10 + 20 + 40, 500, 0)
     sim.cancel(waiting[1])
-    assert promised("one") == 1 + 2 + 10 + 40
+    assert reserved("one") == 1 + 2 + 10 + 40
     sim.finish(running[0])
-    assert promised("one") == 2 + 10 + 40
+    assert reserved("one") == 2 + 10 + 40
 
 
 def test_a_request_that_waits_is_announced_once_with_its_position() -> None:

@@ -101,11 +101,11 @@ def test_a_list_counts_against_its_key_between_two_pieces() -> None:
     sim = loaded("a")
     first = sim.submit("a", caller="k", size=7, more=True)
     sim.finish(first)
-    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (1, 7)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.reserved_tokens("k")) == (1, 7)
     later = sim.submit("a", caller="k", size=7, earlier=Outcome(), after=first)
-    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (1, 7)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.reserved_tokens("k")) == (1, 7)
     sim.finish(later)
-    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.promised_tokens("k")) == (0, 0)
+    assert (sim.scheduler.view.requests_of_key("k"), sim.scheduler.view.reserved_tokens("k")) == (0, 0)
 
 
 @pytest.mark.parametrize("gone", ["its client", "its gateway", "its gateway, before the end"])

@@ -83,7 +83,7 @@ def test_an_attempt_is_found_at_its_worker_alone() -> None:
     view = sim.scheduler.view
     attempt = view.attempt_of_worker(view_of(sim, "a").worker, key)
     assert attempt is not None
-    assert (attempt.model, attempt.caller) == ("a", Caller("ci", max_tokens=7))
+    assert (attempt.model, attempt.caller) == ("a", Caller("ci", reserved_tokens=7))
     assert view.attempt_of_worker(view_of(sim, "b").worker, key) is None
     assert view.attempts_of_gateway("g1") == {key}
     assert (view.requests_of_key("ci"), view.workers_of_key("ci")) == (1, [view_of(sim, "a").worker])
