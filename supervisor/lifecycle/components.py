@@ -28,7 +28,7 @@ from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.machine import hardware, pci
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.machine.disk_space import DiskSpaces
-from supervisor.machine.host_memory import read_host_memory
+from supervisor.machine.host_memory import host_capacity
 from supervisor.machine.memory_reader import MachineMemory, MemoryReader
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -70,7 +70,7 @@ class Components:
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
-        allowed = read_host_memory(Path(settings.machine_dir)).total
+        allowed = host_capacity(Path(settings.machine_dir)).total
         usable = structs.replace(self.machine, memory=min(self.machine.memory, allowed or self.machine.memory))
         self.models = ModelRegistry(settings, self.state_writer.finish, compatibility.capacity_of(usable))
         self.key_file = KeyFileWatch(loop, settings)

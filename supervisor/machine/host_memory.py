@@ -32,12 +32,12 @@ class HostMemory(NamedTuple):
     """What is available with them, and with swap: when it is used up, the kernel kills a process."""
 
 
-def read_host_memory(machine: Path) -> Capacity:
+def host_capacity(machine: Path) -> Capacity:
     """Return the memory of the host. ``machine`` has the ``proc`` that describes it.
 
     ``total`` is without pages reserved as huge pages, which engines cannot use; ``free`` is without swap.
     """
-    total, free, _ = read_machine_memory(machine)
+    total, free, _ = read_host_memory(machine)
     limit = ""
     for group in find_cgroups(process_root(machine)):
         memory = read_memory(group)
@@ -58,7 +58,7 @@ def process_root(machine: Path) -> Path:
     return machine if own.is_dir() and not own.is_symlink() else Path("/")
 
 
-def read_machine_memory(machine: Path) -> HostMemory:
+def read_host_memory(machine: Path) -> HostMemory:
     """Return the machine's memory, whatever control groups leave of it."""
     facts = _sizes(machine / "proc/meminfo") or _sizes(Path("/proc/meminfo"))
     available = facts.get("MemAvailable", facts.get("MemFree", 0))

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from protocol.runtime.control_groups import Cgroup
 from supervisor.machine.cgroups import read_memory
-from supervisor.machine.host_memory import read_machine_memory
+from supervisor.machine.host_memory import read_host_memory
 from supervisor.machine.pci import read_text
 
 _STALLED: Final = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
@@ -31,7 +31,7 @@ RELIEF: Final = 2
 """Once it is short, it is so until there is this many times as much."""
 
 
-class MemoryReading(NamedTuple):
+class PressureReading(NamedTuple):
     """The memory of the machine or of a control group at one moment, in bytes."""
 
     group: str
@@ -48,23 +48,23 @@ class MemoryReading(NamedTuple):
 class MemoryPressure(NamedTuple):
     """A place that is short of memory."""
 
-    reading: MemoryReading
+    reading: PressureReading
     stalled: float
     """The part of the last second in which some process waited for memory."""
 
 
-def read_pressure(machine: Path, groups: Iterable[Cgroup]) -> list[MemoryReading]:
+def read_pressure(machine: Path, groups: Iterable[Cgroup]) -> list[PressureReading]:
     """Return the readings of the machine and of those control groups that have a limit. ``machine`` has its ``proc``."""
-    total, free, headroom = read_machine_memory(machine)
+    total, free, headroom = read_host_memory(machine)
     stalled = _stalled(machine / "proc/pressure/memory")
-    readings = [MemoryReading("", total, free, headroom, stalled)] if total else []
+    readings = [PressureReading("", total, free, headroom, stalled)] if total else []
     for group in groups:
         memory = read_memory(group)
         if memory is not None and memory.limit < total:
             # Version 1 has none; stalls at its limits are in those of the machine.
             stalls = _stalled(group.path / "memory.pressure") if group.version == 2 else stalled
             left = max(0, memory.limit - memory.kept)
-            readings.append(MemoryReading(group.name, memory.limit, memory.free, left, stalls))
+            readings.append(PressureReading(group.name, memory.limit, memory.free, left, stalls))
     return readings
 
 
@@ -84,7 +84,7 @@ class PressureJudge:
         self._windows: dict[str, tuple[float, int, float]] = {}
         """Group → when the present window began, the stalls until then, and the stalled part of the window before."""
 
-    def judge(self, readings: Sequence[MemoryReading], now: float) -> MemoryPressure | None:
+    def judge(self, readings: Sequence[PressureReading], now: float) -> MemoryPressure | None:
         """Return the place that is shortest of memory, in proportion to its size; None if none is short."""
         found = []
         for reading in readings:
@@ -94,7 +94,7 @@ class PressureJudge:
         self._short = {each.reading.group for each in found}
         return min(found, key=lambda each: each.reading.headroom / each.reading.limit, default=None)
 
-    def _stalled_share(self, reading: MemoryReading, now: float) -> float:
+    def _stalled_share(self, reading: PressureReading, now: float) -> float:
         began, stalled, share = self._windows.get(reading.group, (now, reading.stalled, 0.0))
         if now - began >= WINDOW_S:
             share = max(0, reading.stalled - stalled) / 1e6 / (now - began)
@@ -122,6 +122,6 @@ def least_headroom(limit: int, reserve: int = -1) -> int:
     return usual if reserve < 0 else min(usual, reserve // RELIEF)
 
 
-def is_near(readings: Iterable[MemoryReading]) -> bool:
+def is_near(readings: Iterable[PressureReading]) -> bool:
     """Return whether a place may soon be short of memory, so that it is looked at more often."""
     return any(each.headroom < each.limit // 4 for each in readings)

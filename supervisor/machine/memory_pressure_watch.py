@@ -11,7 +11,7 @@ from protocol.runtime import logs
 from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
 from supervisor.machine.host_memory import process_root
-from supervisor.machine.memory_pressure import MemoryPressure, MemoryReading, PressureJudge, is_near, read_pressure
+from supervisor.machine.memory_pressure import MemoryPressure, PressureJudge, PressureReading, is_near, read_pressure
 from supervisor.runtime.decisions import Decisions
 from supervisor.scheduler.scheduler import Scheduler
 
@@ -59,7 +59,7 @@ class MemoryPressureWatch:
             log.info("memory is no longer short", **_figures(now))
 
 
-def _figures(reading: MemoryReading) -> dict[str, object]:
+def _figures(reading: PressureReading) -> dict[str, object]:
     """Return what the log says of a place, sizes in bytes."""
     place = reading.group or "the machine"
     return {"place": place, "limit": reading.limit, "free": reading.free, "headroom": reading.headroom}

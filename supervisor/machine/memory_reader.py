@@ -7,7 +7,7 @@ from pathlib import Path
 
 from protocol.models.memory import Capacity
 from supervisor.machine.device_readings import DeviceReadings
-from supervisor.machine.host_memory import read_host_memory
+from supervisor.machine.host_memory import host_capacity
 from supervisor.scheduler.scheduler import Scheduler
 
 
@@ -20,7 +20,7 @@ class MachineMemory:
 
     def read(self) -> list[Capacity]:
         """Return the host's memory, then that of each device with memory of its own. Takes less than a millisecond, and never waits."""
-        return [read_host_memory(self._machine), *self._devices()]
+        return [host_capacity(self._machine), *self._devices()]
 
 
 class MemoryReader:

@@ -16,7 +16,7 @@ from supervisor.scheduler.backoff import Backoff, FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import SchedulerLimits
-from supervisor.scheduler.memory.readings import MemoryReadings
+from supervisor.scheduler.memory.known_memory import KnownMemory
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, ScheduledModel, ScheduledWorker
 
@@ -52,7 +52,7 @@ class SchedulerState:
         self.models: dict[str, ScheduledModel] = {}
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
-        self.memory = MemoryReadings()
+        self.memory = KnownMemory()
         self.plans: list[PendingPlan] = []
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []

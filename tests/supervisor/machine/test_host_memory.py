@@ -13,7 +13,7 @@ import pytest
 from protocol.models.memory import HOST, Capacity
 from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.cgroups import read_memory
-from supervisor.machine.host_memory import process_root, read_host_memory
+from supervisor.machine.host_memory import host_capacity, process_root
 from supervisor.machine.memory_reader import MachineMemory
 from tests.support.control_groups import memory_group
 from tests.support.fakes.recorded_host import V1_MOUNT, V2_MOUNT, RecordedHost
@@ -30,17 +30,17 @@ def host(tmp_path: Path) -> RecordedHost:
 
 
 def test_a_machine_without_limits(host: RecordedHost) -> None:
-    assert read_host_memory(host.root) == Capacity(HOST, 24684092 << 10, 23778736 << 10)
+    assert host_capacity(host.root) == Capacity(HOST, 24684092 << 10, 23778736 << 10)
 
 
 def test_mapped_files_and_huge_pages_are_not_free(host: RecordedHost) -> None:
     host.meminfo(Mapped=4069776, Mlocked=1000000, Hugetlb=2097152)
-    assert read_host_memory(host.root) == Capacity(HOST, (24684092 - 2097152) << 10, (23778736 - 3000000) << 10)
+    assert host_capacity(host.root) == Capacity(HOST, (24684092 - 2097152) << 10, (23778736 - 3000000) << 10)
 
 
 def test_no_more_is_taken_off_than_the_page_cache_has(host: RecordedHost) -> None:
     host.meminfo(Mapped=9069776, Mlocked=0, Active_file=1000, Inactive_file=24)
-    assert read_host_memory(host.root).free == (23778736 - 1024) << 10
+    assert host_capacity(host.root).free == (23778736 - 1024) << 10
 
 
 def test_memory_of_a_gpu_that_is_a_node_of_the_host_is_not_the_hosts(host: RecordedHost) -> None:
@@ -51,68 +51,68 @@ def test_memory_of_a_gpu_that_is_a_node_of_the_host_is_not_the_hosts(host: Recor
     )
     host.node(0, "0-71", MemTotal=grace, MemFree=440 << 20, Mapped=3 << 20, **cache)
     host.node(1, "", MemTotal=hopper, MemFree=90 << 20, Mapped=0, SReclaimable=0)
-    assert read_host_memory(host.root).total == (480 + 96) << 30, "it may be memory on CXL"
+    assert host_capacity(host.root).total == (480 + 96) << 30, "it may be memory on CXL"
     host.gpu_node("0009:01:00.0", -1)
-    assert read_host_memory(host.root).total == (480 + 96) << 30
+    assert host_capacity(host.root).total == (480 + 96) << 30
     host.gpu_node("0009:01:00.0", 1)
     host.gpu_node("0019:01:00.0", 1)  # a node counts once
     mapped = (3 << 30) - ((69776 + 19824) << 10)
-    assert read_host_memory(host.root) == Capacity(HOST, 480 << 30, (450 << 30) - mapped)
+    assert host_capacity(host.root) == Capacity(HOST, 480 << 30, (450 << 30) - mapped)
 
 
 def test_page_cache_on_a_gpus_node_is_not_the_hosts(host: RecordedHost) -> None:
     host.meminfo(MemTotal=100 << 20, MemAvailable=60 << 20, MemFree=55 << 20, Active_file=5 << 20, Inactive_file=0)
     host.node(1, "", MemTotal=40 << 20, MemFree=20 << 20, Active_file=5 << 20, SReclaimable=1 << 20)
     host.gpu_node("0009:01:00.0", 1)
-    assert read_host_memory(host.root) == Capacity(HOST, 60 << 30, (60 - 26) << 30)
+    assert host_capacity(host.root) == Capacity(HOST, 60 << 30, (60 - 26) << 30)
 
 
 def test_a_node_with_processors_is_the_hosts(host: RecordedHost) -> None:
     host.node(0, "0-19", MemTotal=24684092, MemFree=18652828)
     host.gpu_node("0000:01:00.0", 0)
-    assert read_host_memory(host.root) == Capacity(HOST, 24684092 << 10, 23778736 << 10)
+    assert host_capacity(host.root) == Capacity(HOST, 24684092 << 10, 23778736 << 10)
 
 
 def test_a_kernel_that_shows_nothing_available(host: RecordedHost) -> None:
     host.write("proc/meminfo", "MemTotal: 4000 kB\nMemFree: 1000 kB\n")
-    assert read_host_memory(host.root) == Capacity(HOST, 4000 << 10, 1000 << 10)
+    assert host_capacity(host.root) == Capacity(HOST, 4000 << 10, 1000 << 10)
 
 
 def test_the_group_with_the_least_free_memory_is_named(host: RecordedHost) -> None:
     host.process("0::/ai.slice/lemonbus.service/server\n", V2_MOUNT.format(top="/"))
     host.v2("ai.slice", 10 * GIB, 9 * GIB, inactive_file=GIB)
     host.v2("ai.slice/lemonbus.service", 8 * GIB, 2 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 8 * GIB, 2 * GIB, "/ai.slice")
+    assert host_capacity(host.root) == Capacity(HOST, 8 * GIB, 2 * GIB, "/ai.slice")
     host.v2("ai.slice/lemonbus.service", 8 * GIB, 7 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 8 * GIB, GIB, "/ai.slice/lemonbus.service")
+    assert host_capacity(host.root) == Capacity(HOST, 8 * GIB, GIB, "/ai.slice/lemonbus.service")
 
 
 def test_memory_high_is_a_limit(host: RecordedHost) -> None:
     host.process("0::/a\n", V2_MOUNT.format(top="/"))
     host.v2("a", "max", GIB, high=3 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 3 * GIB, 2 * GIB, "/a")
+    assert host_capacity(host.root) == Capacity(HOST, 3 * GIB, 2 * GIB, "/a")
     host.v2("a", 2 * GIB, GIB, high=3 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 2 * GIB, GIB, "/a")
+    assert host_capacity(host.root) == Capacity(HOST, 2 * GIB, GIB, "/a")
 
 
 def test_page_cache_is_free_unless_it_is_mapped(host: RecordedHost) -> None:
     host.process("0::/a\n", V2_MOUNT.format(top="/"))
     cache = {"inactive_file": 200 * MIB, "active_file": 100 * MIB, "slab_reclaimable": 10 * MIB}
     host.v2("a", 450 * MIB, 440 * MIB, **cache)
-    assert read_host_memory(host.root).free == 320 * MIB
+    assert host_capacity(host.root).free == 320 * MIB
     host.v2("a", 450 * MIB, 440 * MIB, **cache, file_mapped=270 * MIB, shmem=20 * MIB)
-    assert read_host_memory(host.root).free == 70 * MIB
+    assert host_capacity(host.root).free == 70 * MIB
 
 
 def test_a_group_that_is_over_its_limit_leaves_nothing(host: RecordedHost) -> None:
     host.process("0::/a\n", V2_MOUNT.format(top="/"))
     host.v2("a", "max", 4 * GIB, high=3 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 3 * GIB, 0, "/a")
+    assert host_capacity(host.root) == Capacity(HOST, 3 * GIB, 0, "/a")
 
 
 def test_a_container_sees_only_its_own_group(host: RecordedHost) -> None:
     host.v2("", 450 * MIB, 50 * MIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 450 * MIB, 400 * MIB, "/")
+    assert host_capacity(host.root) == Capacity(HOST, 450 * MIB, 400 * MIB, "/")
 
 
 def test_version_1(host: RecordedHost) -> None:
@@ -121,13 +121,13 @@ def test_version_1(host: RecordedHost) -> None:
     host.v1("docker", UNLIMITED_V1, 4 * GIB)
     cache = {"total_cache": 300 * MIB, "total_inactive_file": 250 * MIB, "total_active_file": 50 * MIB}
     host.v1("docker/ab12", GIB, 800 * MIB, inactive_file=1, **cache, total_mapped_file=100 * MIB)
-    assert read_host_memory(host.root) == Capacity(HOST, GIB, (1024 - 800 + 200) * MIB, "/docker/ab12")
+    assert host_capacity(host.root) == Capacity(HOST, GIB, (1024 - 800 + 200) * MIB, "/docker/ab12")
 
 
 def test_a_container_of_version_1_shows_the_limit_of_what_is_above_it(host: RecordedHost) -> None:
     host.process("4:memory:/kubepods/pod7/c1\n", V1_MOUNT.format(top="/kubepods/pod7/c1"))
     host.v1("", UNLIMITED_V1, GIB, hierarchical_memory_limit=2 * GIB)
-    assert read_host_memory(host.root) == Capacity(HOST, 2 * GIB, GIB, "/kubepods/pod7/c1")
+    assert host_capacity(host.root) == Capacity(HOST, 2 * GIB, GIB, "/kubepods/pod7/c1")
 
 
 def test_in_a_hybrid_machine_the_hierarchy_that_counts_memory_is_read(host: RecordedHost) -> None:
@@ -163,14 +163,14 @@ def test_of_two_mounts_the_one_with_more_of_the_tree_is_read(host: RecordedHost)
 def test_groups_that_are_not_visible_limit_nothing(host: RecordedHost, cgroup: str, mounts: str) -> None:
     host.process(cgroup, mounts)
     assert find_cgroups(host.root) == []
-    assert read_host_memory(host.root).total == 24684092 << 10
+    assert host_capacity(host.root).total == 24684092 << 10
 
 
 def test_a_group_that_is_gone_or_unreadable_limits_nothing(host: RecordedHost) -> None:
     host.process("0::/a/b\n", V2_MOUNT.format(top="/"))
     host.v2("a", "max", GIB)
     assert [read_memory(group) for group in find_cgroups(host.root)] == [None, None, None]
-    assert read_host_memory(host.root).limit == ""
+    assert host_capacity(host.root).limit == ""
 
 
 def test_the_own_groups_are_read_where_this_process_sees_them(tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ import sys
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text("0")
 import msgspec
-from supervisor.machine.host_memory import read_host_memory
-before = read_host_memory(Path("/"))
+from supervisor.machine.host_memory import host_capacity
+before = host_capacity(Path("/"))
 kept = b"x" * (32 << 20)
-print(msgspec.json.encode([before, read_host_memory(Path("/"))]).decode())
+print(msgspec.json.encode([before, host_capacity(Path("/"))]).decode())
 """
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.memory_pressure import (
-    MemoryReading,
     PressureJudge,
+    PressureReading,
     is_near,
     least_headroom,
     read_pressure,
@@ -23,8 +23,8 @@ STALLS = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60
 
 def reading(
     headroom: int, free: int = 4 * GIB, *, limit: int = 16 * GIB, stalled: int = 0, group: str = ""
-) -> MemoryReading:
-    return MemoryReading(group, limit, free, headroom, stalled)
+) -> PressureReading:
+    return PressureReading(group, limit, free, headroom, stalled)
 
 
 def test_a_place_is_short_when_nearly_nothing_is_left_before_the_kernel_kills() -> None:
@@ -92,7 +92,7 @@ def host(tmp_path: Path) -> RecordedHost:
 
 def test_the_machine(host: RecordedHost) -> None:
     total, available = MEMINFO["MemTotal"] << 10, MEMINFO["MemAvailable"] << 10
-    assert read_pressure(host.root, []) == [MemoryReading("", total, available, available + MIB, 77)]
+    assert read_pressure(host.root, []) == [PressureReading("", total, available, available + MIB, 77)]
 
 
 def test_a_group_of_version_2(host: RecordedHost) -> None:
@@ -107,7 +107,7 @@ def test_a_group_of_version_2(host: RecordedHost) -> None:
     )
     host.write("sys/fs/cgroup/a/memory.pressure", STALLS.format(123))
     found = read_pressure(host.root, find_cgroups(host.root))[1:]
-    assert found == [MemoryReading("/a", 400 * MIB, 110 * MIB, 170 * MIB, 123)]
+    assert found == [PressureReading("/a", 400 * MIB, 110 * MIB, 170 * MIB, 123)]
 
 
 def test_a_group_of_version_1_has_the_stalls_of_the_machine(host: RecordedHost) -> None:
@@ -120,4 +120,4 @@ def test_a_group_of_version_1_has_the_stalls_of_the_machine(host: RecordedHost) 
         total_mapped_file=30 * MIB,
     )
     found = read_pressure(host.root, find_cgroups(host.root))[1:]
-    assert found == [MemoryReading("/box", 450 * MIB, 20 * MIB, 50 * MIB, 77)]
+    assert found == [PressureReading("/box", 450 * MIB, 20 * MIB, 50 * MIB, 77)]

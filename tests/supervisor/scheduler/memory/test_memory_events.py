@@ -8,7 +8,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.peers import StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
-from supervisor.scheduler.memory.readings import FREEING_S
+from supervisor.scheduler.memory.known_memory import FREEING_S
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation
 

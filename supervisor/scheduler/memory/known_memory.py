@@ -1,4 +1,4 @@
-"""What was read of this machine's memory, and what ended engines have not given back yet. Pure."""
+"""What is known of this machine's memory: the last reading, and what ended engines have not given back yet. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class _Departure(NamedTuple):
     until: float
 
 
-class MemoryReadings:
-    """The last reading, and what has happened since."""
+class KnownMemory:
+    """The last reading of each place, and what has happened since."""
 
     def __init__(self) -> None:
         """Nothing was read yet."""
