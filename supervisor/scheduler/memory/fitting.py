@@ -185,15 +185,16 @@ def refusal(model: str, estimate: MemoryEstimate, shortfall: Shortfall, retry_af
     sentences = [f"Model {model} cannot be loaded: {shortfall.figures}"]
     if shortfall.by_others:
         sentences.append("Other programs hold the rest: try again when they have ended")
-    if smaller := _smaller(estimate, shortfall.most):
-        sentences.append(smaller)
+    if change := _change(estimate, shortfall):
+        sentences.append(change)
     message = ". ".join([*sentences, "No model was unloaded for it"])
     pause = retry_after if shortfall.by_others else 0.0
     return Failure(Code.INSUFFICIENT_MEMORY, message, model=model, retry_after=pause)
 
 
-def _smaller(estimate: MemoryEstimate, most: Mapping[str, int]) -> str:
+def _change(estimate: MemoryEstimate, shortfall: Shortfall) -> str:
     """Return what could be changed so that a model fits."""
+    place, most = shortfall.capacity.place, shortfall.most
     changes = []
     lower = structs.replace(estimate, largest_context=estimate.context)
     if estimate.context and not estimate.largest_context and (context := largest_context(lower, most)):
@@ -201,6 +202,8 @@ def _smaller(estimate: MemoryEstimate, most: Mapping[str, int]) -> str:
     fewer = (slots for slots in range(estimate.slots - 1, 0, -1) if not missing(_with_slots(estimate, slots), most))
     if slots := next(fewer, 0):
         changes.append(f"with {slots} of {estimate.slots} slots")
+    if not missing(least_need(estimate), {**most, place: most[place] + shortfall.reserve}):
+        changes.append(f"with a lower {'memory_reserve' if place == HOST else 'device_memory_reserve'}")
     if changes:
         return f"It would fit {' or '.join(changes)}"
     weights = estimate.parts.get("weights", 0)

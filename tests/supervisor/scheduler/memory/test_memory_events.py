@@ -67,6 +67,34 @@ def test_a_model_that_never_fits_is_refused_at_once_and_evicts_nothing() -> None
     assert [failed.failure for failed in sim.scheduler.view.failed_models(sim.now)] == [refused]
 
 
+@pytest.mark.parametrize(
+    ("place", "reserves", "change"),
+    [
+        (HOST, {}, "Choose a smaller quantization"),
+        (HOST, {"memory_reserve": 10**15}, "It would fit with a lower memory_reserve."),
+        (
+            HOST,
+            {"memory_reserve": 30},
+            "It would fit with ctx_size 2560 or with 2 of 4 slots or with a lower memory_reserve.",
+        ),
+        (
+            HOST,
+            {"memory_reserve": 10},
+            "It would fit with ctx_size 3840 or with 3 of 4 slots or with a lower memory_reserve.",
+        ),
+        (GPU, {"device_memory_reserve": 30}, "or with a lower device_memory_reserve."),
+    ],
+)
+def test_a_refusal_says_what_could_be_changed(place: str, reserves: dict[str, int], change: str) -> None:
+    sim = Simulation(9, **{"memory_reserve": 0, "device_memory_reserve": 0, **reserves})
+    sim.machine = {HOST: 100, GPU: 100}
+    need = PlaceNeed(20, 0.0045) if reserves else PlaceNeed(101)
+    sim.estimates = {"a": MemoryEstimate({place: need}, context=4096, slots=4)}
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert change in sim.refusals[key].message
+
+
 def test_memory_that_other_programs_hold_is_asked_for_again_later() -> None:
     sim = machine(100, a=90)
     sim.others = {HOST: 50}
