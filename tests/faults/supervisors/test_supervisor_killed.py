@@ -5,8 +5,14 @@ SIGTERM around its death: ``tests/server/operation/test_keeper.py``.
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
+
 from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
+from tests.fake_engines.llama_server import program
 from tests.faults.conftest import CALM, LOOP
 from tests.faults.supervisors.recoveries import kill_supervisor, present_health
 from tests.support import processes
@@ -111,3 +117,28 @@ def test_models_of_the_start_are_loaded_by_the_next_one(start_server: StartServe
     server.assert_idle()
     assert server.model_state(LOOP) == "ready"
     assert not server.engine_now(CHAT), "it was loaded at the start, not at each take-over"
+
+
+def test_a_load_under_way_is_as_old_as_it_was(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "slow_start")
+    server = start_server("tiny-chat", llama_server=engine, llamacpp_backend="system")
+    request = server.client.start_chat(CHAT, max_tokens=1)
+
+    def age() -> float:
+        (load,) = wait_for(lambda: present_health(server)["lemonbus"]["loads"], "it is being loaded")
+        return float(load["age_seconds"]) if load["stage"] == "starting" else 0.0
+
+    wait_for(lambda: age() > 3.0, "it is old enough to be told from one that begins with the take-over")
+    began = time.monotonic()
+    kill_supervisor(server)
+    since = time.monotonic() - began
+    assert age() > since
+    engine_pid = server.engine_pid(CHAT)
+
+    def is_ready() -> bool:
+        os.kill(engine_pid, signal.SIGCONT)  # it may have been too early the last time
+        return server.model_state(CHAT) == "ready"
+
+    wait_for(is_ready, "the load goes on")
+    request.finish()
+    assert request.status == 200
