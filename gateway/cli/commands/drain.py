@@ -11,12 +11,14 @@ from gateway.api.common.routes import Nothing
 from gateway.api.operator.drain import DrainAnswer, DrainRequest, drain_server, show_drain, undrain_server
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
-from gateway.cli.exit_codes import CommandError
+from gateway.cli.exit_codes import FAILED, INTERRUPTED, CommandError
 from gateway.cli.options import json_option, server_option
 
 _INTERVAL_S: Final = 0.5
 _IDLE_POLLS: Final = 2
 """How often in a row nothing must run: between an engine's death and the second attempt at a request, nothing does."""
+_FAILED_POLLS: Final = 10
+"""How often in a row the server's answer may fail: the gateway that was asked may die, or be replaced by an upgrade."""
 
 
 @click.command(short_help="Take no new requests; let running ones end.")
@@ -28,13 +30,16 @@ def drain(wait: bool, timeout: float | None, as_json: bool, server: ApiClient) -
     """Take no new requests: they are refused with 503 `drained`, and `/readyz` is 503.
 
     Requests that were accepted before end as usual. All other commands still work. The server stays drained until
-    `lemonbus undrain` or a restart.
+    `lemonbus undrain` or a restart, even if `--wait` is interrupted or gives up.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
     answer = server.ask(drain_server, DrainRequest())
     if wait:
-        answer = _wait(server, answer, timeout)
+        try:
+            answer = _wait(server, answer, timeout)
+        except KeyboardInterrupt:
+            raise CommandError("interrupted; the server stays drained until `lemonbus undrain`", INTERRUPTED) from None
     _show(answer, as_json)
 
 
@@ -58,7 +63,7 @@ def _show(answer: DrainAnswer, as_json: bool) -> None:
 def _wait(server: ApiClient, answer: DrainAnswer, timeout: float | None) -> DrainAnswer:
     """Return the answer of a server that has no request left; raises ``CommandError`` if that takes too long."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    idle = 0
+    idle = failed = 0
     while True:
         idle = 0 if answer.running or answer.queued else idle + 1
         if idle >= _IDLE_POLLS or not answer.drained:
@@ -66,10 +71,16 @@ def _wait(server: ApiClient, answer: DrainAnswer, timeout: float | None) -> Drai
         left = _INTERVAL_S if deadline is None else min(_INTERVAL_S, deadline - time.monotonic())
         if left <= 0:
             raise CommandError(
-                f"after {timeout:g} s, {answer.running} requests still run and {answer.queued} wait; the server stays drained"
+                f"after {timeout:g} s, {answer.running} still run, {answer.queued} wait; the server stays drained"
             )
         time.sleep(left)
-        answer = server.ask(show_drain, Nothing())
+        try:
+            answer, failed = server.ask(show_drain, Nothing()), 0
+        except CommandError as problem:
+            failed += 1
+            if problem.exit_code != FAILED or failed >= _FAILED_POLLS:
+                raise
+            idle = -1  # the former answer is not another poll
     if not answer.drained:
         raise CommandError("the server was undrained meanwhile")
     return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_it_gives_up_after_the_timeout_and_the_server_stays_drained(server: Fake
     server.replies[DRAIN] = server.replies[SHOW] = state(2, 1)
     code, out, err = lemonbus("drain", "--wait", "--timeout", "0.05")
     assert (code, out) == (1, "")
-    assert "after 0.05 s, 2 requests still run and 1 wait; the server stays drained" in err
+    assert "after 0.05 s, 2 still run, 1 wait; the server stays drained" in err
     assert UNDRAIN not in {each[:2] for each in server.asked}
 
 
@@ -59,6 +60,33 @@ def test_an_undrain_meanwhile_ends_the_wait(server: FakeServer, lemonbus: Ends) 
     code, _, err = lemonbus("drain", "--wait")
     assert code == 1
     assert "undrained meanwhile" in err
+
+
+def test_an_interrupted_wait_says_that_the_server_stays_drained(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "time", Mock(sleep=Mock(side_effect=KeyboardInterrupt)))
+    server.replies[DRAIN] = state(2)
+    code, out, err = lemonbus("drain", "--wait")
+    assert (code, out) == (130, "")
+    assert "the server stays drained until `lemonbus undrain`" in err
+    assert UNDRAIN not in {each[:2] for each in server.asked}
+
+
+def test_it_goes_on_when_the_gateway_that_it_asked_dies(server: FakeServer, lemonbus: Ends) -> None:
+    dead, replaced = Reply(pieces=[], cut=True), Reply({"error": {"message": "another release"}}, 503)
+    server.replies[DRAIN] = state(1)
+    server.replies[SHOW] = in_turn(state(0), dead, replaced, state(0), state(0))
+    assert lemonbus("drain", "--wait")[0] == 0
+    assert len(server.asked) == 6, "two polls in a row, and no failed one between them"
+
+
+def test_it_gives_up_when_the_server_does_not_answer_again(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies[DRAIN] = state(1)
+    server.replies[SHOW] = Reply({"error": {"message": "it is lost"}}, 503)
+    code, _, err = lemonbus("drain", "--wait")
+    assert code == 1
+    assert "it is lost" in err
 
 
 def test_a_timeout_needs_a_wait(server: FakeServer, lemonbus: Ends) -> None:
