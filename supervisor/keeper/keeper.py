@@ -136,6 +136,8 @@ class Keeper:
     def _signalled(self, number: int, now: float) -> None:
         if number == signal.SIGHUP and not self._signals.terminal_was_closed():
             self._reload()
+        elif number == signal.SIGUSR1:
+            print_line("SIGUSR1 changes nothing: SIGHUP reloads the configuration, and SIGUSR2 upgrades")
         elif number == signal.SIGUSR2:
             self._upgrade(now)
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+"""SIGUSR1 changes nothing: it lets other servers open their log again, so tools send it. Unhandled, it would end the server."""
 
 
 class Signals:
