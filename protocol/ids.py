@@ -22,11 +22,6 @@ class RequestKey(NamedTuple):
         return f"{self.gateway}:{self.number}.{self.attempt}"
 
 
-def boot_id() -> str:
-    """Return an id for one run of the supervisor (12 hexadecimal digits)."""
-    return secrets.token_hex(6)
-
-
 def peer_id(role: str) -> str:
     """Return a fresh id for a gateway, worker or job: its role's letter and 8 hexadecimal digits."""
     return f"{role[0]}{secrets.token_hex(4)}"

@@ -250,13 +250,6 @@ class SchedulerView:
 
     # Requests
 
-    def attempt_of_worker(self, worker_id: str, key: RequestKey) -> AttemptView | None:
-        """Return an attempt that a worker's engine works on, None if it does not."""
-        worker = self._state.workers.get(worker_id)
-        model = worker.model if worker is not None else None
-        grant = model.grants.get(key) if model is not None else None
-        return view_of(model, grant) if model is not None and grant is not None else None
-
     def attempts_of_gateway(self, gateway: str) -> set[RequestKey]:
         """Return the attempts of a gateway that wait or run."""
         return {

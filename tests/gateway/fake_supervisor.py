@@ -19,7 +19,6 @@ import zmq
 
 import protocol.messages
 import protocol.models
-from protocol import ids
 from protocol.config import settings
 from protocol.failures import Failure
 from protocol.messages import metrics, peers, recovery, work
@@ -44,7 +43,7 @@ class SupervisorHarness:
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.runtime = folder
-        self.boot = ids.boot_id()
+        self.boot = os.urandom(6).hex()
         self.directory = endpoints.RuntimeDirectory(folder)
         self.settings = msgspec.structs.replace(
             settings.Settings(gateway_workers=1, runtime_dir=str(folder)), **changes

@@ -76,7 +76,7 @@ class WorkerProcess:
     def __init__(self, home: Path, keeper_pid: int, *, mortal: bool = False, **settings: Any) -> None:
         """``mortal``: the supervisor can die, and has a pid of its own."""
         self.runtime = endpoints.RuntimeDirectory(home / "rt")
-        self.boot = ids.boot_id()
+        self.boot = os.urandom(6).hex()
         # The gateway is this process, which may stand still before its subscription has arrived.
         usual: dict[str, Any] = {
             "threads": 1,

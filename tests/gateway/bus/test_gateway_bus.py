@@ -20,7 +20,6 @@ from gateway.http.request_context import RequestContext
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.spool import Spool
-from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.messages.calls import AbandonCall
@@ -47,7 +46,7 @@ class UnreadBus:
         self._read = False
         self._send = frames.send
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
-        context = ProcessContext(self._runtime, ids.boot_id(), os.getpid())
+        context = ProcessContext(self._runtime, os.urandom(6).hex(), os.getpid())
         monkeypatch.setattr(frames, "send", self._send_some)
         self._bus = GatewayBus(self.session, context)
         self.session.welcomed(os.getpid())

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import VERSION, ids
+from protocol import VERSION
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages.caller import Caller
@@ -43,7 +43,7 @@ def supervisor() -> Iterator[Supervisor]:
         runtime = RuntimeDirectory(Path(folder) / "r")
         settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(runtime.path))
         loop = Loop()
-        made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
+        made = Supervisor(settings, ProcessContext(runtime.path, os.urandom(6).hex(), os.getpid()), loop, -1)
         made.components.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
         made.components.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made

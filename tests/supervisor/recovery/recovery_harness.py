@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from protocol import VERSION, ids
+from protocol import VERSION
 from protocol.config.settings import Settings
 from protocol.messages.caller import Caller
 from protocol.messages.peers import EngineReady, Hello
@@ -84,7 +84,7 @@ class TakingOver:
 
     def __init__(self, folder: Path) -> None:
         self.runtime = RuntimeDirectory(folder / "r")
-        self.boot = ids.boot_id()
+        self.boot = os.urandom(6).hex()
         self.passed = 0.0
         """Seconds that this process was stopped."""
         self.loop = Loop(lambda: time.monotonic() + self.passed)

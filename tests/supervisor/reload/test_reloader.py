@@ -16,7 +16,6 @@ import msgspec
 import pytest
 import structlog
 
-from protocol import ids
 from protocol.config.settings import SETTINGS_FILE, Settings, read_origins, read_settings, write_settings
 from protocol.messages.calls import CallResult
 from protocol.messages.peers import Peer
@@ -70,7 +69,7 @@ class Reloading:
         )
         write_settings(self.settings, self.runtime.path)
         loop = Loop()
-        context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid())
+        context = ProcessContext(self.runtime.path, os.urandom(6).hex(), os.getpid())
         parts = self.components = Components(self.settings, context, loop, -1)
         self.components.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
         self.takeovers = Takeovers()

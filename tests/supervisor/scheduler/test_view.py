@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code, Failure
-from protocol.messages.caller import Caller
 from protocol.messages.health import QueueShare
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view import ModelView
@@ -77,14 +76,10 @@ def test_a_worker_says_which_model_it_has_and_whether_it_is_to_leave() -> None:
     assert stopping.is_stopping
 
 
-def test_an_attempt_is_found_at_its_worker_alone() -> None:
+def test_attempts_are_found_by_gateway_and_by_key() -> None:
     sim = loaded("a", "b", models=2)
     key = sim.submit("a", caller="ci", size=7)
     view = sim.scheduler.view
-    attempt = view.attempt_of_worker(view_of(sim, "a").worker, key)
-    assert attempt is not None
-    assert (attempt.model, attempt.caller) == ("a", Caller("ci", reserved_tokens=7))
-    assert view.attempt_of_worker(view_of(sim, "b").worker, key) is None
     assert view.attempts_of_gateway("g1") == {key}
     assert (view.requests_of_key("ci"), view.workers_of_key("ci")) == (1, [view_of(sim, "a").worker])
 

@@ -34,7 +34,7 @@ class FakeSupervisor:
         self.router.bind(endpoints.bus(self._runtime.path))
         self.loop = Loop()
         self.name = ids.peer_id("worker")
-        self._boot = ids.boot_id()
+        self._boot = os.urandom(6).hex()
         self.bus = WorkerBus(self.loop, ProcessContext(self._runtime.path, self._boot, os.getpid()), self.name)
         self.bus.connect()
         self.bus.send(Pong(0))
