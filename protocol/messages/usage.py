@@ -47,6 +47,11 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
         """What it is about."""
         return self.day, self.api_key, self.model
 
+    @property
+    def tokens(self) -> int:
+        """Those of prompts and answers."""
+        return self.prompt_tokens + self.output_tokens
+
     def plus(self, other: UsageRow) -> UsageRow:
         """Return the sum of two rows, under this one's names."""
         failures = self.failures

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from protocol.ids import RequestKey
 from protocol.messages.metrics import RequestsObserved
@@ -23,26 +21,24 @@ from protocol.times import day_of
 from supervisor.limits.rate_limiter import KeyLevels, RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.metrics.server_metrics import ServerMetrics, known_code
-from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.usage.end_serials import EndSerials
 from supervisor.usage.journal import (
-    RECORDS,
     BatchBegun,
     BatchWritten,
     Checkpoint,
+    CountsJournal,
     EndCounted,
     EndTakenBack,
     LossCounted,
     Record,
     RequestsCounted,
 )
-from supervisor.usage.usage_counts import Batch, UnwrittenUsage
+from supervisor.usage.usage_counts import Batch, UnwrittenUsage, taking_back, usage_of
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
 MAX_LATEST: Final = 256
 """Ends that can be taken back: more than workers report in the milliseconds before one dies and its requests are tried again."""
-_MAX_JOURNAL_BYTES: Final = 1024 * 1024
 
 log = logs.get_logger()
 
@@ -70,10 +66,7 @@ class Accounting:
         self._serials = EndSerials()
         self._latest: deque[EndCounted] = deque(maxlen=MAX_LATEST)
         """The ends that were counted last."""
-        self._journal: MemfdJournal[Record] | None = None
-        self._hold: Callable[[int], None] = lambda _: None
-        self._checkpoint = b""
-        """The last one, as it was written."""
+        self._journal: CountsJournal | None = None
         self.knows_stored = False
         """Whether the budgets count what earlier servers have written."""
         self._counters = counters
@@ -85,9 +78,9 @@ class Accounting:
         if end.serial and self._serials.is_new(worker, end.serial):
             record = EndCounted(worker, end, self._clock())
             self._write(record)
-            self._count_end(record)
+            row = self._count_end(record)
             if end.api_key:
-                self._use_tokens(end.api_key, sum(_tokens_of(end)))
+                self._use_tokens(end.api_key, row.tokens)
 
     def attempt_repeated(self, key: RequestKey) -> None:
         """Take back what an attempt counted whose request is tried again: its answer never got to the gateway.
@@ -98,8 +91,8 @@ class Accounting:
         if counted is not None:
             record = EndTakenBack(counted.end, counted.at)
             self._write(record)
-            self._take_back(record)
-            self._use_tokens(counted.end.api_key, -sum(_tokens_of(counted.end)))
+            row = self._take_back(record)
+            self._use_tokens(row.api_key, row.tokens)
 
     def answer_lost(self, answer: AnswerLost) -> None:
         """Count what a client got of a stream whose worker is gone."""
@@ -126,26 +119,15 @@ class Accounting:
 
     # How it is counted, now or when it is read from the journal
 
-    def _count_end(self, record: EndCounted) -> None:
-        end, outcome = record.end, record.end.outcome
+    def _count_end(self, record: EndCounted) -> UsageRow:
+        end, row = record.end, usage_of(record.end, record.at)
         self._latest.append(record)
-        prompt_tokens, output_tokens = _tokens_of(end)
-        if outcome is None:
-            self._metrics.generation_stopped(end.model, output_tokens, prompt_tokens)
+        if end.outcome is None:
+            self._metrics.generation_stopped(end.model, row.output_tokens, row.prompt_tokens)
         else:
-            self._metrics.generation_ended(end.model, outcome)
-        answered = outcome is not None and not end.more
-        row = UsageRow(
-            day_of(record.at),
-            end.api_key,
-            end.model,
-            requests=int(answered),
-            prompt_tokens=prompt_tokens,
-            cached_tokens=outcome.cached_tokens if outcome is not None else 0,
-            output_tokens=output_tokens,
-            engine_seconds=outcome.total_s if outcome is not None else end.seconds,
-        )
+            self._metrics.generation_ended(end.model, end.outcome)
         self._count_tokens(row, record.at)
+        return row
 
     def _forget(self, key: RequestKey) -> EndCounted | None:
         """Return the end of an attempt that was counted lately, which can be taken back only once."""
@@ -154,20 +136,11 @@ class Accounting:
             self._latest.remove(found)
         return found
 
-    def _take_back(self, record: EndTakenBack) -> None:
-        end = record.end
-        prompt_tokens, output_tokens = _tokens_of(end)
-        row = UsageRow(
-            day_of(record.at),
-            end.api_key,
-            end.model,
-            requests=-int(end.outcome is not None and not end.more),
-            prompt_tokens=-prompt_tokens,
-            cached_tokens=-end.outcome.cached_tokens if end.outcome is not None else 0,
-            output_tokens=-output_tokens,
-        )
+    def _take_back(self, record: EndTakenBack) -> UsageRow:
+        row = taking_back(usage_of(record.end, record.at))
         self._unwritten.add(row)
-        self._budgets.spend(end.api_key, -prompt_tokens - output_tokens, record.at)
+        self._budgets.spend(row.api_key, row.tokens, record.at)
+        return row
 
     def _count_loss(self, record: LossCounted) -> None:
         answer = record.answer
@@ -179,7 +152,7 @@ class Accounting:
         self._unwritten.add(row)
         if row.api_key:
             self._metrics.tokens_used(row.api_key, row.prompt_tokens, row.output_tokens)
-            self._budgets.spend(row.api_key, row.prompt_tokens + row.output_tokens, at)
+            self._budgets.spend(row.api_key, row.tokens, at)
 
     def _count_requests(self, record: RequestsCounted) -> None:
         self._metrics.requests_observed(record.observed.series)
@@ -219,9 +192,8 @@ class Accounting:
 
         ``descriptor``: -1 for a new one. ``hold`` gets the descriptor of each new one.
         """
-        self._hold = hold
-        journal = MemfdJournal("counts", RECORDS, descriptor)
-        for record in _since_checkpoint(journal):
+        journal = CountsJournal(descriptor, hold)
+        for record in journal.since_checkpoint():
             try:
                 self._repeat(record)
             except Exception:
@@ -230,7 +202,6 @@ class Accounting:
         self._journal = journal
         if descriptor < 0:
             self.checkpoint()  # the next supervisor must write batches under the same name
-            hold(journal.descriptor)
         self._loop.every(CHECKPOINT_INTERVAL_S, self.checkpoint)
 
     def checkpoint(self) -> None:
@@ -246,10 +217,7 @@ class Accounting:
             totals=self._counters.totals(),
             knows_stored=self.knows_stored,
         )
-        encoded = msgspec.msgpack.encode(checkpoint)
-        if encoded != self._checkpoint:
-            self._checkpoint = encoded
-            self._write(checkpoint)
+        self._journal.write_checkpoint(checkpoint)
 
     def _repeat(self, record: Record) -> None:
         match record:
@@ -280,33 +248,5 @@ class Accounting:
                     self._limits.restore(levels)
 
     def _write(self, record: Record) -> None:
-        journal = self._journal
-        if journal is None:
-            return
-        try:
-            if isinstance(record, Checkpoint) and journal.size > _MAX_JOURNAL_BYTES:
-                self._journal = journal.rewritten([record])
-                self._hold(self._journal.descriptor)
-                journal.close()
-            else:
-                journal.append(record)
-        except OSError as problem:
-            log.error("what is counted will be lost with this supervisor", problem=str(problem))  # noqa: TRY400 - no bug
-            self._journal = None
-
-
-def _since_checkpoint(journal: MemfdJournal[Record]) -> Iterator[Record]:
-    """Yield the records that matter: the last checkpoint, and what follows it."""
-    records: list[Any] = []
-    for record in journal.read():
-        if isinstance(record, Checkpoint):
-            records.clear()
-        records.append(record)
-    yield from records
-
-
-def _tokens_of(end: AttemptEnded) -> tuple[int, int]:
-    """Return the tokens of an attempt's prompt, and those that were generated."""
-    if end.outcome is not None:
-        return end.outcome.prompt_tokens, end.outcome.output_tokens
-    return end.prompt_tokens, end.tokens
+        if self._journal is not None:
+            self._journal.write(record)

@@ -1,4 +1,4 @@
-"""Usage that is not on the disk yet, in the order in which it gets there: one batch at a time. Pure."""
+"""What an attempt has used, and what is not on the disk yet, in the order in which it gets there: one batch at a time. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,31 @@ from collections.abc import Iterable
 
 import msgspec
 
+from protocol.messages.events import Outcome
 from protocol.messages.usage import UsageRow
+from protocol.messages.work import AttemptEnded
+from protocol.times import day_of
+
+
+def usage_of(end: AttemptEnded, at: float) -> UsageRow:
+    """Return what an attempt has used that ended at ``at``, in Unix seconds."""
+    outcome = end.outcome or Outcome(end.prompt_tokens, 0, end.tokens, total_s=end.seconds)
+    return UsageRow(
+        day_of(at),
+        end.api_key,
+        end.model,
+        requests=int(end.outcome is not None and not end.more),
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        output_tokens=outcome.output_tokens,
+        engine_seconds=outcome.total_s,
+    )
+
+
+def taking_back(row: UsageRow) -> UsageRow:
+    """Return the row that takes another one back, except for its engine time: the engine has worked."""
+    counts = ("requests", "prompt_tokens", "cached_tokens", "output_tokens")
+    return msgspec.structs.replace(row, engine_seconds=0.0, **{name: -getattr(row, name) for name in counts})
 
 
 class UsageCounts:

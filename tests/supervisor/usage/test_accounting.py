@@ -13,7 +13,7 @@ from protocol.messages.caller import LimitStatus
 from protocol.messages.metrics import DURATION_BUCKETS, FailedRequests, RequestSeries, RequestsObserved
 from protocol.messages.usage import UsageRow, total
 from protocol.messages.work import AnswerLost
-from supervisor.usage import accounting as accounting_module
+from supervisor.usage import journal as journal_module
 from tests.supervisor.usage.counting_supervisor import CALLER, DAY, NOON, OUTCOME, CountingSupervisor, end
 
 
@@ -139,7 +139,7 @@ def test_a_batch_that_is_being_written_is_the_same_for_the_next_supervisor(super
 
 
 def test_what_is_kept_takes_bounded_memory(supervisor: CountingSupervisor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounting_module, "_MAX_JOURNAL_BYTES", 10_000)
+    monkeypatch.setattr(journal_module, "_MAX_BYTES", 10_000)
     for serial in range(1, 400):
         supervisor.accounting.attempt_ended("w1", end(serial, outcome=OUTCOME))
         if serial % 20 == 0:
