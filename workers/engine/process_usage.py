@@ -9,6 +9,8 @@ import os
 from typing import Final, NamedTuple
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_LEAST_SHARED: Final = 4 << 20
+"""Of less shared memory, nobody asks what it is."""
 
 
 class ProcessUsage(NamedTuple):
@@ -50,7 +52,7 @@ def resident(pid: int) -> int:
 
 def used_by_tree(pid: int) -> int:
     """Return the bytes that a process tree uses, pages of files left out; 0 if it has ended. Takes microseconds."""
-    return sum(_status_bytes(each, b"RssAnon:", b"RssShmem:", b"VmSwap:") for each in _tree(pid))
+    return sum(map(_used, _tree(pid)))
 
 
 def proportional_of_tree(pid: int) -> int:
@@ -61,11 +63,32 @@ def proportional_of_tree(pid: int) -> int:
     return sum(_proportional(each) for each in _tree(pid))
 
 
-def _status_bytes(pid: int, *names: bytes) -> int:
+def _used(pid: int) -> int:
     try:
-        return _kibibytes(_read(f"/proc/{pid}/status"), names)
+        status = _read(f"/proc/{pid}/status")
+        shared = _kibibytes(status, (b"RssShmem:",))
+        if shared >= _LEAST_SHARED:
+            shared -= min(shared, _mapped_from_tmpfs(pid))
+        return _kibibytes(status, (b"RssAnon:", b"VmSwap:")) + shared
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _mapped_from_tmpfs(pid: int) -> int:
+    """Return the bytes of the files on a tmpfs that are mapped for reading only.
+
+    Their pages are files' pages, as on any other file system, but the kernel counts them as shared memory.
+    """
+    mounts = (line.split() for line in _read(f"/proc/{pid}/mountinfo").splitlines())
+    devices = {words[2] for words in mounts if words[words.index(b"-") + 1] == b"tmpfs"}
+    total = 0
+    for line in _read(f"/proc/{pid}/maps").splitlines():
+        addresses, permissions, _offset, device, *_ = line.split()
+        major, minor = (int(number, 16) for number in device.split(b":"))
+        if permissions[:2] == b"r-" and b"%d:%d" % (major, minor) in devices:
+            start, end = (int(address, 16) for address in addresses.split(b"-"))
+            total += end - start
+    return total
 
 
 def _proportional(pid: int) -> int:
