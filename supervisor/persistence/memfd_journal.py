@@ -7,6 +7,7 @@ in four bytes and a msgpack value. An incomplete record, left by a dying supervi
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -18,12 +19,14 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class MemfdJournal(Generic[R]):
-    """A memory file with records."""
+    """A memory file with records. The records live on as long as another process has the descriptor."""
 
     def __init__(self, name: str, records: msgspec.msgpack.Decoder[R], descriptor: int = -1) -> None:
         """Use a journal of an earlier supervisor, or make an empty one. ``name``: for ``/proc``."""
         self._name, self._records = name, records
         self.descriptor = descriptor if descriptor >= 0 else os.memfd_create(name, os.MFD_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self.descriptor)
+        """Closes the descriptor; so does the end of this object."""
         self.size = os.fstat(self.descriptor).st_size
         """Bytes of all records."""
 
@@ -57,7 +60,3 @@ class MemfdJournal(Generic[R]):
         for record in records:
             new.append(record)
         return new
-
-    def close(self) -> None:
-        """Close the descriptor. The records live on as long as another process has one."""
-        os.close(self.descriptor)

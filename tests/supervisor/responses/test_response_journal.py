@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import hypothesis.strategies as st
 import pytest
@@ -48,7 +48,7 @@ STEPS = st.lists(
 def test_the_next_supervisor_has_the_same_responses(steps: list[tuple[str, str, str]], spare: int) -> None:
     held: list[int] = []
     store = JournaledStore(LIMITS)
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(journaled_store, "_SPARE_BYTES", spare)  # without any it is rewritten again and again
         store.use_journal(-1, held.append)
         for moment, (what, response_id, other) in enumerate(steps):
@@ -68,7 +68,6 @@ def test_the_next_supervisor_has_the_same_responses(steps: list[tuple[str, str, 
                     store.call_abandoned(Owner(f"g{number % 2}", number))
                 else:
                     store.gateway_gone(f"g{number % 2}")
-        stack.callback(os.close, held[-1])
         again = reopened(held[-1])
         before = contents(store)
         after = contents(again)
@@ -89,4 +88,3 @@ def test_a_record_that_was_not_written_to_its_end_is_forgotten() -> None:
     assert list(contents(again)) == ["r0"]
     again.add(ResponseKey("r2", "k"), StoredTurn(b"in", b"out"), "r0", 2.0)
     assert list(contents(reopened(held[0]))) == ["r0", "r2"]
-    os.close(held[0])

@@ -15,7 +15,9 @@ from protocol.runtime.loop import Loop
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.metrics.server_metrics import ServerMetrics
+from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.usage.accounting import Accounting
+from supervisor.usage.journal import RECORDS, Record
 
 NOON: Final = 1_936_958_400.0
 DAY: Final = "2031-05-19"
@@ -36,8 +38,9 @@ class FixedCounters:
 class CountingSupervisor:
     """The parts of a supervisor that count, over a journal that the next one gets."""
 
-    def __init__(self, descriptor: int = -1) -> None:
-        self.loop, self.held = Loop(lambda: 7.0), descriptor
+    def __init__(self, held: MemfdJournal[Record] | None = None) -> None:
+        self.loop = Loop(lambda: 7.0)
+        self.held = MemfdJournal("held", RECORDS) if held is None else held
         self.metrics, self.limits, self.budgets = ServerMetrics(), RateLimiter(), TokenBudgets()
         self.counters: Any = FixedCounters()
         self.accounting = Accounting(
@@ -49,11 +52,11 @@ class CountingSupervisor:
             registered=lambda name: {"m": "m", "alias": "m"}.get(name, ""),
             clock=lambda: NOON,
         )
-        self.accounting.use_journal(descriptor, self._hold)
+        self.accounting.use_journal(-1 if held is None else os.dup(held.descriptor), self._hold)
 
     def _hold(self, descriptor: int) -> None:
         """Keep it as the keeper does: as a descriptor of its own."""
-        self.held = os.dup(descriptor)
+        self.held = MemfdJournal("held", RECORDS, os.dup(descriptor))
 
     def killed(self) -> CountingSupervisor:
         """Return the next supervisor."""

@@ -144,13 +144,14 @@ def test_what_is_kept_takes_bounded_memory(supervisor: CountingSupervisor, monke
         supervisor.accounting.attempt_ended("w1", end(serial, outcome=OUTCOME))
         if serial % 20 == 0:
             supervisor.accounting.checkpoint()
-            assert os.fstat(supervisor.held).st_size < 30_000
+            assert os.fstat(supervisor.held.descriptor).st_size < 30_000
     assert supervisor.killed().counted() == supervisor.counted()
 
 
 def test_a_journal_that_cannot_be_used_is_begun_again(supervisor: CountingSupervisor) -> None:
     supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
-    os.pwrite(supervisor.held, b"\xff" * os.fstat(supervisor.held).st_size, 0)
+    descriptor = supervisor.held.descriptor
+    os.pwrite(descriptor, b"\xff" * os.fstat(descriptor).st_size, 0)
     successor = supervisor.killed()
     assert successor.accounting.unwritten == []
     successor.accounting.attempt_ended("w1", end(2, outcome=OUTCOME))
@@ -180,8 +181,6 @@ def test_any_history_of_supervisors_counts_like_one_that_lives(events: list[str]
     finally:
         living.loop.close()
         mortal.loop.close()
-        os.close(living.held)
-        os.close(mortal.held)
 
 
 def test_the_limits_of_a_minute_are_restored_by_the_common_clock(supervisor: CountingSupervisor) -> None:

@@ -12,7 +12,9 @@ import pytest
 import structlog
 
 from protocol.messages.usage import UsageFilter, UsageReport, UsageRow
+from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.usage import usage_writer as usage_writer_module
+from supervisor.usage.journal import Record
 from supervisor.usage.store import FILE, UsageStore
 from supervisor.usage.usage_counts import Batch
 from supervisor.usage.usage_writer import UsageWriter
@@ -26,8 +28,8 @@ ALL = UsageFilter()
 class WritingSupervisor(CountingSupervisor):
     """The same with the thread that writes, and a loop whose time passes when the test says so."""
 
-    def __init__(self, path: Path, descriptor: int = -1) -> None:
-        super().__init__(descriptor)
+    def __init__(self, path: Path, held: MemfdJournal[Record] | None = None) -> None:
+        super().__init__(held)
         self.time = 7.0
         self.loop.now = lambda: self.time
         self.store = UsageStore(path, 400)
