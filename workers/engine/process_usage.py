@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LEAST_SHARED: Final = 4 << 20
-"""Of less shared memory, nobody asks what it is."""
+"""Less shared memory than this is not looked at more closely."""
 
 
 class ProcessUsage(NamedTuple):
